@@ -1,0 +1,33 @@
+# Two environments: .venv (Oscine and its tools) and .venv-oracle (the official qwen-tts package, for tests only).
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install oracle test test-gpu lint clean
+
+install: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	touch $@
+
+oracle: .venv-oracle/.installed
+
+.venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt
+	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
+	touch $@
+
+test: install oracle
+	OSCINE_ORACLE=required $(BIN)/python -m pytest
+
+test-gpu:
+	$(PYTHON) -m pytest -m gpu
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .venv-oracle .cache .mypy_cache .pytest_cache .ruff_cache

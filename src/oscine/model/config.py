@@ -1,0 +1,411 @@
+"""Dimensions and special ids, read from the checkpoint's own config.json files.
+
+Nothing here comes from the official config classes: their defaults describe other models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from oscine.types import CODEBOOKS, CheckpointError, DrawParams, RequestError, SamplingParams
+
+Kind = Literal["custom_voice", "voice_design", "base"]
+KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
+
+
+@dataclass(frozen=True, slots=True)
+class StackConfig:
+    """One transformer stack. Talker, code predictor and both codec transformers are four values of this."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    theta: float
+    qk_norm: bool = False
+    layer_scale: bool = False
+    window: int | None = None  # positions a query sees, itself included; None: all earlier ones
+    norm: Literal["rms", "layer"] = "rms"
+    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    final_norm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerConfig:
+    stack: StackConfig
+    code_vocab: int  # 3072: 2048 codes, then languages, speakers and control ids
+    text_vocab: int
+    text_width: int
+    max_positions: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    think_id: int
+    nothink_id: int
+    think_bos_id: int
+    think_eos_id: int
+    languages: Mapping[str, int]  # lower-case name -> codec id, dialects included
+    speakers: Mapping[str, int]
+    dialects: Mapping[str, str]  # speaker -> dialect name, for those that have one
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorConfig:
+    stack: StackConfig
+    vocab: int
+    talker_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerEncoderConfig:
+    """ECAPA-TDNN. Published files give `width` and the sample rate only; the rest are the architecture's constants."""
+
+    width: int
+    sample_rate_hz: int
+    channels: tuple[int, ...] = (512, 512, 512, 512, 1536)
+    kernels: tuple[int, ...] = (5, 3, 3, 3, 1)
+    dilations: tuple[int, ...] = (1, 2, 3, 4, 1)
+    mel_bins: int = 128
+    attention_channels: int = 128
+    res2net_scale: int = 8
+    se_channels: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CodecDecoderConfig:
+    stack: StackConfig
+    codebook_size: int
+    codebook_dim: int  # width after the quantiser's output projection; its codebooks are half as wide
+    latent: int
+    upsampling_ratios: tuple[int, ...]
+    upsample_rates: tuple[int, ...]
+    decoder_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodecEncoderConfig:
+    stack: StackConfig
+    filters: int
+    kernel: int
+    last_kernel: int
+    residual_kernel: int
+    ratios: tuple[int, ...]  # in the order of the signal path
+    codebook_size: int
+    codebook_dim: int
+    stored_codebooks: int  # 32 in the file, 16 used
+
+
+@dataclass(frozen=True, slots=True)
+class CodecConfig:
+    decoder: CodecDecoderConfig
+    encoder: CodecEncoderConfig
+    sample_rate_hz: int
+    samples_per_frame: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    kind: Kind
+    size: str  # "1b7" or "0b6"
+    talker: TalkerConfig
+    predictor: PredictorConfig
+    codec: CodecConfig
+    speaker_encoder: SpeakerEncoderConfig | None
+    im_start_id: int
+    im_end_id: int
+    tts_pad_id: int
+    tts_bos_id: int
+    tts_eos_id: int
+    sampling: SamplingParams  # the checkpoint's own defaults
+
+    @property
+    def follows_instructions(self) -> bool:
+        # The official package drops instructions for the small CustomVoice model without a word; Base takes none.
+        return self.kind == "voice_design" or (self.kind == "custom_voice" and self.size != "0b6")
+
+    @property
+    def selectable_languages(self) -> tuple[str, ...]:
+        # Dialects are reached through their speakers, never by name.
+        return tuple(name for name in self.talker.languages if "dialect" not in name)
+
+
+class _Fields:
+    """One JSON object, read with errors that name the file and the full key."""
+
+    def __init__(self, where: str, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{where} should be a JSON object, found {type(values).__name__}")
+        self.where, self.values = where, values
+
+    def _take(self, key: str, kinds: tuple[type, ...], wanted: str) -> Any:
+        if key not in self.values:
+            raise CheckpointError(f"{self.where}.{key} is missing; is this a complete Qwen3-TTS 12 Hz checkpoint?")
+        value = self.values[key]
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise CheckpointError(f"{self.where}.{key} should be {wanted}, found {value!r}")
+        return value
+
+    def count(self, key: str) -> int:
+        value: int = self._take(key, (int,), "a whole number")
+        if value < 0:
+            raise CheckpointError(f"{self.where}.{key} should not be negative, found {value}")
+        return value
+
+    def size(self, key: str) -> int:
+        value = self.count(key)
+        if value < 1:
+            raise CheckpointError(f"{self.where}.{key} should be at least 1, found {value}")
+        return value
+
+    def number(self, key: str) -> float:
+        return float(self._take(key, (int, float), "a number"))
+
+    def text(self, key: str) -> str:
+        return str(self._take(key, (str,), "a string"))
+
+    def object(self, key: str) -> _Fields:
+        return _Fields(f"{self.where}.{key}", self._take(key, (dict,), "an object"))
+
+    def sizes(self, key: str) -> tuple[int, ...]:
+        values = self._take(key, (list,), "a list of whole numbers")
+        if not values or not all(type(value) is int and value > 0 for value in values):
+            raise CheckpointError(f"{self.where}.{key} should be a list of positive whole numbers, found {values!r}")
+        return tuple(values)
+
+    def ids(self, key: str) -> dict[str, int]:
+        values = self._take(key, (dict,), "an object of ids")
+        if not all(type(value) is int for value in values.values()):
+            raise CheckpointError(f"{self.where}.{key} should map names to ids, found {values!r}")
+        return {name.lower(): value for name, value in values.items()}
+
+    def expect(self, key: str, wanted: Any) -> None:
+        """Values that this code computes with as constants. Absent means the architecture's usual one."""
+        if key in self.values and self.values[key] != wanted:
+            raise CheckpointError(f"{self.where}.{key} is {self.values[key]!r}; only {wanted!r} is supported")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.name} is missing in {path.parent}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from None
+
+
+def read_config(folder: Path) -> ModelConfig:
+    top = _Fields("config.json", read_json(folder / "config.json"))
+    _refuse_foreign(top)
+    kind = top.text("tts_model_type")
+    if kind not in KINDS:
+        raise CheckpointError(f"config.json.tts_model_type is {kind!r}; supported: {', '.join(KINDS)}")
+    talker_fields = top.object("talker_config")
+    talker = _talker(talker_fields)
+    return ModelConfig(
+        kind=kind,
+        size=top.text("tts_model_size"),
+        talker=talker,
+        predictor=_predictor(talker_fields.object("code_predictor_config"), talker.stack.width),
+        codec=_codec(folder / "speech_tokenizer" / "config.json"),
+        speaker_encoder=_speaker_encoder(top.object("speaker_encoder_config")) if kind == "base" else None,
+        im_start_id=top.count("im_start_token_id"),
+        im_end_id=top.count("im_end_token_id"),
+        tts_pad_id=top.count("tts_pad_token_id"),
+        tts_bos_id=top.count("tts_bos_token_id"),
+        tts_eos_id=top.count("tts_eos_token_id"),
+        sampling=_sampling(folder / "generation_config.json"),
+    )
+
+
+def _refuse_foreign(top: _Fields) -> None:
+    model_type = top.values.get("model_type")
+    if model_type != "qwen3_tts":
+        raise CheckpointError(
+            f"config.json.model_type is {model_type!r}; Oscine serves Qwen3-TTS 12 Hz checkpoints ('qwen3_tts')"
+        )
+    tokenizer_type = top.values.get("tokenizer_type")
+    if tokenizer_type != "qwen3_tts_tokenizer_12hz":
+        raise CheckpointError(
+            f"config.json.tokenizer_type is {tokenizer_type!r}; only the 12 Hz models are supported "
+            "('qwen3_tts_tokenizer_12hz'): use a checkpoint whose name contains 12Hz"
+        )
+
+
+def _qwen_stack(fields: _Fields) -> StackConfig:
+    fields.expect("attention_bias", False)
+    fields.expect("hidden_act", "silu")
+    fields.expect("sliding_window", None)
+    return StackConfig(
+        width=fields.size("hidden_size"),
+        inner=fields.size("intermediate_size"),
+        layers=fields.size("num_hidden_layers"),
+        heads=fields.size("num_attention_heads"),
+        kv_heads=fields.size("num_key_value_heads"),
+        head_dim=fields.size("head_dim"),
+        eps=fields.number("rms_norm_eps"),
+        theta=fields.number("rope_theta"),
+        qk_norm=True,
+    )
+
+
+def _talker(fields: _Fields) -> TalkerConfig:
+    fields.expect("num_code_groups", CODEBOOKS)
+    dialects = fields.object("spk_is_dialect").values
+    return TalkerConfig(
+        stack=_qwen_stack(fields),
+        code_vocab=fields.size("vocab_size"),
+        text_vocab=fields.size("text_vocab_size"),
+        text_width=fields.size("text_hidden_size"),
+        max_positions=fields.size("max_position_embeddings"),
+        pad_id=fields.count("codec_pad_id"),
+        bos_id=fields.count("codec_bos_id"),
+        eos_id=fields.count("codec_eos_token_id"),
+        think_id=fields.count("codec_think_id"),
+        nothink_id=fields.count("codec_nothink_id"),
+        think_bos_id=fields.count("codec_think_bos_id"),
+        think_eos_id=fields.count("codec_think_eos_id"),
+        languages=fields.ids("codec_language_id"),
+        speakers=fields.ids("spk_id"),
+        dialects={name.lower(): str(dialect).lower() for name, dialect in dialects.items() if dialect},
+    )
+
+
+def _predictor(fields: _Fields, talker_width: int) -> PredictorConfig:
+    fields.expect("num_code_groups", CODEBOOKS)
+    return PredictorConfig(_qwen_stack(fields), fields.size("vocab_size"), talker_width)
+
+
+def _speaker_encoder(fields: _Fields) -> SpeakerEncoderConfig:
+    given = fields.values
+    constants: dict[str, Any] = {
+        ours: tuple(given[theirs]) if isinstance(given[theirs], list) else given[theirs]
+        for ours, theirs in (
+            ("channels", "enc_channels"),
+            ("kernels", "enc_kernel_sizes"),
+            ("dilations", "enc_dilations"),
+            ("mel_bins", "mel_dim"),
+            ("attention_channels", "enc_attention_channels"),
+            ("res2net_scale", "enc_res2net_scale"),
+            ("se_channels", "enc_se_channels"),
+        )
+        if theirs in given
+    }
+    return SpeakerEncoderConfig(fields.size("enc_dim"), fields.size("sample_rate"), **constants)
+
+
+def _codec(path: Path) -> CodecConfig:
+    top = _Fields("speech_tokenizer/config.json", read_json(path))
+    if top.values.get("model_type") != "qwen3_tts_tokenizer_12hz":
+        raise CheckpointError(
+            f"speech_tokenizer/config.json.model_type is {top.values.get('model_type')!r}; "
+            "only the 12 Hz codec ('qwen3_tts_tokenizer_12hz') is supported"
+        )
+    top.expect("encoder_valid_num_quantizers", CODEBOOKS)
+    config = CodecConfig(
+        decoder=_codec_decoder(top.object("decoder_config")),
+        encoder=_codec_encoder(top.object("encoder_config")),
+        sample_rate_hz=top.size("output_sample_rate"),
+        samples_per_frame=top.size("decode_upsample_rate"),
+    )
+    product = 1
+    for factor in config.decoder.upsampling_ratios + config.decoder.upsample_rates:
+        product *= factor
+    if product != config.samples_per_frame:
+        raise CheckpointError(
+            f"speech_tokenizer/config.json.decode_upsample_rate is {config.samples_per_frame}, "
+            f"but the decoder's factors multiply to {product}"
+        )
+    return config
+
+
+def _codec_decoder(fields: _Fields) -> CodecDecoderConfig:
+    fields.expect("num_quantizers", CODEBOOKS)
+    fields.expect("attention_bias", False)
+    fields.expect("hidden_act", "silu")
+    stack = StackConfig(
+        width=fields.size("hidden_size"),
+        inner=fields.size("intermediate_size"),
+        layers=fields.size("num_hidden_layers"),
+        heads=fields.size("num_attention_heads"),
+        kv_heads=fields.size("num_key_value_heads"),
+        head_dim=fields.size("head_dim"),
+        eps=fields.number("rms_norm_eps"),
+        theta=fields.number("rope_theta"),
+        layer_scale=True,
+        window=fields.size("sliding_window"),
+    )
+    return CodecDecoderConfig(
+        stack=stack,
+        codebook_size=fields.size("codebook_size"),
+        codebook_dim=fields.size("codebook_dim"),
+        latent=fields.size("latent_dim"),
+        upsampling_ratios=fields.sizes("upsampling_ratios"),
+        upsample_rates=fields.sizes("upsample_rates"),
+        decoder_dim=fields.size("decoder_dim"),
+    )
+
+
+def _codec_encoder(fields: _Fields) -> CodecEncoderConfig:
+    fields.expect("num_residual_layers", 1)
+    fields.expect("use_conv_shortcut", False)
+    fields.expect("audio_channels", 1)
+    fields.expect("compress", 2)
+    stack = StackConfig(
+        width=fields.size("hidden_size"),
+        inner=fields.size("intermediate_size"),
+        layers=fields.size("num_hidden_layers"),
+        heads=fields.size("num_attention_heads"),
+        kv_heads=fields.size("num_key_value_heads"),
+        head_dim=fields.size("head_dim"),
+        eps=fields.number("norm_eps"),
+        theta=fields.number("rope_theta"),
+        layer_scale=True,
+        # The file says 250, but the official run applies a plain causal mask (its loader never asks for the
+        # attention that windows), and the published codes were made that way.
+        window=None,
+        norm="layer",
+        mlp="gelu",
+        final_norm=False,
+    )
+    return CodecEncoderConfig(
+        stack=stack,
+        filters=fields.size("num_filters"),
+        kernel=fields.size("kernel_size"),
+        last_kernel=fields.size("last_kernel_size"),
+        residual_kernel=fields.size("residual_kernel_size"),
+        ratios=tuple(reversed(fields.sizes("upsampling_ratios"))),
+        codebook_size=fields.size("codebook_size"),
+        codebook_dim=fields.size("codebook_dim"),
+        stored_codebooks=fields.size("num_quantizers"),
+    )
+
+
+def _sampling(path: Path) -> SamplingParams:
+    """The file's values over the official wrapper's fall-backs."""
+    given: dict[str, Any] = read_json(path) if path.exists() else {}
+    try:
+        return SamplingParams(
+            first=DrawParams(
+                greedy=not given.get("do_sample", True),
+                temperature=float(given.get("temperature", 0.9)),
+                top_k=int(given.get("top_k", 50)),
+                top_p=float(given.get("top_p", 1.0)),
+            ),
+            rest=DrawParams(
+                greedy=not given.get("subtalker_dosample", True),
+                temperature=float(given.get("subtalker_temperature", 0.9)),
+                top_k=int(given.get("subtalker_top_k", 50)),
+                top_p=float(given.get("subtalker_top_p", 1.0)),
+            ),
+            repetition_penalty=float(given.get("repetition_penalty", 1.05)),
+            max_new_tokens=int(given.get("max_new_tokens", 2048)),
+        )
+    except (RequestError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"generation_config.json has an unusable value: {error}") from None

@@ -1,0 +1,156 @@
+"""Norms, RoPE, attention and MLPs: each once, in plain PyTorch, for every transformer of the model.
+
+A stack keeps no state. Keys and values live in a memory that the caller passes in (memory.py).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oscine.model.config import StackConfig
+
+
+class Memory(Protocol):
+    """What attention asks of a cache during one forward: where the new rows stand, and all keys they may see."""
+
+    positions: Tensor  # [batch, new rows]
+    mask: Tensor | None  # bool, broadcast to [batch, heads, new rows, keys]; None: causal over the new rows alone
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class RMSNorm(nn.Module):
+    """fp32 inside, rounded to the activation dtype, then the weight: the official order of roundings."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Not F.rms_norm: on the CPU it costs four times as much for rows of this size.
+        wide = x.float()
+        inverse = wide.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return (wide * inverse).to(x.dtype) * self.weight
+
+
+class FusedLinear(nn.Linear):
+    """Several bias-free projections of one input as one matrix. `parts` are their heights, in order."""
+
+    def __init__(self, width: int, parts: tuple[int, ...]) -> None:
+        super().__init__(width, sum(parts), bias=False)
+        self.parts = parts
+
+
+def rope_angles(positions: Tensor, head_dim: int, theta: float, *, endless: bool) -> tuple[Tensor, Tensor]:
+    """cos and sin, [batch, 1, rows, head_dim / 2], in fp32.
+
+    The official angles are fp32 products; they blur at large positions. Bounded stacks do the same, to stay equal.
+    `endless` ones (a codec stream has no last frame) multiply in fp64, so that hour two sounds like minute one.
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
+    inverse = 1.0 / theta**exponents
+    wide = torch.float64 if endless else torch.float32
+    angles = positions[:, None, :, None].to(wide) * inverse.to(wide)
+    return angles.cos().float(), angles.sin().float()
+
+
+def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Half-split rotation; x is [batch, heads, rows, head_dim], cos and sin in x's dtype."""
+    low, high = x.chunk(2, dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        dim = config.head_dim
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, dim
+        self.qkv = FusedLinear(config.width, (config.heads * dim, config.kv_heads * dim, config.kv_heads * dim))
+        self.out = nn.Linear(config.heads * dim, config.width, bias=False)
+        self.q_norm = RMSNorm(dim, config.eps) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(dim, config.eps) if config.qk_norm else nn.Identity()
+
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+        batch, rows, _ = x.shape
+        heads = self.qkv(x).view(batch, rows, self.heads + 2 * self.kv_heads, self.head_dim)
+        q, k, v = heads.transpose(1, 2).split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        q = apply_rope(self.q_norm(q), *rope)
+        k = apply_rope(self.k_norm(k), *rope)
+        k, v = memory.extend(layer, k, v)
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=memory.mask, is_causal=memory.mask is None, enable_gqa=self.heads != self.kv_heads
+        )
+        return self.out(mixed.transpose(1, 2).reshape(batch, rows, -1))
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_up = FusedLinear(width, (inner, inner))
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class GeluMLP(nn.Module):
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.gelu(self.up(x)))
+
+
+class LayerScale(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Layer(nn.Module):
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.attention_norm = _norm(config)
+        self.attention = Attention(config)
+        self.attention_scale = LayerScale(config.width) if config.layer_scale else nn.Identity()
+        self.mlp_norm = _norm(config)
+        self.mlp = (SwiGLU if config.mlp == "swiglu" else GeluMLP)(config.width, config.inner)
+        self.mlp_scale = LayerScale(config.width) if config.layer_scale else nn.Identity()
+
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+        x = x + self.attention_scale(self.attention(self.attention_norm(x), rope, memory, layer))
+        return x + self.mlp_scale(self.mlp(self.mlp_norm(x)))
+
+
+class Stack(nn.Module):
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = _norm(config) if config.final_norm else nn.Identity()
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """x [batch, rows, width], rows at `memory.positions`."""
+        config = self.config
+        cos, sin = rope_angles(memory.positions, config.head_dim, config.theta, endless=config.window is not None)
+        rope = cos.to(x.dtype), sin.to(x.dtype)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rope, memory, index)
+        return self.norm(x)
+
+
+def _norm(config: StackConfig) -> nn.Module:
+    if config.norm == "rms":
+        return RMSNorm(config.width, config.eps)
+    return nn.LayerNorm(config.width, eps=config.eps)

@@ -1,0 +1,49 @@
+"""The code predictor: codes 1..15 of a frame, one after the other, from the talker's hidden state and code 0.
+
+Sampling happens between its passes, so the loop over codebooks belongs to the runner.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oscine.model.config import PredictorConfig
+from oscine.model.layers import Stack
+from oscine.model.memory import KVCache
+from oscine.types import CODEBOOKS
+
+
+class Predictor(nn.Module):
+    def __init__(self, config: PredictorConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.stack.width
+        # Stacked, so that a whole frame is one gather. Entry j embeds code j+1 and has the talker's width.
+        self.embeddings = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, config.talker_width))
+        self.heads = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, width))
+        self.narrow = nn.Linear(config.talker_width, width) if config.talker_width != width else nn.Identity()
+        self.stack = Stack(config.stack)
+
+    def cache(self, batch: int) -> KVCache:
+        return KVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
+
+    def first(self, hidden: Tensor, code_rows: Tensor, cache: KVCache) -> Tensor:
+        """Logits of code 1, from the talker's hidden state and its embedding of code 0, [batch, width] each."""
+        rows = self.narrow(torch.stack((hidden, code_rows), dim=1))
+        return self._logits(self.stack(rows, cache.prefill(2))[:, -1], 0)
+
+    def next(self, book: int, codes: Tensor, cache: KVCache) -> Tensor:
+        """Logits of code `book` + 1, given code `book` (1..14) as [batch]."""
+        rows = self.narrow(F.embedding(codes, self.embeddings[book - 1]))[:, None]
+        positions = torch.full_like(codes, book + 1)
+        return self._logits(self.stack(rows, cache.step(positions, book + 2))[:, 0], book)
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """codes 1..15 as [batch, 15] -> [batch, 15, talker width]."""
+        offsets = torch.arange(CODEBOOKS - 1, device=codes.device) * self.config.vocab
+        return F.embedding(codes + offsets, self.embeddings.flatten(0, 1))
+
+    def _logits(self, hidden: Tensor, head: int) -> Tensor:
+        return F.linear(hidden, self.heads[head]).float()

@@ -1,0 +1,149 @@
+"""A clip -> one vector that says who speaks (ECAPA-TDNN over a log-mel spectrogram). Base checkpoints only."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oscine.model.config import SpeakerEncoderConfig
+
+_FFT = 1024
+_HOP = 256
+_PAD = (_FFT - _HOP) // 2
+
+
+def slaney_mel_filters(rate_hz: int, fft: int, bins: int) -> Tensor:
+    """[bins, fft / 2 + 1] triangles of equal area: linear below 1 kHz, logarithmic above (Slaney's scale)."""
+    linear_hz, knee_hz = 200.0 / 3, 1000.0
+    knee_mel = knee_hz / linear_hz
+    log_step = math.log(6.4) / 27.0
+
+    def to_mel(hz: float) -> float:
+        return hz / linear_hz if hz < knee_hz else knee_mel + math.log(hz / knee_hz) / log_step
+
+    def to_hz(mel: Tensor) -> Tensor:
+        return torch.where(mel < knee_mel, mel * linear_hz, knee_hz * torch.exp(log_step * (mel - knee_mel)))
+
+    edges = to_hz(torch.linspace(0.0, to_mel(rate_hz / 2), bins + 2, dtype=torch.float64))
+    bin_hz = torch.linspace(0.0, rate_hz / 2, fft // 2 + 1, dtype=torch.float64)
+    widths = edges.diff()
+    rising = (bin_hz - edges[:-2, None]) / widths[:-1, None]
+    falling = (edges[2:, None] - bin_hz) / widths[1:, None]
+    area = 2.0 / (edges[2:] - edges[:-2])
+    return (torch.minimum(rising, falling).clamp(min=0) * area[:, None]).float()
+
+
+class Conv(nn.Module):
+    """Same-length convolution with reflected ends."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, outputs, kernel, dilation=dilation)
+        self.pad = dilation * (kernel - 1) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.pad(x, (self.pad, self.pad), mode="reflect") if self.pad else x)
+
+
+class Res2Net(nn.Module):
+    """Channel groups in a chain: each sees its own input plus the previous group's output."""
+
+    def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        group = channels // scale
+        self.scale = scale
+        self.blocks = nn.ModuleList(Conv(group, group, kernel, dilation) for _ in range(scale - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = list(x.chunk(self.scale, dim=1))
+        for i, block in enumerate(self.blocks, start=1):
+            groups[i] = F.relu(block(groups[i] + groups[i - 1] if i > 1 else groups[i]))
+        return torch.cat(groups, dim=1)
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels: int, inner: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(channels, inner, 1)
+        self.conv2 = nn.Conv1d(inner, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.conv2(F.relu(self.conv1(x.mean(-1, keepdim=True)))))
+
+
+class Block(nn.Module):
+    def __init__(self, config: SpeakerEncoderConfig, index: int) -> None:
+        super().__init__()
+        channels = config.channels[index]
+        self.tdnn1 = Conv(config.channels[index - 1], channels)
+        self.res2net = Res2Net(channels, config.res2net_scale, config.kernels[index], config.dilations[index])
+        self.tdnn2 = Conv(channels, channels)
+        self.squeeze = SqueezeExcite(channels, config.se_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = self.res2net(F.relu(self.tdnn1(x)))
+        return x + self.squeeze(F.relu(self.tdnn2(mixed)))
+
+
+class AttentivePooling(nn.Module):
+    """Mean and deviation over time, weighted by an attention that knows the plain mean and deviation."""
+
+    def __init__(self, channels: int, inner: int) -> None:
+        super().__init__()
+        self.tdnn = Conv(3 * channels, inner)
+        self.conv = nn.Conv1d(inner, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = x.shape[-1]
+        mean, deviation = _statistics(x, 1.0 / frames)
+        context = torch.cat((x, mean.expand_as(x), deviation.expand_as(x)), dim=1)
+        weights = torch.softmax(self.conv(torch.tanh(F.relu(self.tdnn(context)))), dim=-1)
+        return torch.cat(_statistics(x, weights), dim=1)
+
+
+def _statistics(x: Tensor, weights: Tensor | float) -> tuple[Tensor, Tensor]:
+    mean = (weights * x).sum(-1, keepdim=True)
+    variance = (weights * (x - mean) ** 2).sum(-1, keepdim=True)
+    return mean, variance.clamp(min=1e-12).sqrt()
+
+
+class SpeakerEncoder(nn.Module):
+    filters: Tensor
+    window: Tensor
+
+    def __init__(self, config: SpeakerEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        channels = config.channels
+        self.first = Conv(config.mel_bins, channels[0], config.kernels[0], config.dilations[0])
+        self.blocks = nn.ModuleList(Block(config, index) for index in range(1, len(channels) - 1))
+        self.merge = Conv(sum(channels[1:-1]), channels[-1], config.kernels[-1], config.dilations[-1])
+        self.pooling = AttentivePooling(channels[-1], config.attention_channels)
+        self.last = nn.Conv1d(2 * channels[-1], config.width, 1)
+
+    def prepare(self) -> None:
+        device = self.last.weight.device
+        filters = slaney_mel_filters(self.config.sample_rate_hz, _FFT, self.config.mel_bins)
+        self.register_buffer("filters", filters.to(device), persistent=False)
+        self.register_buffer("window", torch.hann_window(_FFT, device=device), persistent=False)
+
+    def mel(self, samples: Tensor) -> Tensor:
+        """samples [batch, n] -> log-mel [batch, bins, frames], in fp32."""
+        padded = F.pad(samples, (_PAD, _PAD), mode="reflect")
+        spectrum = torch.stft(padded, _FFT, _HOP, window=self.window, center=False, return_complex=True)
+        magnitude = (torch.view_as_real(spectrum).square().sum(-1) + 1e-9).sqrt()
+        return (self.filters @ magnitude).clamp(min=1e-5).log()
+
+    @torch.inference_mode()
+    def forward(self, samples: Tensor) -> Tensor:
+        """samples [batch, n] at 24 kHz -> [batch, width]."""
+        x = F.relu(self.first(self.mel(samples).to(self.last.weight.dtype)))
+        outputs = []
+        for block in self.blocks:
+            x = block(x)
+            outputs.append(x)
+        merged = F.relu(self.merge(torch.cat(outputs, dim=1)))
+        return self.last(self.pooling(merged))[..., 0]

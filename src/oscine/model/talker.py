@@ -1,0 +1,47 @@
+"""The talker: text rows plus code rows in, one hidden state and the logits of code 0 out, once per frame."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oscine.model.config import TalkerConfig
+from oscine.model.layers import Stack
+from oscine.model.memory import KVCache
+
+
+class Talker(nn.Module):
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.stack.width
+        self.text_embedding = nn.Embedding(config.text_vocab, config.text_width)
+        self.text_in = nn.Linear(config.text_width, config.text_width)
+        self.text_out = nn.Linear(config.text_width, width)
+        self.code_embedding = nn.Embedding(config.code_vocab, width)
+        self.stack = Stack(config.stack)
+        self.head = nn.Linear(width, config.code_vocab, bias=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.head.weight.dtype
+
+    def text_rows(self, text_ids: Tensor) -> Tensor:
+        return self.text_out(F.silu(self.text_in(self.text_embedding(text_ids))))
+
+    def prefill(self, rows: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
+        """rows [batch, longest, width], padded on the right -> the hidden state of each one's last row."""
+        hidden = self.stack(rows, cache.prefill(rows.shape[1]))
+        return hidden[torch.arange(len(lengths), device=rows.device), lengths - 1]
+
+    def step(self, rows: Tensor, positions: Tensor, longest: int, cache: KVCache) -> Tensor:
+        """rows [batch, width] at positions [batch], all below `longest` -> hidden states [batch, width]."""
+        return self.stack(rows[:, None], cache.step(positions, longest))[:, 0]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.head(hidden).float()

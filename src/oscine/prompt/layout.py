@@ -1,0 +1,94 @@
+"""Which text id lies over which codec entry, per mode: integers only. This is the model's real interface.
+
+A row of the talker's input is T(text id) + codec entry (types.py); `trailing` are the text ids that are added to the
+frames as they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oscine.model.config import ModelConfig
+from oscine.types import NO_CODEC, SPEAKER, Codes, Prompt, Samples, TextMode, reference_frame
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutInput:
+    """Everything a layout depends on, as ids."""
+
+    role_ids: Sequence[int]  # <|im_start|> assistant \n
+    body_ids: Sequence[int]  # the text to speak
+    text_mode: TextMode
+    instruct_ids: Sequence[int] = ()  # the whole user turn, or nothing
+    language_id: int | None = None  # None: the model finds out
+    speaker_id: int | None = None  # a preset voice
+    speaker: Samples | None = None  # a cloned voice; at most one of the two
+    reference_ids: Sequence[int] = ()  # transcript of the reference clip
+    reference_codes: Codes | None = None  # with the transcript: in-context cloning
+
+
+@dataclass(slots=True)
+class _Rows:
+    text: list[int] = field(default_factory=list)
+    codec: list[int] = field(default_factory=list)
+
+    def add(self, text: Sequence[int], codec: Sequence[int]) -> None:
+        assert len(text) == len(codec), (len(text), len(codec))
+        self.text += text
+        self.codec += codec
+
+
+def build_layout(config: ModelConfig, given: LayoutInput) -> Prompt:
+    rows = _Rows()
+    rows.add(given.instruct_ids, [NO_CODEC] * len(given.instruct_ids))
+    rows.add(given.role_ids, [NO_CODEC] * len(given.role_ids))
+    header = _header(config, given)
+    rows.add([config.tts_pad_id] * (len(header) - 1) + [config.tts_bos_id], header)
+    body = _body if given.reference_codes is None else _body_in_context
+    trailing = body(config, given, rows)
+    return Prompt(
+        text_ids=np.array(rows.text, dtype=np.int64),
+        codec_ids=np.array(rows.codec, dtype=np.int64),
+        trailing_ids=np.array(trailing, dtype=np.int64),
+        speaker=given.speaker,
+        reference_codes=given.reference_codes,
+    )
+
+
+def _header(config: ModelConfig, given: LayoutInput) -> list[int]:
+    talker = config.talker
+    if given.language_id is None:
+        tags = [talker.nothink_id, talker.think_bos_id, talker.think_eos_id]
+    else:
+        tags = [talker.think_id, talker.think_bos_id, given.language_id, talker.think_eos_id]
+    speaker = [given.speaker_id] if given.speaker_id is not None else [SPEAKER] if given.speaker is not None else []
+    return [*tags, *speaker, talker.pad_id]
+
+
+def _body(config: ModelConfig, given: LayoutInput, rows: _Rows) -> list[int]:
+    talker = config.talker
+    if given.text_mode == "whole":
+        text = [*given.body_ids, config.tts_eos_id]
+        rows.add(text, [talker.pad_id] * len(text))
+        rows.add([config.tts_pad_id], [talker.bos_id])
+        return []
+    # Official quirk: of an empty text, the token after it (<|im_end|>) is spoken first.
+    first, *later = given.body_ids or [config.im_end_id]
+    rows.add([first], [talker.bos_id])
+    return [*later, config.tts_eos_id]
+
+
+def _body_in_context(config: ModelConfig, given: LayoutInput, rows: _Rows) -> list[int]:
+    assert given.reference_codes is not None
+    text = [*given.reference_ids, *given.body_ids, config.tts_eos_id]
+    sound = [config.talker.bos_id, *(reference_frame(i) for i in range(len(given.reference_codes)))]
+    if given.text_mode == "whole":
+        rows.add(text, [config.talker.pad_id] * len(text))
+        rows.add([config.tts_pad_id] * len(sound), sound)
+        return []
+    over = text[: len(sound)]
+    rows.add(over + [config.tts_pad_id] * (len(sound) - len(over)), sound)
+    return text[len(sound) :]

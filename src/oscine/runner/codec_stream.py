@@ -1,0 +1,54 @@
+"""One listener's codec: frames of codes go in as they are made, samples come out, the state stays in between."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from oscine.model.codec import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES, Codec
+from oscine.model.memory import StreamState
+
+CodecWindows = Literal["exact", "official"]
+
+
+class CodecStream:
+    """`exact` never forgets what it should remember. `official` restarts every 300 frames with 25 frames of context,
+    sample for sample as the official package does; up to 300 frames the two are the same."""
+
+    def __init__(self, codec: Codec, windows: CodecWindows = "exact") -> None:
+        self._codec, self._windows = codec, windows
+        self._state: StreamState | None = None
+        self._in_window = 0
+        self._recent: Tensor | None = None  # the last frames' codes, for the next window's context
+
+    def push(self, codes: Tensor) -> Tensor:
+        """codes [frames, 16] -> samples [frames * 1920]."""
+        if self._windows == "exact":
+            return self._decode(codes)
+        pieces = []
+        while len(codes):
+            if self._in_window == OFFICIAL_WINDOW_FRAMES:
+                self._restart()
+            room = OFFICIAL_WINDOW_FRAMES - self._in_window
+            piece, codes = codes[:room], codes[room:]
+            pieces.append(self._decode(piece))
+            self._in_window += len(piece)
+            known = piece if self._recent is None else torch.cat((self._recent, piece))
+            self._recent = known[-OFFICIAL_CONTEXT_FRAMES:]
+        return torch.cat(pieces)
+
+    def fork(self) -> CodecStream:
+        """A second stream that goes on from here. States are values, so nothing is copied but the handle."""
+        return copy.copy(self)
+
+    def _restart(self) -> None:
+        assert self._recent is not None
+        self._state, self._in_window = None, 0
+        self._decode(self._recent)
+
+    def _decode(self, codes: Tensor) -> Tensor:
+        samples, self._state = self._codec.decode(codes[None], self._state)
+        return samples[0]

@@ -1,0 +1,87 @@
+"""Session fixtures: tiny checkpoints with random weights, and the official package that judges us on them.
+
+Everything slow is written once below .cache/, under a name that changes with the code and arguments that made it.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracle.client import Official
+from tests.oracle.vocabulary import cached_vocabulary
+
+from random_checkpoint import write_checkpoint
+
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache"
+ORACLE = ROOT / ".venv-oracle"
+
+# checkpoints(size, kind, **options of write_checkpoint) -> folder
+CheckpointMaker = Callable[..., Path]
+
+
+def require_oracle() -> Path:
+    """The oracle environment's folder. Without it a test is skipped, but never silently where it is asked for."""
+    if not (ORACLE / "bin" / "python").exists():
+        message = "the official package is not installed in .venv-oracle; run `make oracle`"
+        if os.environ.get("CI") or os.environ.get("OSCINE_ORACLE") == "required":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    return ORACLE
+
+
+def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) -> Path:
+    maker = (ROOT / "tools" / "random_checkpoint.py").read_bytes()
+    arguments = repr((bpe and bpe.name, size, kind, sorted(options.items())))
+    folder = CACHE / "checkpoints" / f"{size}-{kind}-{hashlib.sha256(maker + arguments.encode()).hexdigest()[:16]}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            fresh = write_checkpoint(Path(scratch) / "fresh", size=size, kind=kind, bpe=bpe, **options)
+            try:
+                os.replace(fresh, folder)  # a run that is cut short leaves no half checkpoint behind
+            except OSError:
+                assert folder.exists()  # another run was faster
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Path:
+    """Folder with Qwen's true vocab.json and merges.txt."""
+    maker = (ROOT / "tests" / "oracle" / "vocabulary.py").read_bytes()
+    folder = CACHE / f"vocabulary-{hashlib.sha256(maker).hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    (site_packages,) = require_oracle().glob("lib/python3*/site-packages")
+    return cached_vocabulary(site_packages, folder)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(vocabulary: Path) -> CheckpointMaker:
+    """Tiny checkpoints with the true vocabulary: checkpoints("1b7", "base", seed=3)."""
+
+    def checkpoint(size: str, kind: str, **options: Any) -> Path:
+        return cached_checkpoint(vocabulary, size, kind, **options)
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def small_checkpoints() -> CheckpointMaker:
+    """Tiny checkpoints with a small vocabulary: quick to write and read, and no oracle needed."""
+
+    def checkpoint(size: str, kind: str, **options: Any) -> Path:
+        return cached_checkpoint(None, size, kind, **options)
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def official() -> Iterator[Official]:
+    """The official package in its own process, started by the first call."""
+    with Official(require_oracle() / "bin" / "python") as process:
+        yield process

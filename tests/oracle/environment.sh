@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Makes the environment of the official package, apart from ours: tests/oracle/environment.sh [FOLDER]
+# Does nothing when the folder already matches the requirements.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+folder=${1:-$root/.venv-oracle}
+stamp=$folder/oracle-stamp
+
+# This script is part of the sum: it names the packages that are installed without their requirements.
+wanted=$(cat "$here/requirements.txt" "$here/environment.sh" "$root/constraints.txt" | sha256sum | cut -d' ' -f1)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    exit 0
+fi
+rm -f "$stamp"
+
+[ -x "$folder/bin/python" ] || "${PYTHON:-python3}" -m venv "$folder"
+"$folder/bin/python" -m pip install --quiet -c "$root/constraints.txt" -r "$here/requirements.txt"
+# qwen-tts would pull in gradio and torchaudio; of dashscope only one data file is wanted, the Qwen vocabulary.
+"$folder/bin/python" -m pip install --quiet --no-deps qwen-tts==0.1.1 dashscope==2.0.2
+
+# torchaudio has no CPU build here. The 25 Hz tokenizer imports it on load and calls it never in our use.
+packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+mkdir -p "$packages/torchaudio/compliance"
+: > "$packages/torchaudio/__init__.py"
+: > "$packages/torchaudio/compliance/__init__.py"
+cat > "$packages/torchaudio/compliance/kaldi.py" <<'STUB'
+def fbank(*args, **kwargs):
+    raise NotImplementedError("torchaudio is a stub in this environment")
+STUB
+
+echo "$wanted" > "$stamp"
