@@ -35,7 +35,8 @@ def require_oracle() -> Path:
 
 
 def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) -> Path:
-    maker = (ROOT / "tools" / "random_checkpoint.py").read_bytes()
+    files = ("checkpoint_shapes.py", "random_checkpoint.py")
+    maker = b"".join((ROOT / "tools" / name).read_bytes() for name in files)
     arguments = repr((bpe and bpe.name, size, kind, sorted(options.items())))
     folder = CACHE / "checkpoints" / f"{size}-{kind}-{hashlib.sha256(maker + arguments.encode()).hexdigest()[:16]}"
     if not folder.exists():

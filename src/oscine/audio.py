@@ -14,11 +14,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import numpy as np
 import numpy.typing as npt
-import soundfile
-import soxr
 
 from oscine.types import OscineError, Samples, VoiceError
 
@@ -124,6 +121,8 @@ def _decode(encoded: bytes, name: str) -> Clip:
 
 def _decode_soundfile(encoded: bytes, name: str) -> tuple[Samples, int] | None:
     """[n, channels] and the rate, or None where libsndfile does not know the format."""
+    import soundfile  # decoders are loaded where a clip is read: most requests bring none
+
     try:
         file = soundfile.SoundFile(io.BytesIO(encoded))
     except Exception:  # "not recognised" and "recognised but not supported" look the same here; PyAV decides
@@ -140,6 +139,8 @@ def _decode_soundfile(encoded: bytes, name: str) -> tuple[Samples, int] | None:
 
 def _decode_av(encoded: bytes, name: str) -> tuple[Samples, int]:
     """[n, channels] and the rate of the first audio stream; a video's sound counts."""
+    import av
+
     blocks: list[Samples] = []
     values = 0
     try:
@@ -226,6 +227,8 @@ def resample(clip: Clip, rate_hz: int) -> Clip:
     """The same sound at another rate, ceil(n * ratio) samples; the very numbers of librosa's default, soxr_hq."""
     if rate_hz == clip.rate_hz:
         return clip
+    import soxr
+
     n_samples = math.ceil(len(clip.samples) * (rate_hz / clip.rate_hz))
     # Nothing is worth keeping between calls: a first call costs what the fifth does, 10 ms of sound 0.1 to 0.2 ms (1 ms
     # for a rate such as 44101), 20 s of it 5 to 15 ms.

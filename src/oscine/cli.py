@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from oscine import __version__
 from oscine.types import OscineError, RequestError, Speech, SpeechRequest
@@ -41,7 +43,8 @@ def main() -> None:
     try:
         app()
     except OscineError as error:
-        console.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        # A Text, so that nothing in the message is taken for markup or an emoji's name.
+        console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
         sys.exit(2 if isinstance(error, RequestError) else 1)
 
 
@@ -90,6 +93,7 @@ def say(
     texts = _texts(text, file)
     _check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
     outputs = _outputs(output, len(texts)) if file else [output]
+    _check_places(outputs[0], save_voice, None if file else save_codes)
     tts = _load(model, device, dtype)
     speaker = _voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
     requests = [
@@ -109,6 +113,7 @@ def say(
         )
         for line in texts
     ]
+    tts.check(requests)  # all of them, before the first is spoken and before anything is shown
     speeches, took_s = _speak(tts, requests)
     _write(speeches, outputs, save_codes, many=file is not None)
     _report(speeches, outputs, took_s, as_json)
@@ -141,9 +146,21 @@ def _outputs(folder: Path, count: int) -> list[Path]:
         if folder != Path("speech.wav"):
             raise RequestError(f"with --file, --output is a folder; {str(folder)!r} looks like a file", "output")
         folder = Path("speech")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"the folder {str(folder)!r} cannot be made: {error}", "output") from None
     digits = max(3, len(str(count)))
     return [folder / f"{number:0{digits}}.wav" for number in range(1, count + 1)]
+
+
+def _check_places(*paths: Path | None) -> None:
+    """Before minutes are spent on a result that has no place to go."""
+    for path in paths:
+        if path is not None and path.is_dir():
+            raise RequestError(f"{str(path)!r} is a folder; add a file name", "output")
+        if path is not None and not path.absolute().parent.is_dir():
+            raise RequestError(f"there is no folder {str(path.parent)!r} to write to; make it first", "output")
 
 
 def _check_clone_options(
@@ -158,7 +175,7 @@ def _check_clone_options(
 
 def _load(model: str, device: str, dtype: Dtype) -> Oscine:
     with Progress(SpinnerColumn(), TextColumn("loading {task.description}"), BarColumn(), console=console) as bar:
-        task = bar.add_task(_escaped(model), total=None)
+        task = bar.add_task(escape(model), total=None)
         from oscine.speaker import Oscine  # here, not above: torch takes seconds that `--help` should not
 
         return Oscine(
@@ -241,7 +258,3 @@ def _report(speeches: list[Speech], outputs: list[Path], took_s: float, as_json:
         reason = "" if result["finish_reason"] == "stop" else f", ended by {result['finish_reason']}"
         print(f"{result['output']}: {result['duration_s']} s, seed {result['seed']}{reason}")
     console.print(f"{total_s:.1f} s of audio in {took_s:.1f} s: {total_s / took_s:.2f} x real time")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")

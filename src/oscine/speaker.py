@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.text import Tokenizer
 from oscine.runner.codec_stream import CodecStream, CodecWindows
 from oscine.runner.reference import generate
-from oscine.types import AudioChunk, FinishReason, OscineError, Samples, Speech, SpeechRequest
+from oscine.types import FinishReason, OscineError, Samples, Speech, SpeechRequest, SpokenFrames, unknown_choice
 from oscine.voice import Voice
 
 Device = Literal["auto", "cpu", "cuda"] | str
@@ -45,6 +45,8 @@ class Oscine:
         codec_windows: CodecWindows = "exact",
         progress: Progress = lambda done, total: None,
     ) -> None:
+        if codec_windows not in get_args(CodecWindows):
+            raise OscineError(unknown_choice("codec_windows", str(codec_windows), get_args(CodecWindows)))
         self._device = _device(device)
         self._dtype = _dtype(dtype, self._device)
         folder = find_checkpoint(model)
@@ -85,22 +87,28 @@ class Oscine:
         return (chunk.samples for chunk in chunks if len(chunk.samples))
 
     def speak_batch(
-        self, requests: Sequence[SpeechRequest], on_chunk: Callable[[AudioChunk], None] = lambda chunk: None
+        self, requests: Sequence[SpeechRequest], on_chunk: Callable[[SpokenFrames], None] = lambda chunk: None
     ) -> list[Speech]:
         """Several utterances in step. Each is what it would be alone (docs/architecture.md says how exactly)."""
-        chunks: list[list[AudioChunk]] = [[] for _ in requests]
+        chunks: list[list[SpokenFrames]] = [[] for _ in requests]
         for chunk in self.run(requests):
             chunks[chunk.row].append(chunk)
             on_chunk(chunk)
         return [self._joined(row) for row in chunks]
 
-    def run(self, requests: Sequence[SpeechRequest]) -> Iterator[AudioChunk]:
+    def check(self, requests: Sequence[SpeechRequest]) -> None:
+        """Raises what `run` would raise, and makes nothing."""
+        for request in requests:
+            self._builder.build(request)
+            request.sampling(self.config.sampling)
+
+    def run(self, requests: Sequence[SpeechRequest]) -> Iterator[SpokenFrames]:
         """Everything is checked before this returns; the iterator then makes the audio of all rows side by side."""
         prompts = [self._builder.build(request) for request in requests]
         sampling = [request.sampling(self.config.sampling) for request in requests]
         streams = [self._codec_stream(request.voice) for request in requests]
 
-        def chunks() -> Iterator[AudioChunk]:
+        def chunks() -> Iterator[SpokenFrames]:
             rows = [
                 _Row(index, stream, params.seed)
                 for index, (stream, params) in enumerate(zip(streams, sampling, strict=True))
@@ -120,7 +128,7 @@ class Oscine:
         stream = CodecStream(self._model.codec, self._codec_windows)
         if not isinstance(voice, Voice) or voice.reference_codes is None:
             return stream
-        reference = torch.from_numpy(voice.reference_codes).to(self._device)
+        reference = torch.tensor(voice.reference_codes, device=self._device)
 
         def heard() -> CodecStream:
             for piece in reference.split(_REFERENCE_PIECE_FRAMES):
@@ -129,7 +137,7 @@ class Oscine:
 
         return self._references.get_or_make(voice.content_hash, heard).fork()
 
-    def _joined(self, chunks: Sequence[AudioChunk]) -> Speech:
+    def _joined(self, chunks: Sequence[SpokenFrames]) -> Speech:
         last = chunks[-1]
         assert last.finish_reason is not None
         return Speech(
@@ -150,15 +158,15 @@ class _Row:
         self._pieces = 0
         self._frames = 0
 
-    def push(self, codes: torch.Tensor) -> AudioChunk | None:
+    def push(self, codes: torch.Tensor) -> SpokenFrames | None:
         self._waiting.append(codes)
         wanted = _PIECE_FRAMES[min(self._pieces, len(_PIECE_FRAMES) - 1)]
         return self._chunk(None) if len(self._waiting) >= wanted else None
 
-    def finish(self, reason: FinishReason) -> AudioChunk:
+    def finish(self, reason: FinishReason) -> SpokenFrames:
         return self._chunk(reason)
 
-    def _chunk(self, reason: FinishReason | None) -> AudioChunk:
+    def _chunk(self, reason: FinishReason | None) -> SpokenFrames:
         first_frame = self._frames
         if self._waiting:
             codes = torch.stack(self._waiting)
@@ -169,7 +177,7 @@ class _Row:
             codes_cpu = codes.cpu().numpy()
         else:
             samples, codes_cpu = np.zeros(0, np.float32), np.zeros((0, 16), np.int64)
-        return AudioChunk(self._index, first_frame, samples, codes_cpu, self._seed, reason)
+        return SpokenFrames(self._index, first_frame, samples, codes_cpu, self._seed, reason)
 
 
 def _device(asked: str) -> torch.device:
@@ -177,7 +185,7 @@ def _device(asked: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(asked)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise OscineError(f"unknown device {asked!r} (possible: auto, cpu, cuda, cuda:0, ...)") from None
     if device.type not in ("cpu", "cuda"):
         raise OscineError(f"device {asked!r} is not supported (possible: auto, cpu, cuda, cuda:0, ...)")
@@ -191,6 +199,6 @@ def _device(asked: str) -> torch.device:
 def _dtype(asked: str, device: torch.device) -> torch.dtype:
     if asked == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if asked not in _DTYPES:
+    if not isinstance(asked, str) or asked not in _DTYPES:
         raise OscineError(f"unknown dtype {asked!r} (possible: auto, {', '.join(_DTYPES)})")
     return _DTYPES[asked]

@@ -2,6 +2,9 @@
 
 OscineError
  ├─ CheckpointError   the model folder or hub id cannot be used as it is
+ ├─ ConfigError       settings that cannot work, found before any weight is loaded
+ ├─ OverloadedError   not now: says in how many seconds to try again
+ ├─ EngineError       the engine itself failed or is gone; the request may be sent again
  └─ RequestError      this one request cannot be spoken; others are not affected
      ├─ VoiceError    the voice, clip or saved voice file cannot be used
      └─ TooLongError  the prompt does not fit the model's positions
@@ -10,11 +13,10 @@ OscineError
 from __future__ import annotations
 
 import difflib
-import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +28,8 @@ FRAME_RATE_HZ = 12.5
 CODEBOOKS = 16
 
 TextMode = Literal["whole", "streaming"]
-FinishReason = Literal["stop", "length"]
+# stop: the model ended its speech. length: the frame limit. runaway: it never would have ended (the good part is kept).
+FinishReason = Literal["stop", "length", "runaway", "cancelled", "error"]
 Codes = npt.NDArray[np.int64]  # [frames, 16]
 Samples = npt.NDArray[np.float32]  # mono, -1..1
 
@@ -37,6 +40,22 @@ class OscineError(Exception):
 
 class CheckpointError(OscineError):
     """The model folder or hub id cannot be used as it is."""
+
+
+class ConfigError(OscineError, ValueError):
+    """Settings that cannot work, found before any weight is loaded."""
+
+
+class OverloadedError(OscineError):
+    """Not now: every listener that was let in stays in real time, so this one has to wait."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineError(OscineError):
+    """The engine itself failed or is gone; the request may be sent again."""
 
 
 class RequestError(OscineError, ValueError):
@@ -64,6 +83,22 @@ def unknown_choice(what: str, asked: str, choices: Iterable[str]) -> str:
     return f"unknown {what} {asked!r}{hint} (possible: {possible})"
 
 
+# Beyond these, fp32 overflows: the probabilities would be NaN and every draw, silently, code 0.
+_LEAST, _MOST = 1e-6, 1e6
+_WHOLE = (int, np.integer)
+_REAL = (*_WHOLE, float, np.floating)
+
+
+def _check_factor(name: str, value: object, hint: str = "") -> None:
+    if not isinstance(value, _REAL) or isinstance(value, bool) or not _LEAST <= value <= _MOST:
+        raise RequestError(f"{name} must be a number above 0 ({_LEAST:g} to {_MOST:g}), got {value!r}{hint}", name)
+
+
+def _check_whole(name: str, value: object, least: int, end: float, rule: str) -> None:
+    if not isinstance(value, _WHOLE) or isinstance(value, bool) or not least <= value < end:
+        raise RequestError(f"{name} must be {rule}, got {value!r}", name)
+
+
 @dataclass(frozen=True, slots=True)
 class DrawParams:
     """How one code is drawn from its logits. `top_k` 0 and `top_p` 1.0 mean off."""
@@ -74,15 +109,14 @@ class DrawParams:
     top_p: float = 1.0
 
     def check(self, prefix: str = "") -> None:
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
+        if not isinstance(self.greedy, bool):
+            raise RequestError(f"greedy must be true or false, got {self.greedy!r}", "greedy")
+        _check_factor(f"{prefix}temperature", self.temperature, "; for no randomness ask for greedy")
+        _check_whole(f"{prefix}top_k", self.top_k, 0, 2**31, "a whole number, 0 (off) or more")
+        if not isinstance(self.top_p, _REAL) or not 0 < self.top_p <= 1:
             raise RequestError(
-                f"{prefix}temperature must be above 0, got {self.temperature}; for no randomness ask for greedy",
-                f"{prefix}temperature",
+                f"{prefix}top_p must be a number above 0 and at most 1 (off), got {self.top_p!r}", f"{prefix}top_p"
             )
-        if self.top_k < 0:
-            raise RequestError(f"{prefix}top_k must be 0 (off) or more, got {self.top_k}", f"{prefix}top_k")
-        if not 0 < self.top_p <= 1:
-            raise RequestError(f"{prefix}top_p must be above 0 and at most 1, got {self.top_p}", f"{prefix}top_p")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +133,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         self.first.check()
         self.rest.check("subtalker_")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
-            raise RequestError(
-                f"repetition_penalty must be above 0, got {self.repetition_penalty}", "repetition_penalty"
-            )
-        if self.max_new_tokens < 2:
-            raise RequestError(
-                f"max_new_tokens must be at least 2 (it gives one frame less), got {self.max_new_tokens}",
-                "max_new_tokens",
-            )
-        if not 0 <= self.seed < 2**64:
-            raise RequestError(f"seed must be between 0 and 2**64 - 1, got {self.seed}", "seed")
+        _check_factor("repetition_penalty", self.repetition_penalty, "; 1 is off")
+        rule = "a whole number of at least 2 (it gives one frame less)"
+        _check_whole("max_new_tokens", self.max_new_tokens, 2, float("inf"), rule)
+        _check_whole("seed", self.seed, 0, 2**64, "a whole number between 0 and 2**64 - 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +161,12 @@ class SpeechRequest:
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:
         """The checkpoint's defaults with this request's own values over them."""
-        greedy = None if self.greedy is None else bool(self.greedy)
-        first = _over(defaults.first, greedy=greedy, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        first = _over(
+            defaults.first, greedy=self.greedy, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
+        )
         rest = _over(
             defaults.rest,
-            greedy=greedy,
+            greedy=self.greedy,
             temperature=self.subtalker_temperature,
             top_k=self.subtalker_top_k,
             top_p=self.subtalker_top_p,
@@ -180,6 +208,7 @@ class Prompt:
     trailing_ids: npt.NDArray[np.int64]  # text ids added to the frames as they are made; tts_pad after the last
     speaker: Samples | None = None  # [talker width], for the SPEAKER row
     reference_codes: Codes | None = None  # [reference frames, 16]
+    prefix_rows: int = 0  # rows from the first on that do not depend on the text to speak: worth keeping
 
     @property
     def rows(self) -> int:
@@ -202,12 +231,68 @@ class Speech:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioChunk:
-    """A piece of one utterance, as it was made. The last one carries the reason why it is the last."""
+class SpokenFrames:
+    """A piece of one utterance of a batch, as the reference path makes it."""
 
     row: int  # which request of the batch
     first_frame: int
     samples: Samples
     codes: Codes  # [frames, 16]
     seed: int
+    finish_reason: FinishReason | None = None  # on the last piece
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """What a listener gets: sound with its place in the utterance. The last chunk says why it is the last."""
+
+    pcm: bytes  # PCM16, mono; may be empty on the last chunk
+    first_sample: int
     finish_reason: FinishReason | None = None
+    error: OscineError | None = None  # with finish_reason "error"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppendText:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    pass
+
+
+Command = AppendText | EndText | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    ready: bool
+    slots: int
+    slots_active: int
+    queued: int
+    frames: int  # made since the start
+    tick_s: float  # of the last ticks, smoothed
+
+
+class SpeechEngine(Protocol):
+    """What a server or a program talks to: an engine in this process, in another one, or several behind a router."""
+
+    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
+        """Checks the request and queues it; chunks arrive through `deliver` on another thread, the last one with a
+        finish_reason. Returns the utterance's id. Raises RequestError, OverloadedError or EngineError: nothing was
+        queued then. With `text_open`, more text may follow by `tell`."""
+
+    def tell(self, utterance_id: str, command: Command) -> None:
+        """An utterance that has ended, or never was, is no error: commands and ends cross on the way."""
+
+    def status(self) -> EngineStatus: ...
+
+    def stop(self, drain_s: float = 0.0) -> None:
+        """Refuses new requests, lets running ones finish for up to `drain_s`, ends the rest as cancelled."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from safetensors.numpy import save_file
 from oscine.types import CODEBOOKS, Codes, Samples, VoiceError
 
 _FORMAT = "oscine.voice.1"
+_Array = TypeVar("_Array", bound="np.ndarray[Any, Any]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,29 +31,36 @@ class Voice:
     transcript: str | None = None
 
     def __post_init__(self) -> None:
-        if self.speaker.ndim != 1 or self.speaker.dtype != np.float32 or not len(self.speaker):
-            raise VoiceError(
-                f"a speaker vector is one row of float32, got {self.speaker.dtype} {list(self.speaker.shape)}", "voice"
-            )
-        if not np.isfinite(self.speaker).all():
-            raise VoiceError("the speaker vector holds NaN or infinite numbers", "voice")
-        if (self.reference_codes is None) != (self.transcript is None):
+        speaker, codes = self.speaker, self.reference_codes
+        if not isinstance(speaker, np.ndarray) or speaker.ndim != 1 or speaker.dtype != np.float32 or not len(speaker):
+            raise VoiceError(f"a speaker vector is one row of float32, got {_described(speaker)}", "voice")
+        if not np.isfinite(speaker).all():
+            raise VoiceError("the speaker vector holds NaN or infinite numbers; make the voice again", "voice")
+        if (codes is None) != (self.transcript is None):
             raise VoiceError("reference codes and their transcript go together; give both or neither", "voice")
-        if self.reference_codes is not None:
-            codes = self.reference_codes
-            if codes.ndim != 2 or codes.shape[1] != CODEBOOKS or codes.dtype != np.int64 or not len(codes):
-                raise VoiceError(f"reference codes are int64 [frames, {CODEBOOKS}], got {list(codes.shape)}", "voice")
-            if codes.min() < 0:
-                raise VoiceError("reference codes must not be negative", "voice")
+        object.__setattr__(self, "speaker", _kept(speaker))
+        if codes is None:
+            return
+        if not isinstance(self.transcript, str):
+            raise VoiceError(f"a transcript is a string, got {type(self.transcript).__name__}", "voice")
+        shaped = isinstance(codes, np.ndarray) and codes.ndim == 2 and codes.shape[1] == CODEBOOKS and len(codes) > 0
+        if not shaped or codes.dtype != np.int64:
+            raise VoiceError(f"reference codes are int64 [frames, {CODEBOOKS}], got {_described(codes)}", "voice")
+        if codes.min() < 0:
+            raise VoiceError("reference codes must not be negative", "voice")
+        object.__setattr__(self, "reference_codes", _kept(codes))
 
     @staticmethod
     def from_embedding(vector: npt.ArrayLike) -> Voice:
         """A voice from a speaker vector alone, as `oscine` or another tool made it."""
         try:
-            values = np.asarray(vector, dtype=np.float32)
-        except (TypeError, ValueError):
-            raise VoiceError("an embedding is a list of numbers", "voice") from None
-        return Voice(values)
+            values = np.asarray(vector)
+        except (TypeError, ValueError):  # rows of different lengths
+            values = np.empty(0, dtype=object)
+        if values.dtype.kind not in "fiu":
+            raise VoiceError(f"an embedding is a list of numbers, got {_described(vector)}", "voice")
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is refused as such
+            return Voice(values.astype(np.float32))
 
     @cached_property
     def content_hash(self) -> str:
@@ -58,7 +68,8 @@ class Voice:
         digest = hashlib.sha256(_FORMAT.encode())
         parts = [self.speaker.tobytes()]
         if self.reference_codes is not None and self.transcript is not None:
-            parts += [self.reference_codes.tobytes(), self.transcript.encode()]
+            # A lone surrogate is refused where the voice is used; here it only must not be in the way.
+            parts += [self.reference_codes.tobytes(), self.transcript.encode(errors="surrogatepass")]
         for part in parts:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
@@ -72,35 +83,54 @@ class Voice:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One safetensors file; written beside its name first, so that a crash leaves the old one whole."""
-        target = Path(path)
         tensors: dict[str, np.ndarray] = {"speaker": self.speaker}
         about = {"format": _FORMAT, "content_hash": self.content_hash}
         if self.reference_codes is not None and self.transcript is not None:
             tensors["reference_codes"] = self.reference_codes
             about["transcript"] = json.dumps(self.transcript)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        target = Path(path)
+        partial = target.parent / f".{target.name}.{os.getpid()}.part"
         try:
+            if target.is_dir():
+                raise IsADirectoryError("it is a folder; add a file name, such as voice.safetensors")
             save_file(tensors, partial, metadata=about)
             partial.replace(target)
         except (OSError, SafetensorError) as error:
-            raise VoiceError(f"the voice cannot be written to {target}: {error}", "voice") from None
+            raise VoiceError(f"the voice cannot be written to {str(path)!r}: {error}", "voice") from None
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Voice:
         try:
             with safe_open(path, framework="np") as file:
                 about = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+                # Before any tensor is read: a whole model may stand here.
+                if about.get("format") != _FORMAT:
+                    raise VoiceError(f"{str(path)!r} is not a voice saved by Oscine (format {_FORMAT})", "voice")
+                tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except FileNotFoundError:
             raise VoiceError(f"there is no voice file {str(path)!r}", "voice") from None
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, TypeError) as error:
             raise VoiceError(f"{str(path)!r} is not a readable voice file: {error}", "voice") from None
-        if about.get("format") != _FORMAT or "speaker" not in tensors:
-            raise VoiceError(f"{str(path)!r} is not a voice saved by Oscine (format {_FORMAT})", "voice")
-        transcript = json.loads(about["transcript"]) if "transcript" in about else None
-        voice = Voice(tensors["speaker"], tensors.get("reference_codes"), transcript)
+        try:
+            transcript = json.loads(about["transcript"]) if "transcript" in about else None
+            speaker: Any = tensors.get("speaker")
+            voice = Voice(speaker, tensors.get("reference_codes"), transcript)
+        except ValueError as error:
+            raise VoiceError(f"{str(path)!r} is a damaged voice file: {error}", "voice") from None
         if voice.content_hash != about.get("content_hash"):
             raise VoiceError(f"{str(path)!r} does not match its own content hash; it was changed or damaged", "voice")
         return voice
+
+
+def _kept(array: _Array) -> _Array:
+    """A private copy that nobody can change: hashes and caches rely on it."""
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _described(value: object) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__

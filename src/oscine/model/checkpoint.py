@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from oscine.model.config import read_json
+from oscine.model.fields import read_json
 from oscine.types import CheckpointError
 
 DEMO = "demo"
@@ -22,20 +22,23 @@ _HUB_FILES = ["*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"]
 
 
 def find_checkpoint(model: str | os.PathLike[str]) -> Path:
-    """A folder as it is, a hub id from the cache or the network, or the demo voice in the package."""
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.is_file():
-        raise CheckpointError(f"{str(model)!r} is a file; name the folder that holds config.json")
+    """The demo voice in the package, a folder as it is, or a hub id from the cache or the network."""
     name = str(model)
-    if name == DEMO:
+    if name == DEMO:  # first, as it is the default: any folder may happen to hold another one of this name
         if (_DEMO_FOLDER / "config.json").is_file():
             return _DEMO_FOLDER
         raise CheckpointError(
             "this build carries no demo voice; name a checkpoint: a folder, or a hub id such as "
             "'Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice'"
         )
+    try:
+        folder = Path(model).expanduser()
+        if folder.is_dir():
+            return folder
+        if folder.is_file():
+            raise CheckpointError(f"{name!r} is a file; name the folder that holds config.json")
+    except (OSError, RuntimeError) as error:  # a name too long, no such user's home
+        raise CheckpointError(f"{name!r} cannot be opened as a folder: {error}") from None
     if not _HUB_ID.fullmatch(name):
         raise CheckpointError(f"{name!r} is neither a folder here nor a hub id of the form 'owner/name'")
     return _download(name)
@@ -49,8 +52,11 @@ def _download(hub_id: str) -> Path:
     except HFValidationError as error:
         reason = str(error)
     except LocalEntryNotFoundError:
-        reason = "it is not in the local cache and the hub cannot be reached; download it first, or name a folder"
-    except (HfHubHTTPError, OSError) as error:
+        reason = (
+            "it is not in the local cache, or not all of it, and the hub cannot be reached; download it first, or name "
+            "a folder"
+        )
+    except Exception as error:  # the hub library has changed its HTTP client; the errors of all of them share no base
         reason = f"the download failed: {error}"
     raise CheckpointError(f"no folder {hub_id!r} here, and as a hub id: {reason}") from None
 
@@ -60,17 +66,17 @@ class TensorFiles:
 
     def __init__(self, folder: Path, device: str) -> None:
         self._files = []
-        self._home: dict[str, object] = {}
+        self._home: dict[str, tuple[Path, object]] = {}
+        self.path, paths = _paths(folder)  # the one file, or the index of several
         try:
-            for path in _paths(folder):
+            for path in paths:
                 file = self._open(path, device)
                 self._files.append(file)
                 for name in file.keys():  # noqa: SIM118 (not a dict)
-                    self._home[name] = file
+                    self._home[name] = path, file
         except BaseException:
             self._close()
             raise
-        self.folder = folder
 
     @staticmethod
     def _open(path: Path, device: str):  # type: ignore[no-untyped-def]
@@ -87,11 +93,14 @@ class TensorFiles:
     def names(self) -> set[str]:
         return set(self._home)
 
+    def path_of(self, name: str) -> Path:
+        return self._home[name][0]
+
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._home[name].get_slice(name).get_shape())  # type: ignore[attr-defined]
+        return tuple(self._home[name][1].get_slice(name).get_shape())  # type: ignore[attr-defined]
 
     def read(self, name: str) -> Tensor:
-        tensor: Tensor = self._home[name].get_tensor(name)  # type: ignore[attr-defined]
+        tensor: Tensor = self._home[name][1].get_tensor(name)  # type: ignore[attr-defined]
         return tensor
 
     def __enter__(self) -> TensorFiles:
@@ -106,15 +115,16 @@ class TensorFiles:
             self._files.pop().__exit__(None, None, None)
 
 
-def _paths(folder: Path) -> list[Path]:
+def _paths(folder: Path) -> tuple[Path, list[Path]]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists() or not index.exists():
-        return [single]
+        return single, [single]
     weight_map = read_json(index)
     files = weight_map.get("weight_map") if isinstance(weight_map, dict) else None
     if not isinstance(files, dict) or not files:
         raise CheckpointError(f"{index} has no weight_map")
     names = sorted({str(name) for name in files.values()})
-    if any(Path(name).name != name for name in names):
-        raise CheckpointError(f"{index} names files outside its folder: {names}")
-    return [folder / name for name in names]
+    for name in names:
+        if Path(name).name != name or "\0" in name:
+            raise CheckpointError(f"{index} names {name!r}, which is no file in its own folder")
+    return index, [folder / name for name in names]

@@ -5,12 +5,12 @@ Nothing here comes from the official config classes: their defaults describe oth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from oscine.model.fields import Fields, read_json
 from oscine.types import CODEBOOKS, CheckpointError, DrawParams, RequestError, SamplingParams
 
 Kind = Literal["custom_voice", "voice_design", "base"]
@@ -136,78 +136,18 @@ class ModelConfig:
         return tuple(name for name in self.talker.languages if "dialect" not in name)
 
 
-class _Fields:
-    """One JSON object, read with errors that name the file and the full key."""
-
-    def __init__(self, where: str, values: Any) -> None:
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{where} should be a JSON object, found {type(values).__name__}")
-        self.where, self.values = where, values
-
-    def _take(self, key: str, kinds: tuple[type, ...], wanted: str) -> Any:
-        if key not in self.values:
-            raise CheckpointError(f"{self.where}.{key} is missing; is this a complete Qwen3-TTS 12 Hz checkpoint?")
-        value = self.values[key]
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise CheckpointError(f"{self.where}.{key} should be {wanted}, found {value!r}")
-        return value
-
-    def count(self, key: str) -> int:
-        value: int = self._take(key, (int,), "a whole number")
-        if value < 0:
-            raise CheckpointError(f"{self.where}.{key} should not be negative, found {value}")
-        return value
-
-    def size(self, key: str) -> int:
-        value = self.count(key)
-        if value < 1:
-            raise CheckpointError(f"{self.where}.{key} should be at least 1, found {value}")
-        return value
-
-    def number(self, key: str) -> float:
-        return float(self._take(key, (int, float), "a number"))
-
-    def text(self, key: str) -> str:
-        return str(self._take(key, (str,), "a string"))
-
-    def object(self, key: str) -> _Fields:
-        return _Fields(f"{self.where}.{key}", self._take(key, (dict,), "an object"))
-
-    def sizes(self, key: str) -> tuple[int, ...]:
-        values = self._take(key, (list,), "a list of whole numbers")
-        if not values or not all(type(value) is int and value > 0 for value in values):
-            raise CheckpointError(f"{self.where}.{key} should be a list of positive whole numbers, found {values!r}")
-        return tuple(values)
-
-    def ids(self, key: str) -> dict[str, int]:
-        values = self._take(key, (dict,), "an object of ids")
-        if not all(type(value) is int for value in values.values()):
-            raise CheckpointError(f"{self.where}.{key} should map names to ids, found {values!r}")
-        return {name.lower(): value for name, value in values.items()}
-
-    def expect(self, key: str, wanted: Any) -> None:
-        """Values that this code computes with as constants. Absent means the architecture's usual one."""
-        if key in self.values and self.values[key] != wanted:
-            raise CheckpointError(f"{self.where}.{key} is {self.values[key]!r}; only {wanted!r} is supported")
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.name} is missing in {path.parent}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from None
-
-
 def read_config(folder: Path) -> ModelConfig:
-    top = _Fields("config.json", read_json(folder / "config.json"))
+    top = Fields("config.json", read_json(folder / "config.json"))
     _refuse_foreign(top)
     kind = top.text("tts_model_type")
     if kind not in KINDS:
         raise CheckpointError(f"config.json.tts_model_type is {kind!r}; supported: {', '.join(KINDS)}")
     talker_fields = top.object("talker_config")
     talker = _talker(talker_fields)
+    if kind == "custom_voice" and not talker.speakers:
+        raise CheckpointError(
+            "config.json.talker_config.spk_id is empty; a CustomVoice checkpoint names its voices there"
+        )
     return ModelConfig(
         kind=kind,
         size=top.text("tts_model_size"),
@@ -215,16 +155,16 @@ def read_config(folder: Path) -> ModelConfig:
         predictor=_predictor(talker_fields.object("code_predictor_config"), talker.stack.width),
         codec=_codec(folder / "speech_tokenizer" / "config.json"),
         speaker_encoder=_speaker_encoder(top.object("speaker_encoder_config")) if kind == "base" else None,
-        im_start_id=top.count("im_start_token_id"),
-        im_end_id=top.count("im_end_token_id"),
-        tts_pad_id=top.count("tts_pad_token_id"),
-        tts_bos_id=top.count("tts_bos_token_id"),
-        tts_eos_id=top.count("tts_eos_token_id"),
+        im_start_id=top.id("im_start_token_id", talker.text_vocab),
+        im_end_id=top.id("im_end_token_id", talker.text_vocab),
+        tts_pad_id=top.id("tts_pad_token_id", talker.text_vocab),
+        tts_bos_id=top.id("tts_bos_token_id", talker.text_vocab),
+        tts_eos_id=top.id("tts_eos_token_id", talker.text_vocab),
         sampling=_sampling(folder / "generation_config.json"),
     )
 
 
-def _refuse_foreign(top: _Fields) -> None:
+def _refuse_foreign(top: Fields) -> None:
     model_type = top.values.get("model_type")
     if model_type != "qwen3_tts":
         raise CheckpointError(
@@ -238,7 +178,7 @@ def _refuse_foreign(top: _Fields) -> None:
         )
 
 
-def _qwen_stack(fields: _Fields) -> StackConfig:
+def _qwen_stack(fields: Fields) -> StackConfig:
     fields.expect("attention_bias", False)
     fields.expect("hidden_act", "silu")
     fields.expect("sliding_window", None)
@@ -255,53 +195,57 @@ def _qwen_stack(fields: _Fields) -> StackConfig:
     )
 
 
-def _talker(fields: _Fields) -> TalkerConfig:
+def _talker(fields: Fields) -> TalkerConfig:
     fields.expect("num_code_groups", CODEBOOKS)
-    dialects = fields.object("spk_is_dialect").values
+    vocab = fields.size("vocab_size")
+    languages = fields.ids("codec_language_id", vocab)
+    dialects = {name.lower(): dialect for name, dialect in fields.object("spk_is_dialect").values.items() if dialect}
+    for name, dialect in dialects.items():
+        if dialect not in languages:
+            raise CheckpointError(f"{fields.where}.spk_is_dialect.{name} is {dialect!r}, no key of codec_language_id")
     return TalkerConfig(
         stack=_qwen_stack(fields),
-        code_vocab=fields.size("vocab_size"),
+        code_vocab=vocab,
         text_vocab=fields.size("text_vocab_size"),
         text_width=fields.size("text_hidden_size"),
         max_positions=fields.size("max_position_embeddings"),
-        pad_id=fields.count("codec_pad_id"),
-        bos_id=fields.count("codec_bos_id"),
-        eos_id=fields.count("codec_eos_token_id"),
-        think_id=fields.count("codec_think_id"),
-        nothink_id=fields.count("codec_nothink_id"),
-        think_bos_id=fields.count("codec_think_bos_id"),
-        think_eos_id=fields.count("codec_think_eos_id"),
-        languages=fields.ids("codec_language_id"),
-        speakers=fields.ids("spk_id"),
-        dialects={name.lower(): str(dialect).lower() for name, dialect in dialects.items() if dialect},
+        pad_id=fields.id("codec_pad_id", vocab),
+        bos_id=fields.id("codec_bos_id", vocab),
+        eos_id=fields.id("codec_eos_token_id", vocab),
+        think_id=fields.id("codec_think_id", vocab),
+        nothink_id=fields.id("codec_nothink_id", vocab),
+        think_bos_id=fields.id("codec_think_bos_id", vocab),
+        think_eos_id=fields.id("codec_think_eos_id", vocab),
+        languages=languages,
+        speakers=fields.ids("spk_id", vocab),
+        dialects=dialects,
     )
 
 
-def _predictor(fields: _Fields, talker_width: int) -> PredictorConfig:
+def _predictor(fields: Fields, talker_width: int) -> PredictorConfig:
     fields.expect("num_code_groups", CODEBOOKS)
     return PredictorConfig(_qwen_stack(fields), fields.size("vocab_size"), talker_width)
 
 
-def _speaker_encoder(fields: _Fields) -> SpeakerEncoderConfig:
-    given = fields.values
+def _speaker_encoder(fields: Fields) -> SpeakerEncoderConfig:
     constants: dict[str, Any] = {
-        ours: tuple(given[theirs]) if isinstance(given[theirs], list) else given[theirs]
-        for ours, theirs in (
-            ("channels", "enc_channels"),
-            ("kernels", "enc_kernel_sizes"),
-            ("dilations", "enc_dilations"),
-            ("mel_bins", "mel_dim"),
-            ("attention_channels", "enc_attention_channels"),
-            ("res2net_scale", "enc_res2net_scale"),
-            ("se_channels", "enc_se_channels"),
+        ours: read(theirs)
+        for ours, theirs, read in (
+            ("channels", "enc_channels", fields.sizes),
+            ("kernels", "enc_kernel_sizes", fields.sizes),
+            ("dilations", "enc_dilations", fields.sizes),
+            ("mel_bins", "mel_dim", fields.size),
+            ("attention_channels", "enc_attention_channels", fields.size),
+            ("res2net_scale", "enc_res2net_scale", fields.size),
+            ("se_channels", "enc_se_channels", fields.size),
         )
-        if theirs in given
+        if theirs in fields.values
     }
     return SpeakerEncoderConfig(fields.size("enc_dim"), fields.size("sample_rate"), **constants)
 
 
 def _codec(path: Path) -> CodecConfig:
-    top = _Fields("speech_tokenizer/config.json", read_json(path))
+    top = Fields("speech_tokenizer/config.json", read_json(path))
     if top.values.get("model_type") != "qwen3_tts_tokenizer_12hz":
         raise CheckpointError(
             f"speech_tokenizer/config.json.model_type is {top.values.get('model_type')!r}; "
@@ -325,7 +269,7 @@ def _codec(path: Path) -> CodecConfig:
     return config
 
 
-def _codec_decoder(fields: _Fields) -> CodecDecoderConfig:
+def _codec_decoder(fields: Fields) -> CodecDecoderConfig:
     fields.expect("num_quantizers", CODEBOOKS)
     fields.expect("attention_bias", False)
     fields.expect("hidden_act", "silu")
@@ -352,7 +296,7 @@ def _codec_decoder(fields: _Fields) -> CodecDecoderConfig:
     )
 
 
-def _codec_encoder(fields: _Fields) -> CodecEncoderConfig:
+def _codec_encoder(fields: Fields) -> CodecEncoderConfig:
     fields.expect("num_residual_layers", 1)
     fields.expect("use_conv_shortcut", False)
     fields.expect("audio_channels", 1)
@@ -387,25 +331,32 @@ def _codec_encoder(fields: _Fields) -> CodecEncoderConfig:
     )
 
 
+# The official wrapper's, for a file that lacks them.
+_SAMPLING_FALLBACKS: dict[str, Any] = {
+    "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 1.0, "subtalker_dosample": True,
+    "subtalker_temperature": 0.9, "subtalker_top_k": 50, "subtalker_top_p": 1.0, "repetition_penalty": 1.05,
+    "max_new_tokens": 2048,
+}  # fmt: skip
+
+
 def _sampling(path: Path) -> SamplingParams:
-    """The file's values over the official wrapper's fall-backs."""
-    given: dict[str, Any] = read_json(path) if path.exists() else {}
+    given = Fields(path.name, read_json(path) if path.exists() else {})
+    fields = Fields(path.name, _SAMPLING_FALLBACKS | given.values)
     try:
         return SamplingParams(
-            first=DrawParams(
-                greedy=not given.get("do_sample", True),
-                temperature=float(given.get("temperature", 0.9)),
-                top_k=int(given.get("top_k", 50)),
-                top_p=float(given.get("top_p", 1.0)),
-            ),
-            rest=DrawParams(
-                greedy=not given.get("subtalker_dosample", True),
-                temperature=float(given.get("subtalker_temperature", 0.9)),
-                top_k=int(given.get("subtalker_top_k", 50)),
-                top_p=float(given.get("subtalker_top_p", 1.0)),
-            ),
-            repetition_penalty=float(given.get("repetition_penalty", 1.05)),
-            max_new_tokens=int(given.get("max_new_tokens", 2048)),
+            first=_draw(fields, "do_sample", ""),
+            rest=_draw(fields, "subtalker_dosample", "subtalker_"),
+            repetition_penalty=fields.number("repetition_penalty"),
+            max_new_tokens=fields.count("max_new_tokens"),
         )
-    except (RequestError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"generation_config.json has an unusable value: {error}") from None
+    except RequestError as error:
+        raise CheckpointError(f"{path.name}: {error}") from None
+
+
+def _draw(fields: Fields, sample_key: str, prefix: str) -> DrawParams:
+    return DrawParams(
+        greedy=not fields.flag(sample_key),
+        temperature=fields.number(f"{prefix}temperature"),
+        top_k=fields.count(f"{prefix}top_k"),
+        top_p=fields.number(f"{prefix}top_p"),
+    )

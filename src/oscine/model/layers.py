@@ -15,12 +15,26 @@ from oscine.model.config import StackConfig
 
 
 class Memory(Protocol):
-    """What attention asks of a cache during one forward: where the new rows stand, and all keys they may see."""
+    """What a stack asks of a cache during one forward: where the new rows stand, and to look back from them."""
 
     positions: Tensor  # [batch, new rows]
-    mask: Tensor | None  # bool, broadcast to [batch, heads, new rows, keys]; None: causal over the new rows alone
 
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Keeps the new keys and values, [batch, kv heads, rows, head_dim], and mixes all that each query may see."""
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(q k / sqrt(dim)) v over grouped heads; mask is bool, broadcast to [batch, heads, rows, keys]."""
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def normed(x: Tensor, eps: float) -> Tensor:
+    """x over its root mean square, computed in fp32 and rounded to x's dtype."""
+    # Not F.rms_norm: on the CPU it costs four times as much for rows of this size.
+    wide = x.float()
+    return (wide * wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()).to(x.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -32,10 +46,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # Not F.rms_norm: on the CPU it costs four times as much for rows of this size.
-        wide = x.float()
-        inverse = wide.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
-        return (wide * inverse).to(x.dtype) * self.weight
+        return normed(x, self.eps) * self.weight
 
 
 class FusedLinear(nn.Linear):
@@ -66,25 +77,33 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
+    qk_weight: Tensor
+
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         dim = config.head_dim
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, dim
+        self.heads, self.kv_heads, self.head_dim, self.eps = config.heads, config.kv_heads, dim, config.eps
+        self.qk_norm = config.qk_norm
         self.qkv = FusedLinear(config.width, (config.heads * dim, config.kv_heads * dim, config.kv_heads * dim))
         self.out = nn.Linear(config.heads * dim, config.width, bias=False)
-        self.q_norm = RMSNorm(dim, config.eps) if config.qk_norm else nn.Identity()
-        self.k_norm = RMSNorm(dim, config.eps) if config.qk_norm else nn.Identity()
+        if config.qk_norm:
+            self.q_norm, self.k_norm = RMSNorm(dim, config.eps), RMSNorm(dim, config.eps)
+
+    def prepare(self) -> None:
+        """After loading: one weight for the norm of all query and key heads, so that it is one pass over both."""
+        if self.qk_norm:
+            q, k = self.q_norm.weight.data, self.k_norm.weight.data
+            weight = torch.cat((q.expand(self.heads, -1), k.expand(self.kv_heads, -1)))[:, None]
+            self.register_buffer("qk_weight", weight, persistent=False)
 
     def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
         batch, rows, _ = x.shape
-        heads = self.qkv(x).view(batch, rows, self.heads + 2 * self.kv_heads, self.head_dim)
-        q, k, v = heads.transpose(1, 2).split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        q = apply_rope(self.q_norm(q), *rope)
-        k = apply_rope(self.k_norm(k), *rope)
-        k, v = memory.extend(layer, k, v)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=memory.mask, is_causal=memory.mask is None, enable_gqa=self.heads != self.kv_heads
-        )
+        heads = self.qkv(x).view(batch, rows, self.heads + 2 * self.kv_heads, self.head_dim).transpose(1, 2)
+        qk, v = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
+        if self.qk_norm:
+            qk = normed(qk, self.eps) * self.qk_weight
+        q, k = apply_rope(qk, *rope).split((self.heads, self.kv_heads), dim=1)
+        mixed = memory.attend(layer, q, k, v)
         return self.out(mixed.transpose(1, 2).reshape(batch, rows, -1))
 
 

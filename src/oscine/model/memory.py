@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from oscine.model.config import StackConfig
+from oscine.model.layers import attention
 
 _GROWTH = 256  # positions added at a time: 20 s of speech
 
@@ -25,26 +26,26 @@ class KVCache:
         self.keys = like.new_zeros(shape)
         self.values = like.new_zeros(shape)
         self.positions = torch.empty(0)
-        self.mask: Tensor | None = None
-        self._prefill = True
+        self._mask: Tensor | None = None
+        self._begin: int | None = 0  # where the new rows go in every row alike; None: each to its own position
         self._end = 0
 
     def prefill(self, rows: int) -> KVCache:
         """The next forward writes positions 0..rows-1 of every row. Shorter rows are padded on the right: what
         stands there is hidden by causality, and overwritten by the positions that follow."""
-        self._reserve(rows)
-        batch = self.keys.shape[1]
-        self.positions = torch.arange(rows, device=self.keys.device).expand(batch, rows)
-        self.mask, self._prefill, self._end = None, True, rows
-        return self
+        return self._in_step(0, rows)
+
+    def append(self, position: int) -> KVCache:
+        """The next forward writes one position, the same in every row; all before it are filled."""
+        return self._in_step(position, position + 1)
 
     def step(self, positions: Tensor, longest: int) -> KVCache:
         """The next forward writes one position per row: positions [batch], all below `longest`."""
         self._reserve(longest)
         self.positions = positions[:, None]
         keys = torch.arange(longest, device=positions.device)
-        self.mask = (keys <= positions[:, None])[:, None, None, :]
-        self._prefill, self._end = False, longest
+        self._mask = (keys <= positions[:, None])[:, None, None, :]
+        self._begin, self._end = None, longest
         return self
 
     def keep(self, rows: Tensor) -> None:
@@ -52,16 +53,25 @@ class KVCache:
         self.keys = self.keys.index_select(1, rows)
         self.values = self.values.index_select(1, rows)
 
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        all_keys, all_values = self.keys[layer], self.values[layer]
-        if self._prefill:
-            all_keys[:, :, : self._end] = keys
-            all_values[:, :, : self._end] = values
-            return keys, values
-        rows = torch.arange(keys.shape[0], device=keys.device)
-        all_keys[rows, :, self.positions[:, 0]] = keys[:, :, 0]
-        all_values[rows, :, self.positions[:, 0]] = values[:, :, 0]
-        return all_keys[:, :, : self._end], all_values[:, :, : self._end]
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self.keys[layer], self.values[layer]
+        if self._begin is None:
+            rows = torch.arange(k.shape[0], device=k.device)
+            keys[rows, :, self.positions[:, 0]] = k[:, :, 0]
+            values[rows, :, self.positions[:, 0]] = v[:, :, 0]
+        else:
+            keys[:, :, self._begin : self._end] = k
+            values[:, :, self._begin : self._end] = v
+        seen = (keys[:, :, : self._end], values[:, :, : self._end])
+        return attention(q, *seen, mask=self._mask, causal=q.shape[2] > 1)
+
+    def _in_step(self, begin: int, end: int) -> KVCache:
+        assert begin == 0 or end == begin + 1, (begin, end)
+        self._reserve(end)
+        batch = self.keys.shape[1]
+        self.positions = torch.arange(begin, end, device=self.keys.device).expand(batch, -1)
+        self._mask, self._begin, self._end = None, begin, end
+        return self
 
     def _reserve(self, positions: int) -> None:
         missing = positions - self.keys.shape[3]
@@ -125,7 +135,9 @@ class WindowMemory:
         keys = torch.arange(-self._past, rows, device=frames.device)
         in_window = (keys <= new[:, None]) & (keys > new[:, None] - window)
         begun = keys >= -frames[:, None]
-        self.mask: Tensor | None = (in_window & begun[:, None, :])[:, None]
+        self._mask = (in_window & begun[:, None, :])[:, None]
 
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return self._history.join(keys, self._past, dim=2), self._history.join(values, self._past, dim=2)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys = self._history.join(k, self._past, dim=2)
+        values = self._history.join(v, self._past, dim=2)
+        return attention(q, keys, values, mask=self._mask)

@@ -37,8 +37,7 @@ class Predictor(nn.Module):
     def next(self, book: int, codes: Tensor, cache: KVCache) -> Tensor:
         """Logits of code `book` + 1, given code `book` (1..14) as [batch]."""
         rows = self.narrow(F.embedding(codes, self.embeddings[book - 1]))[:, None]
-        positions = torch.full_like(codes, book + 1)
-        return self._logits(self.stack(rows, cache.step(positions, book + 2))[:, 0], book)
+        return self._logits(self.stack(rows, cache.append(book + 1))[:, 0], book)
 
     def embed(self, codes: Tensor) -> Tensor:
         """codes 1..15 as [batch, 15] -> [batch, 15, talker width]."""

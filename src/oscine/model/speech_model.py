@@ -42,10 +42,10 @@ class SpeechModel(nn.Module):
         codec_rows = self.talker.code_embedding(codec_ids.clamp(min=0))
         codec_rows[codec_ids == NO_CODEC] = 0
         if prompt.speaker is not None:
-            codec_rows[codec_ids == SPEAKER] = torch.from_numpy(prompt.speaker).to(codec_rows)
+            codec_rows[codec_ids == SPEAKER] = torch.tensor(prompt.speaker).to(codec_rows)
         if prompt.reference_codes is not None:
             is_frame = codec_ids <= reference_frame(0)
-            frames = self.frame_rows(torch.from_numpy(prompt.reference_codes).to(self.device))
+            frames = self.frame_rows(torch.tensor(prompt.reference_codes, device=self.device))
             codec_rows[is_frame] = frames[reference_frame(0) - codec_ids[is_frame]]
         return rows + codec_rows
 

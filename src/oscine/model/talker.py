@@ -16,10 +16,11 @@ class Talker(nn.Module):
         super().__init__()
         self.config = config
         width = config.stack.width
-        self.text_embedding = nn.Embedding(config.text_vocab, config.text_width)
+        # Not the plain constructor: its random numbers, on the meta device, import torch._dynamo (2 s and 70 MB).
+        self.text_embedding = nn.Embedding.from_pretrained(torch.empty(config.text_vocab, config.text_width))
         self.text_in = nn.Linear(config.text_width, config.text_width)
         self.text_out = nn.Linear(config.text_width, width)
-        self.code_embedding = nn.Embedding(config.code_vocab, width)
+        self.code_embedding = nn.Embedding.from_pretrained(torch.empty(config.code_vocab, width))
         self.stack = Stack(config.stack)
         self.head = nn.Linear(width, config.code_vocab, bias=False)
 

@@ -36,6 +36,9 @@ def load_model(
 ) -> SpeechModel:
     """`dtype` is for talker and predictor. The codec and the encoders stay fp32, as they are stored."""
     config = read_config(folder)
+    if device.type == "cuda":
+        # By default cuDNN computes fp32 convolutions in TF32, with ten bits: audible in a codec.
+        torch.backends.cudnn.allow_tf32 = False
     with torch.device("meta"):
         model = SpeechModel(config)
     tables = _tables(config, folder)
@@ -68,13 +71,11 @@ def _check_names(files: TensorFiles, names: Names, unused: re.Pattern[str]) -> N
     wanted = {name for sources in names.values() for name in sources}
     missing = sorted(wanted - files.names)
     if missing:
-        raise CheckpointError(
-            f"{files.folder} lacks {_listed(missing)}; is this a complete Qwen3-TTS 12 Hz checkpoint?"
-        )
+        raise CheckpointError(f"{files.path} lacks {_listed(missing)}; is this a complete Qwen3-TTS 12 Hz checkpoint?")
     extra = sorted(name for name in files.names - wanted if not unused.fullmatch(name))
     if extra:
         raise CheckpointError(
-            f"{files.folder} holds {_listed(extra)}, which its config.json has no place for; "
+            f"{files.path} holds {_listed(extra)}, which its config.json has no place for; "
             "weights and config may be of different models"
         )
 
@@ -94,12 +95,14 @@ def _fill(
     for name, place in zip(theirs, _places(owner, value, len(theirs)), strict=True):
         if files.shape(name) != tuple(place.shape):
             raise CheckpointError(
-                f"{files.folder}: tensor {name} has shape {list(files.shape(name))}, "
+                f"{files.path_of(name)}: tensor {name} has shape {list(files.shape(name))}, "
                 f"config.json asks for {list(place.shape)}"
             )
         tensor = files.read(name)
         if not tensor.is_floating_point():
-            raise CheckpointError(f"{files.folder}: tensor {name} has dtype {tensor.dtype}; floating point is needed")
+            raise CheckpointError(
+                f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; floating point is needed"
+            )
         place.copy_(tensor)
     setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
 from oscine.prompt.text import Tokenizer, check_text
-from oscine.types import Prompt, RequestError, SpeechRequest, TextMode, TooLongError, VoiceError, unknown_choice
+from oscine.types import (
+    CheckpointError,
+    Prompt,
+    RequestError,
+    SpeechRequest,
+    TextMode,
+    TooLongError,
+    VoiceError,
+    unknown_choice,
+)
 from oscine.voice import Voice
 
 AUTO = "auto"
@@ -15,17 +27,41 @@ _MIN_FREE_POSITIONS = 2  # below two new positions there is not even one frame
 
 class PromptBuilder:
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
+        if tokenizer.vocab_size > config.talker.text_vocab:
+            raise CheckpointError(
+                f"vocab.json has ids up to {tokenizer.vocab_size - 1}, config.json.talker_config.text_vocab_size is "
+                f"{config.talker.text_vocab}; they are of different models"
+            )
         self._config, self._tokenizer = config, tokenizer
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
 
     def build(self, request: SpeechRequest) -> Prompt:
         check_text(request.text)
-        speaker_name, voice = self._voice(request.voice)
         turn = self._tokenizer.encode_turn("assistant", request.text)
+        layout = self._layout(request, self._text_mode(request.text_mode))
+        return _prompt(self._config, layout, turn.role_ids, turn.body_ids)
+
+    def open(self, request: SpeechRequest) -> OpenPrompt:
+        """For a text that arrives in pieces: everything but the text is checked here."""
+        if request.text_mode not in (None, "streaming"):
+            raise RequestError(
+                f"a text that is still open can only be streamed, so text_mode {request.text_mode!r} cannot be used; "
+                "leave it out, or send the whole text at once",
+                "text_mode",
+            )
+        return OpenPrompt(self._config, self._layout(request, "streaming"))
+
+    def _layout(self, request: SpeechRequest, text_mode: TextMode) -> LayoutInput:
+        """All but the text."""
+        speaker_name, voice = self._voice(request.voice)
         in_context = voice is not None and voice.transcript is not None
-        layout = LayoutInput(
-            role_ids=[self._config.im_start_id, *turn.role_ids],
-            body_ids=turn.body_ids,
-            text_mode=self._text_mode(request.text_mode),
+        return LayoutInput(
+            role_ids=(),
+            body_ids=(),
+            text_mode=text_mode,
             instruct_ids=self._instruct_ids(request.instruct),
             language_id=self._language_id(request.language, speaker_name),
             speaker_id=self._config.talker.speakers[speaker_name] if speaker_name else None,
@@ -33,12 +69,14 @@ class PromptBuilder:
             reference_ids=self._reference_ids(voice) if in_context and voice else (),
             reference_codes=voice.reference_codes if in_context and voice else None,
         )
-        prompt = build_layout(self._config, layout)
-        self._check_length(prompt)
-        return prompt
 
     def _voice(self, asked: str | Voice | None) -> tuple[str | None, Voice | None]:
         """A preset's name, or a cloned voice, or neither: whichever this checkpoint takes."""
+        if asked is not None and not isinstance(asked, str | Voice):
+            raise VoiceError(
+                f"a voice is a name or a Voice, got {type(asked).__name__}; for a speaker vector, Voice.from_embedding",
+                "voice",
+            )
         if self._config.kind == "custom_voice":
             return self._preset(asked), None
         if self._config.kind == "voice_design":
@@ -66,8 +104,6 @@ class PromptBuilder:
                 f"({', '.join(sorted(speakers))}); clone with a Base checkpoint",
                 "voice",
             )
-        if not isinstance(asked, str):
-            raise VoiceError(f"a voice is a name or a Voice, got {type(asked).__name__}", "voice")
         if asked.lower() not in speakers:
             raise VoiceError(unknown_choice("voice", asked, speakers), "voice")
         return asked.lower()
@@ -133,12 +169,37 @@ class PromptBuilder:
             raise RequestError(unknown_choice("text mode", str(asked), _TEXT_MODES), "text_mode")
         return asked
 
-    def _check_length(self, prompt: Prompt) -> None:
-        limit = self._config.talker.max_positions
-        needed = prompt.rows + len(prompt.trailing_ids) + _MIN_FREE_POSITIONS
-        if needed > limit:
-            raise TooLongError(
-                f"the text needs {needed} positions, this checkpoint has {limit}; split the text"
-                + (" or shorten the reference clip" if prompt.reference_codes is not None else ""),
-                "text",
-            )
+
+@dataclass(frozen=True, slots=True)
+class OpenPrompt:
+    """The prompt of a text that is still open: it can be built when `ids_needed` ids of the text are known, and is then
+    what the whole text would have given. Later ids go to the runner, one per frame."""
+
+    _config: ModelConfig
+    _layout: LayoutInput
+
+    @property
+    def ids_needed(self) -> int:
+        # In context, the text lies over the sound of the reference, and only what is longer comes with the frames.
+        codes = self._layout.reference_codes
+        return 1 if codes is None else max(1, 1 + len(codes) - len(self._layout.reference_ids))
+
+    def build(self, role_ids: Sequence[int], body_ids: Sequence[int], *, ended: bool) -> Prompt:
+        """Of an open text's first ids; where it has ended, of all of them, in any number but none."""
+        assert body_ids and (ended or len(body_ids) >= self.ids_needed), (len(body_ids), self.ids_needed, ended)
+        prompt = _prompt(self._config, self._layout, role_ids, body_ids)
+        # The layout closes every text with its end mark; an open one gets it later.
+        return prompt if ended else replace(prompt, trailing_ids=prompt.trailing_ids[:-1])
+
+
+def _prompt(config: ModelConfig, layout: LayoutInput, role_ids: Sequence[int], body_ids: Sequence[int]) -> Prompt:
+    prompt = build_layout(config, replace(layout, role_ids=[config.im_start_id, *role_ids], body_ids=body_ids))
+    limit = config.talker.max_positions
+    needed = prompt.rows + len(prompt.trailing_ids) + _MIN_FREE_POSITIONS
+    if needed > limit:
+        raise TooLongError(
+            f"the text needs {needed} positions, this checkpoint has {limit}; split the text"
+            + (" or shorten the reference clip" if prompt.reference_codes is not None else ""),
+            "text",
+        )
+    return prompt

@@ -47,14 +47,20 @@ def build_layout(config: ModelConfig, given: LayoutInput) -> Prompt:
     rows.add(given.role_ids, [NO_CODEC] * len(given.role_ids))
     header = _header(config, given)
     rows.add([config.tts_pad_id] * (len(header) - 1) + [config.tts_bos_id], header)
-    body = _body if given.reference_codes is None else _body_in_context
-    trailing = body(config, given, rows)
+    prefix_rows = len(rows.text)
+    if given.reference_codes is None:
+        trailing = _body(config, given, rows)
+    else:
+        trailing = _body_in_context(config, given, rows)
+        # In both text modes the transcript comes first, over codec rows that do not depend on the text either.
+        prefix_rows += min(len(given.reference_ids), 1 + len(given.reference_codes))
     return Prompt(
         text_ids=np.array(rows.text, dtype=np.int64),
         codec_ids=np.array(rows.codec, dtype=np.int64),
         trailing_ids=np.array(trailing, dtype=np.int64),
         speaker=given.speaker,
         reference_codes=given.reference_codes,
+        prefix_rows=prefix_rows,
     )
 
 

@@ -58,8 +58,9 @@ def check_text(text: object, what: str = "text") -> None:
 class Tokenizer:
     """Byte-level BPE. Building takes most of a second: make one per checkpoint. Encoding is safe from any thread."""
 
-    def __init__(self, bpe: BpeTokenizer) -> None:
+    def __init__(self, bpe: BpeTokenizer, vocab_size: int) -> None:
         self._bpe = bpe
+        self.vocab_size = vocab_size  # every id is below
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -73,7 +74,7 @@ class Tokenizer:
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
-        return cls(bpe)
+        return cls(bpe, max(vocabulary.values()) + 1)
 
     def encode(self, text: str) -> list[int]:
         return list(self._bpe.encode(text, add_special_tokens=False).ids)

@@ -70,7 +70,7 @@ def probabilities(logits: Tensor, table: DrawTable) -> Tensor:
 
 def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
     """Drop the least likely ids that together hold at most 1 - top_p; the likeliest one always stays."""
-    ordered, ids = logits.sort(dim=-1)
+    ordered, ids = logits.sort(dim=-1, stable=True)  # equal logits in the order of their ids, on any device
     below = torch.softmax(ordered, dim=-1).cumsum(-1)
     drop = below <= 1 - top_p
     drop[:, -1] = False
@@ -92,14 +92,18 @@ def draw(logits: Tensor, table: DrawTable, uniform: Tensor) -> Tensor:
 
 
 def uniforms(seeds: Sequence[int], first_frame: int, frames: int, device: torch.device) -> Tensor:
-    """[rows, frames, 16] in [0, 1): word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the seed's halves."""
-    rows = len(seeds)
-    key0 = torch.tensor([seed & _MASK32 for seed in seeds], device=device).view(rows, 1, 1)
-    key1 = torch.tensor([seed >> 32 for seed in seeds], device=device).view(rows, 1, 1)
-    frame = torch.arange(first_frame, first_frame + frames, device=device).view(1, frames, 1)
-    book = torch.arange(CODEBOOKS, device=device).view(1, 1, CODEBOOKS)
+    """[rows, frames, 16] in [0, 1), for a run of frames that is the same for all rows."""
+    low = torch.tensor([seed & _MASK32 for seed in seeds], device=device)
+    high = torch.tensor([seed >> 32 for seed in seeds], device=device)
+    frame = torch.arange(first_frame, first_frame + frames, device=device)
+    return uniform(low[:, None], high[:, None], frame[None])
+
+
+def uniform(seed_low: Tensor, seed_high: Tensor, frame: Tensor) -> Tensor:
+    """[..., 16] in [0, 1): word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the seed's halves."""
+    book = torch.arange(CODEBOOKS, device=frame.device)
     zero = torch.zeros_like(book)
-    word, *_ = philox((frame, book, zero, zero), (key0, key1))
+    word, *_ = philox((frame[..., None], book, zero, zero), (seed_low[..., None], seed_high[..., None]))
     return (word >> 8).float() * 2.0**-24  # 24 bits: every value is exact in fp32 and below 1
 
 

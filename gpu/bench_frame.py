@@ -1,0 +1,178 @@
+"""Milliseconds of a frame on random weights of the published sizes: talker, predictor, codec, the whole tick; first
+audio from submission; start-up time and memory.
+
+    python gpu/bench_frame.py --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128] [--context 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from results import write_result
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
+
+from oscine import Oscine, SpeechRequest  # noqa: E402
+from oscine.runner.budget import plan_memory  # noqa: E402
+from oscine.runner.graphs import GraphSet  # noqa: E402
+from oscine.runner.runner import Admission  # noqa: E402
+from oscine.runner.slot_runner import SlotRunner  # noqa: E402
+from random_checkpoint import write_checkpoint  # noqa: E402
+
+GIB = 2**30
+TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
+
+
+def median_ms(replay: Callable[[], None], repeats: int = 30) -> float:
+    """Between device events, after a warm-up."""
+    for _ in range(3):
+        replay()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def copy_bandwidth() -> float:
+    """bytes/s of a large device-to-device copy, read plus written."""
+    a = torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * 2**31 / (median_ms(lambda: b.copy_(a), 10) / 1e3)
+
+
+def admit(tts: Oscine, runner: SlotRunner, slot: int, seed: int) -> None:
+    request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=900)
+    runner.admit(Admission(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
+
+
+def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
+    """Each part in a graph of its own, on the slots' present state."""
+    frame: Any = runner._frame
+    chain, codec, rows = frame._chain, frame._codec, len(slots)
+    index = torch.tensor(slots, device="cuda")
+    codes = torch.zeros(rows, 16, dtype=torch.int64, device="cuda")
+    pcm = torch.zeros(rows, runner.samples_per_frame, dtype=torch.int16, device="cuda")
+    parts: dict[str, Callable[[int], None]] = {
+        "talker": lambda size: chain._talker_step(index),
+        "predictor": lambda size: chain._rest_codes(index, codes),
+        "codec": lambda size: codec.run(codes, index, pcm),
+    }
+    times = {}
+    for name, run in parts.items():
+        graphs = GraphSet(run, [rows], captured=True)
+        with torch.inference_mode():
+            graphs.capture(lambda done, total: None)
+        times[f"{name}_ms"] = median_ms(lambda graphs=graphs: graphs.replay(rows))  # type: ignore[misc]
+    return times
+
+
+def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 60) -> tuple[float, float]:
+    """Wall time per tick with two in flight, as the engine runs them; and the device time of one."""
+    frame: Any = runner._frame
+    device_ms = median_ms(lambda: frame._graphs.replay(frame._graphs.size_for(len(slots))))
+    in_flight = runner.launch(slots)
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(ticks):
+        launched = runner.launch(slots)
+        runner.collect(in_flight)
+        in_flight = launched
+    runner.collect(in_flight)
+    return (time.perf_counter() - begun) / (ticks + 1) * 1e3, device_ms
+
+
+def first_audio_ms(tts: Oscine, runner: SlotRunner, busy: int) -> dict[str, float]:
+    """From the request to its first frame's samples on the host, with `busy` other streams in the same tick."""
+    others = list(range(1, busy + 1))
+    times = []
+    for seed in range(12):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        admit(tts, runner, 0, seed)
+        runner.collect(runner.launch([0, *others]))
+        times.append((time.perf_counter() - begun) * 1e3)
+        runner.release(0)
+    return {"median": statistics.median(times[2:]), "worst": max(times[2:])}
+
+
+def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float) -> dict[str, Any]:
+    begun = time.perf_counter()
+    tts = Oscine(folder, device="cuda", dtype="bfloat16")
+    torch.cuda.synchronize()
+    loaded_s = time.perf_counter() - begun
+    model = tts._model
+    budget = plan_memory(
+        model.config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2, available_bytes=None
+    )
+    begun = time.perf_counter()
+    runner = SlotRunner(model, budget, frame_sizes=rows)
+    runner.capture()
+    torch.cuda.synchronize()
+    figures: dict[str, Any] = {
+        "loaded_s": loaded_s,
+        "captured_s": time.perf_counter() - begun,
+        "budget": budget.describe(),
+        "memory_gib": torch.cuda.memory_reserved() / GIB,
+        "frames": {},
+    }
+    ar_bytes = sum(p.nbytes for p in model.talker.stack.parameters()) + model.talker.head.weight.nbytes
+    ar_bytes += 15 * sum(p.nbytes for p in model.predictor.stack.parameters()) + model.predictor.heads.nbytes
+    for count in rows:
+        for slot in range(count):
+            admit(tts, runner, slot, slot)
+        held = list(range(count))
+        while runner._held[0].position < context:
+            runner.collect(runner.launch(held))
+        wall_ms, device_ms = ticks_ms(runner, held)
+        figure = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
+        figure["idle_ms"] = wall_ms - device_ms
+        ar_ms = figure["talker_ms"] + figure["predictor_ms"]
+        figure["share_of_copy_bandwidth"] = ar_bytes / (ar_ms / 1e3) / bandwidth
+        figure["x_real_time"] = count * 80 / wall_ms
+        figures["frames"][str(count)] = figure
+        print(count, {name: round(value, 3) for name, value in figure.items()}, flush=True)
+        for slot in held:
+            runner.release(slot)
+    for busy in (0, 7, 31):
+        if busy + 1 <= slots:
+            for slot in range(1, busy + 1):
+                admit(tts, runner, slot, slot)
+            figures[f"first_audio_ms_beside_{busy}"] = first_audio_ms(tts, runner, busy)
+            print("first audio beside", busy, figures[f"first_audio_ms_beside_{busy}"], flush=True)
+            for slot in range(1, busy + 1):
+                runner.release(slot)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 64, 128])
+    parser.add_argument("--context", type=int, default=64)
+    options = parser.parse_args()
+    bandwidth = copy_bandwidth()
+    figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
+    for size in options.sizes:
+        folder = options.scratch / f"full-{size}"
+        if not (folder / "config.json").exists():
+            write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
+        figures[size] = measure(folder, max(options.rows), options.rows, options.context, bandwidth)
+        print(write_result(options.out, "frame", figures))
+
+
+if __name__ == "__main__":
+    main()

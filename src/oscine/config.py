@@ -1,0 +1,208 @@
+"""Settings of the engine: frozen, with defaults that work, checked whole before any weight is loaded. No torch here.
+
+What is learnt at start (pages that fit, graphs that were captured, tick times) lives elsewhere, never in here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, get_type_hints
+
+from oscine.types import FRAME_RATE_HZ, ConfigError, unknown_choice
+
+
+class _Section:
+    """A group of settings. `from_mapping` reads one from parsed YAML, JSON or command-line options."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], where: str = "") -> Self:
+        """Missing keys keep their defaults; a key that does not exist is refused, and the nearest one named."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{where.rstrip('.') or 'the settings'} must be a table of names to values")
+        types = get_type_hints(cls)
+        given: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in types:
+                raise ConfigError(unknown_choice("setting", f"{where}{name}", [f"{where}{key}" for key in types]))
+            kind = types[name]
+            if isinstance(kind, type) and issubclass(kind, _Section):
+                value = kind.from_mapping(value, f"{where}{name}.")
+            elif isinstance(value, list):
+                value = tuple(value)
+            given[name] = value
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            _check_type(name, getattr(self, name), kind)
+        self._check()
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _between(self, least: float, most: float, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ConfigError(f"{name} must be between {least:g} and {most:g}, got {value:g}")
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    right = {
+        int: number and isinstance(value, int),
+        int | None: value is None or (number and isinstance(value, int)),
+        float: number,
+        bool: isinstance(value, bool),
+        tuple[int, ...]: isinstance(value, tuple) and all(type(item) is int for item in value),
+    }
+    if not right.get(kind, True):
+        raise ConfigError(f"{name} has a value of the wrong kind: {value!r}")
+
+
+_MANY = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkConfig(_Section):
+    """How many frames (80 ms each) a chunk on the wire carries: one at first, more as the listener's buffer grows."""
+
+    first_chunk_frames: int = 1  # small: the listener is waiting
+    steady_chunk_frames: int = 8  # large: fewer messages once the buffer is full
+    buffer_share: float = 0.5  # a chunk holds at most this share of the listener's unplayed audio
+    first_chunk_ticks: float = 3.0  # the first chunk lasts at least so many ticks, or a gap would follow it
+
+    def _check(self) -> None:
+        self._between(1, 1000, "first_chunk_frames", "steady_chunk_frames")
+        self._between(0.0, 1.0, "buffer_share")
+        self._between(0.0, 100.0, "first_chunk_ticks")
+        if self.steady_chunk_frames < self.first_chunk_frames:
+            raise ConfigError(
+                f"steady_chunk_frames ({self.steady_chunk_frames}) must not be below first_chunk_frames "
+                f"({self.first_chunk_frames})"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PacingConfig(_Section):
+    """Who runs when slots are scarce (engine/policy.py)."""
+
+    lead_s: float = 1.0  # streams with more unplayed audio than this may be left out of a tick
+    real_time_share: float = 0.8  # of a frame's 80 ms, what a tick of everyone may last before nobody more is let in
+    prefill_rows_per_tick: int = 512  # prompt rows let in between two frames; one request always fits
+    frames_per_text_id: float = 4.0  # how long speech usually is, to say when a slot will be free
+
+    def _check(self) -> None:
+        self._between(0.0, 60.0, "lead_s")
+        self._between(0.05, 1.0, "real_time_share")
+        self._between(1, _MANY, "prefill_rows_per_tick")
+        self._between(0.1, 1000.0, "frames_per_text_id")
+
+
+@dataclass(frozen=True, slots=True)
+class TrimConfig(_Section):
+    """Silence before the first sound is not sent (engine/silence.py)."""
+
+    enabled: bool = True
+    threshold_dbfs: float = -55.0  # a sample above this is sound
+    keep_ms: float = 10.0  # before the onset, so that no consonant is cut
+    most_frames: int = 10  # at most so many are dropped, whatever they hold
+
+    def _check(self) -> None:
+        self._between(-96.0, -20.0, "threshold_dbfs")
+        self._between(0.0, 80.0, "keep_ms")
+        self._between(0, 1000, "most_frames")
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig(_Section):
+    """When speech is ended because the model would not (engine/guard.py)."""
+
+    enabled: bool = True
+    # The frame budget, for requests that do not set max_new_tokens: seconds, not minutes, for short texts.
+    budget_frames: int = 36
+    budget_frames_per_text_id: float = 10.0
+    # Room tone: so long, so quiet, so much below the speech before it, and so even.
+    room_tone_s: float = 5.0
+    room_tone_dbfs: float = -40.0
+    room_tone_drop_db: float = 20.0
+    room_tone_spread_db: float = 12.0
+    # Repetition: a sequence of code 0 of at most this length, again and again for so long.
+    repetition_s: float = 6.0
+    repetition_period_frames: int = 25
+
+    def _check(self) -> None:
+        self._between(1, _MANY, "budget_frames")
+        self._between(0.0, 10_000.0, "budget_frames_per_text_id")
+        self._between(0.5, 3600.0, "room_tone_s", "repetition_s")
+        self._between(-96.0, 0.0, "room_tone_dbfs")
+        self._between(0.0, 96.0, "room_tone_drop_db", "room_tone_spread_db")
+        self._between(1, 1000, "repetition_period_frames")
+        if self.repetition_period_frames >= self.repetition_s * FRAME_RATE_HZ:
+            raise ConfigError(
+                f"repetition_period_frames ({self.repetition_period_frames}) must be shorter than repetition_s "
+                f"({self.repetition_s:g} s, {self.repetition_s * FRAME_RATE_HZ:g} frames)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig(_Section):
+    """What the runner may hold (runner/budget.py divides it)."""
+
+    positions_per_slot: int = 4096  # the longest prompt plus speech; a frame is one position
+    positions_total: int | None = None  # over all slots; None: half of what would let every slot be as long as it may
+    prefix_cache_mib: int = 256
+    text_ids_per_slot: int = 4096  # streamed text of one request
+
+    def _check(self) -> None:
+        self._between(16, _MANY, "positions_per_slot")
+        self._between(16, 2**40, "positions_total")
+        self._between(0, _MANY, "prefix_cache_mib")
+        self._between(1, _MANY, "text_ids_per_slot")
+        if self.positions_total is not None and self.positions_total < self.positions_per_slot:
+            raise ConfigError(
+                f"positions_total ({self.positions_total}) must not be below positions_per_slot "
+                f"({self.positions_per_slot}): the longest request could never run"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig(_Section):
+    slots: int = 32  # streams that run at once
+    queue_limit: int = 64  # requests that may wait for a slot; the next one is refused
+    queue_wait_s: float = 3.0  # a request that would wait longer than this is refused at once
+    open_text_limit: int = 256  # open texts without a word yet: they hold no slot and are not in the queue
+    text_wait_s: float = 60.0  # a stream whose text stays open without any for so long is ended
+    max_new_tokens: int = 8192  # no request gets more, whatever it asks for
+    graphs: bool = True
+    graph_buckets: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
+    chunks: ChunkConfig = field(default_factory=ChunkConfig)
+    pacing: PacingConfig = field(default_factory=PacingConfig)
+    trim_silence: TrimConfig = field(default_factory=TrimConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+
+    def _check(self) -> None:
+        self._between(1, 4096, "slots")
+        self._between(0, 1_000_000, "queue_limit", "open_text_limit")
+        self._between(0.0, 3600.0, "queue_wait_s")
+        self._between(0.1, 86400.0, "text_wait_s")
+        self._between(2, _MANY, "max_new_tokens")
+        if not self.graph_buckets or self.graph_buckets[0] < 1:
+            raise ConfigError(f"graph_buckets must hold batch sizes from 1 on, got {self.graph_buckets}")
+        if list(self.graph_buckets) != sorted(set(self.graph_buckets)):
+            raise ConfigError(f"graph_buckets must be ascending, each size once, got {self.graph_buckets}")
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The batch sizes worth capturing: up to the one that holds every slot."""
+        smaller = tuple(size for size in self.graph_buckets if size < self.slots)
+        return (*smaller, next((size for size in self.graph_buckets if size >= self.slots), self.slots))
+
+    def as_mapping(self) -> dict[str, Any]:
+        """What `from_mapping` reads: to be printed at start, or sent to another process."""
+        return dataclasses.asdict(self)

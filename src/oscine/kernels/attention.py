@@ -1,0 +1,203 @@
+"""One new position's attention: q/k norm, RoPE, the write of the new key and value, softmax over all positions so far.
+
+    q, k = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)                         per head
+    low' = bf16(bf16(low * cos) - bf16(high * sin)), high' = bf16(bf16(high * cos) + bf16(low * sin))
+    out  = bf16(softmax(q' . k' / sqrt(dim)) @ v)                                  fp32 throughout
+
+cos and sin are rounded to bf16, like the reference's; without fp fusion, or the compiler would leave the roundings
+between RoPE's products and their sum out. Up to the rotated q and k every rounding is the reference's;
+the softmax keeps more digits than PyTorch's fused bf16 attention does, whose weights may be rounded before @ v.
+A program owns a row and a key head with all its query heads, so a row's bits do not depend on the batch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from oscine.kernels.shared import rounded, to_bf16
+
+
+@triton.jit
+def _rotated(x, head, weight, cos, sin, position, eps, dim: tl.constexpr):
+    """Heads `head` [n] of the row at x, normed and rotated: [n, dim] fp32 with bf16 values."""
+    half: tl.constexpr = dim // 2
+    at = tl.arange(0, dim)[None, :]
+    other = (at + half) % dim  # the same pair's other half: loaded again, which is cheaper than moving it about
+    own = tl.load(x + head[:, None] * dim + at).to(tl.float32)
+    pair = tl.load(x + head[:, None] * dim + other).to(tl.float32)
+    inverse = tl.rsqrt(tl.sum(own * own, 1) / dim + eps)[:, None]
+    own = rounded(rounded(own * inverse) * tl.load(weight + at).to(tl.float32))
+    pair = rounded(rounded(pair * inverse) * tl.load(weight + other).to(tl.float32))
+    c = rounded(tl.load(cos + position * half + at % half).to(tl.float32))
+    s = rounded(tl.load(sin + position * half + at % half).to(tl.float32))
+    return rounded(rounded(own * c) + rounded(pair * tl.where(at < half, -s, s)))
+
+
+@triton.jit
+def _talker(
+    qkv, q_weight, k_weight, cos, sin, keys, values, page_table, positions, slots, out,
+    eps, scale, qkv_stride, out_stride, page_stride, head_stride, table_stride,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    group: tl.constexpr = heads // kv_heads
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot >= 0:
+        position = tl.load(positions + slot)
+        pages = page_table + slot * table_stride
+        here = qkv + row * qkv_stride
+        head = kv_head * group + tl.arange(0, group)
+        column = tl.arange(0, dim)[None, :]
+        q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [group, dim]
+        k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)  # [1, dim]
+        v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
+        new_page = tl.load(pages + position // page).to(tl.int64)
+        new_place = new_page * page_stride + kv_head * head_stride + (position % page) * dim + column
+        tl.store(keys + new_place, to_bf16(k))
+        tl.store(values + new_place, v)
+
+        # The sums begin with the new position, from registers; memory is read only where earlier steps wrote it.
+        peak = tl.sum(q * k, 1) * scale  # [group]
+        norm = tl.full((group,), 1.0, tl.float32)
+        total = tl.zeros((group, dim), tl.float32) + v.to(tl.float32)
+        within = tl.arange(0, page)
+        for first in tl.range(0, position, page, num_stages=2):
+            base = tl.load(pages + first // page).to(tl.int64) * page_stride + kv_head * head_stride
+            is_past = first + within < position
+            place = base + within[:, None] * dim + column
+            old_k = tl.load(keys + place, mask=is_past[:, None], other=0.0).to(tl.float32)
+            old_v = tl.load(values + place, mask=is_past[:, None], other=0.0).to(tl.float32)
+            score = tl.sum(q[:, None, :] * old_k[None, :, :], 2) * scale  # [group, page]
+            score = tl.where(is_past[None, :], score, float("-inf"))
+            higher = tl.maximum(peak, tl.max(score, 1))
+            shrink = tl.exp(peak - higher)
+            share = tl.exp(score - higher[:, None])
+            norm = norm * shrink + tl.sum(share, 1)
+            total = total * shrink[:, None] + tl.sum(share[:, :, None] * old_v[None, :, :], 1)
+            peak = higher
+        tl.store(out + row * out_stride + head[:, None] * dim + column, to_bf16(total / norm[:, None]))
+
+
+@triton.jit(do_not_specialize=["position"])
+def _predictor(
+    qkv, q_weight, k_weight, cos, sin, keys, values, out,
+    position, eps, scale, qkv_stride, out_stride, row_stride, head_stride,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, capacity: tl.constexpr, new: tl.constexpr,
+):  # fmt: skip
+    sequence = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    group: tl.constexpr = heads // kv_heads
+    column = tl.arange(0, dim)[None, :]
+    at = tl.arange(0, capacity)
+    place = sequence * row_stride + kv_head * head_stride
+    is_past = (at < position)[:, None]
+    k = tl.load(keys + place + at[:, None] * dim + column, mask=is_past, other=0.0).to(tl.float32)
+    v = tl.load(values + place + at[:, None] * dim + column, mask=is_past, other=0.0).to(tl.float32)
+    one = tl.arange(0, 1)
+    for token in tl.static_range(new):
+        here = qkv + (sequence * new + token) * qkv_stride
+        new_k = _rotated(here, heads + kv_head + one, k_weight, cos, sin, position + token, eps, dim)
+        new_v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
+        tl.store(keys + place + (position + token) * dim + column, to_bf16(new_k))
+        tl.store(values + place + (position + token) * dim + column, new_v)
+        is_new = (at == position + token)[:, None]
+        k = tl.where(is_new, new_k, k)
+        v = tl.where(is_new, new_v.to(tl.float32), v)
+    for token in tl.static_range(new):
+        row = sequence * new + token
+        for member in tl.static_range(group):
+            head = kv_head * group + member
+            q = _rotated(qkv + row * qkv_stride, head + one, q_weight, cos, sin, position + token, eps, dim)
+            score = tl.where(at <= position + token, tl.sum(q * k, 1) * scale, float("-inf"))
+            share = tl.exp(score - tl.max(score, 0))
+            mixed = tl.sum(share[:, None] * v, 0) / tl.sum(share, 0)
+            tl.store(out + row * out_stride + head * dim + tl.arange(0, dim), to_bf16(mixed))
+
+
+def talker_attention(
+    qkv: Tensor,
+    q_norm: Tensor,
+    k_norm: Tensor,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    page_table: Tensor,
+    position: Tensor,
+    slot: Tensor,
+    out: Tensor,
+) -> None:
+    """One new position per row; every slot at its own length.
+
+    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], pages [pages, kv_heads, positions of a
+    page, dim] of one layer, page_table [slots, most pages], position [slots], slot [rows] -> out [rows, heads dim].
+    The page that holds the new position must be in the table. Rows with a negative slot stay as they are.
+    """
+    _, kv_heads, page, dim = key_pages.shape
+    heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
+    assert key_pages.shape == value_pages.shape and key_pages.stride() == value_pages.stride(), key_pages.stride()
+    assert key_pages.stride()[2:] == (dim, 1) and page & (page - 1) == 0, (key_pages.shape, key_pages.stride())
+    assert key_pages.dtype == value_pages.dtype == torch.bfloat16, key_pages.dtype
+    assert page_table.shape[0] == position.shape[0] and page_table.stride(1) == 1, (page_table.shape, position.shape)
+    assert slot.shape == (qkv.shape[0],) and slot.is_contiguous() and position.is_contiguous(), slot.shape
+    _talker[(qkv.shape[0], kv_heads)](
+        qkv, q_norm, k_norm, cos, sin, key_pages, value_pages, page_table, position, slot, out,
+        eps, dim**-0.5, qkv.stride(0), out.stride(0), key_pages.stride(0), key_pages.stride(1), page_table.stride(0),
+        heads=heads, kv_heads=kv_heads, dim=dim, page=page, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def predictor_attention(
+    qkv: Tensor,
+    q_norm: Tensor,
+    k_norm: Tensor,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: int,
+    out: Tensor,
+    *,
+    new: int = 1,
+) -> None:
+    """All sequences at the same position; `new` neighbouring rows per sequence, at position, position + 1 ...
+
+    qkv [sequences * new, (heads + 2 kv_heads) dim], keys and values [sequences or more, kv_heads, capacity, dim],
+    filled below `position` -> out [sequences * new, heads dim].
+    """
+    _, kv_heads, capacity, dim = keys.shape
+    heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
+    sequences = qkv.shape[0] // new
+    assert sequences * new == qkv.shape[0] and keys.shape[0] >= sequences, (qkv.shape, new, keys.shape)
+    assert position >= 0 and position + new <= capacity and capacity & (capacity - 1) == 0, (position, new, capacity)
+    assert keys.shape == values.shape and keys.stride() == values.stride(), (keys.stride(), values.stride())
+    assert keys.stride()[2:] == (dim, 1) and keys.dtype == values.dtype == torch.bfloat16, (keys.stride(), keys.dtype)
+    _predictor[(sequences, kv_heads)](
+        qkv, q_norm, k_norm, cos, sin, keys, values, out,
+        position, eps, dim**-0.5, qkv.stride(0), out.stride(0), keys.stride(0), keys.stride(1),
+        heads=heads, kv_heads=kv_heads, dim=dim, capacity=capacity, new=new,
+        num_warps=1,  # no barriers: a warp holds the 16 positions of a head
+    )  # fmt: skip
+
+
+def _check(
+    qkv: Tensor, q_norm: Tensor, k_norm: Tensor, cos: Tensor, sin: Tensor, out: Tensor, kv_heads: int, dim: int
+) -> int:
+    """What both have in common. Returns the number of query heads."""
+    heads = qkv.shape[1] // dim - 2 * kv_heads
+    group = heads // kv_heads
+    assert (heads + 2 * kv_heads) * dim == qkv.shape[1] and group * kv_heads == heads, (qkv.shape, kv_heads, dim)
+    # Tensors of a kernel have sizes that are powers of two; the published models keep to that.
+    assert dim & (dim - 1) == 0 and group & (group - 1) == 0, (dim, heads, kv_heads)
+    assert qkv.dtype == out.dtype == torch.bfloat16 and qkv.stride(1) == out.stride(1) == 1, (qkv.dtype, out.dtype)
+    assert out.shape == (qkv.shape[0], heads * dim), (out.shape, qkv.shape)
+    assert q_norm.shape == k_norm.shape == (dim,), (q_norm.shape, k_norm.shape)
+    assert cos.shape == sin.shape and cos.shape[1] == dim // 2, (cos.shape, dim)
+    assert cos.is_contiguous() and sin.is_contiguous(), (cos.stride(), sin.stride())
+    return heads

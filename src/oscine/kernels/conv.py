@@ -1,0 +1,448 @@
+"""Causal convolutions over rings, as matrix products; a linear layer is the convolution with one tap.
+
+    y[m, n] = bias[n] + residual[m, n] + sum over tap, c of x[m - dilation * (taps - 1 - tap), c] * weight[n, tap, c]
+
+m counts the columns of all rows of a tick, `columns` new ones each; x is dense, or a ring in which each slot keeps the
+columns of this frame and those before it (channels last). A transposed convolution makes `phases` columns of each:
+n = phase * channels + channel. With `norm_eps` y's sum is divided by the root mean square of x[m].
+
+Casting: bf16 x and weight, fp32 sums; bias, residual and norm in fp32; y is rounded to bf16 once. The activation is
+computed in fp32 from that rounded y and rounded to bf16 (SwiGLU: from the unrounded sums). Split sums are added up in
+a fixed order, so a run is reproducible.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from oscine.kernels.shared import INTERPRETED, dot, to_bf16
+
+Activation = Literal["none", "snake", "gelu", "swiglu"]
+
+
+class Tile(NamedTuple):
+    """How one launch is cut up. `extra`: a second, narrower block of outputs beside `outputs`, so that 96 channels are
+    64 + 32 and none is computed in vain."""
+
+    rows: int
+    outputs: int
+    extra: int
+    depth: int  # input channels per step
+    splits: int  # programs that share one sum
+    warps: int
+    stages: int
+
+
+# Tuned on an H200 for 1, 8, 32 and 128 rows; (taps, inputs, outputs) -> a tile for each. Others: _plain_tile.
+TILES: dict[tuple[int, int, int], tuple[Tile, Tile, Tile, Tile]] = {
+    key: tuple(Tile(*tile) for tile in tiles)  # type: ignore[misc]
+    for key, tiles in {
+        # The front half: not tuned yet.
+        (3, 512, 512): (  # pre_conv with the stack's input projection
+            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
+        (1, 512, 3072): (  # q, k, v
+            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        (1, 1024, 512): (  # attention's output, and down in the MLP
+            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
+        (1, 512, 2048): (  # gate and up in the MLP; the stack's output projection with the first upsampling
+            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        (1, 1024, 4096): (  # ConvNeXt up
+            (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 4096, 1024): (  # ConvNeXt down
+            (16, 32, 0, 128, 4, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
+        (1, 1024, 2048): (  # the second upsampling
+            (16, 32, 0, 128, 2, 4, 4), (16, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        # The vocoder.
+        (7, 1024, 1536): (
+            (16, 32, 0, 128, 8, 4, 4), (32, 32, 0, 128, 8, 4, 4), (64, 64, 0, 64, 8, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
+        (2, 1536, 6144): (
+            (16, 64, 0, 128, 2, 4, 3), (32, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 768, 768): (
+            (16, 64, 0, 128, 4, 4, 3), (64, 32, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 768, 768): (
+            (16, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (2, 768, 1920): (
+            (16, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 384, 384): (
+            (32, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4), (64, 128, 0, 64, 1, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 384, 384): (
+            (32, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (2, 384, 768): (
+            (32, 32, 0, 128, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 256, 0, 64, 1, 8, 3),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 192, 192): (
+            (64, 32, 0, 64, 2, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4),
+            (128, 128, 64, 64, 1, 8, 3)),
+        (1, 192, 192): (
+            (64, 32, 0, 64, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (64, 128, 64, 64, 1, 8, 3)),
+        (2, 192, 288): (
+            (64, 32, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (7, 96, 96): (
+            (64, 32, 0, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4),
+            (128, 64, 32, 32, 1, 4, 4)),
+        (1, 96, 96): (
+            (64, 32, 0, 32, 1, 4, 4), (64, 128, 0, 32, 1, 4, 4), (128, 64, 32, 32, 1, 4, 4),
+            (128, 64, 0, 32, 1, 4, 4)),
+    }.items()
+}  # fmt: skip
+_CLASSES = (2, 15, 63)  # the most rows that take the first, second and third tile
+
+
+@triton.jit
+def _snake(x, rate, depth):
+    """x + depth * sin(rate * x)^2. The square has period pi: reduced to -pi/2..pi/2, the hardware's sine is good to
+    2^-21, far below the bf16 that the result is rounded to."""
+    angle = x * rate
+    angle -= tl.floor(angle * 0.3183098861837907 + 0.5) * 3.141592653589793
+    if INTERPRETED:
+        wave = tl.sin(angle)
+    else:
+        wave = tl.inline_asm_elementwise(
+            "sin.approx.ftz.f32 $0, $1;", "=r,r", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return x + wave * wave * depth
+
+
+@triton.jit
+def _finish(
+    y, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+    outputs, channels, out_stride, out_places,
+    width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
+    has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr, even_n: tl.constexpr,
+):  # fmt: skip
+    """From sums to memory, outputs `first` and the width - 1 behind it. `column` counts from the stream's beginning.
+    `kind` of out: none, dense or ring."""
+    n = first + tl.arange(0, width)
+    known = n < outputs
+    inside = live[:, None]
+    if not even_n:
+        inside = inside & known[None, :]
+    channel = n
+    if phased:
+        channel = n % channels
+    if has_bias:
+        y += tl.load(bias + n, mask=known, other=0.0)[None, :]
+    dense = m[:, None] * outputs + n[None, :]
+    if has_residual:
+        y += tl.load(residual + dense, mask=inside, other=0.0).to(tl.float32)
+    if activation == "swiglu":
+        gate, up = tl.split(tl.reshape(y, (y.shape[0], width // 2, 2)))
+        half = first // 2 + tl.arange(0, width // 2)
+        fits = live[:, None] & (half < outputs // 2)[None, :]
+        product = gate / (1.0 + tl.exp(-gate)) * up
+        tl.store(out + m[:, None] * (outputs // 2) + half[None, :], to_bf16(product), mask=fits)
+    else:
+        rounded = to_bf16(y)
+        if has_raw:
+            tl.store(raw + dense, rounded, mask=inside)
+        result = rounded
+        if activation == "snake":
+            rates = tl.load(rate + channel, mask=known, other=0.0)
+            depths = tl.load(depth + channel, mask=known, other=0.0)
+            result = to_bf16(_snake(rounded.to(tl.float32), rates[None, :], depths[None, :]))
+        if activation == "gelu":
+            wide = rounded.to(tl.float32)
+            result = to_bf16(0.5 * wide * (1.0 + tl.erf(wide * 0.7071067811865476)))
+        if kind == "dense":
+            tl.store(out + dense, result, mask=inside)
+        if kind == "ring":
+            at = column[:, None]
+            if phased:
+                at = at * (outputs // channels) + (n // channels)[None, :]
+            place = (slot * out_stride)[:, None] + (at & (out_places - 1)) * channels + channel[None, :]
+            tl.store(out + place, result, mask=inside)
+
+
+@triton.jit(do_not_specialize=["size", "columns", "taps", "dilation", "steps", "steps_per_split", "eps"])
+def _conv(
+    x, weight, bias, residual, raw, out, rate, depth, slots, positions, partials, arrivals,
+    size, outputs, inputs, channels, columns, taps, dilation, in_stride, in_places, out_stride, out_places,
+    steps, steps_per_split, eps,
+    block_m: tl.constexpr, block_n: tl.constexpr, extra_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr,
+    from_ring: tl.constexpr, has_norm: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr,
+    has_residual: tl.constexpr, has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr,
+    even_k: tl.constexpr, even_n: tl.constexpr,
+):  # fmt: skip
+    """Program (i, j, s): outputs i * block_n .., columns j * block_m .., steps s * steps_per_split .. of the sum."""
+    first = tl.program_id(0) * block_n
+    m = tl.program_id(1) * block_m + tl.arange(0, block_m)
+    n = first + tl.arange(0, block_n)
+    live = m < size
+    row = m // columns
+    slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
+    # Wraps after a day of speech, and may: a ring has a power of two places, so a column's place stays right.
+    column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
+    oldest = column - dilation * (taps - 1)
+    total = tl.zeros((block_m, block_n), tl.float32)
+    if extra_n:
+        n2 = block_n + tl.arange(0, extra_n)
+        total2 = tl.zeros((block_m, extra_n), tl.float32)
+    if has_norm:
+        squares = tl.zeros((block_m,), tl.float32)
+    steps_per_tap = tl.cdiv(inputs, block_k)
+    begin = tl.program_id(2) * steps_per_split
+    for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
+        tap = step // steps_per_tap
+        c = (step - tap * steps_per_tap) * block_k + tl.arange(0, block_k)
+        if from_ring:  # noqa: SIM108  (a flag of the build, not a value)
+            source = slot * in_stride + ((oldest + tap * dilation) & (in_places - 1)) * inputs
+        else:
+            source = m * inputs
+        if even_k:
+            tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None], other=0.0)
+            at = step * block_k + tl.arange(0, block_k)
+        else:
+            tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & (c < inputs)[None, :], other=0.0)
+            at = tap * inputs + c
+        # Full shapes load without masks, so that weights are fetched ahead in one piece.
+        if even_k and even_n:
+            factors = tl.load(weight + n[:, None] * (taps * inputs) + at[None, :])
+        else:
+            known = (n < outputs)[:, None] & (c < inputs)[None, :]
+            factors = tl.load(weight + n[:, None] * (taps * inputs) + at[None, :], mask=known, other=0.0)
+        total = dot(tile, factors, total)
+        if extra_n:
+            total2 = dot(tile, tl.load(weight + n2[:, None] * (taps * inputs) + at[None, :]), total2)
+        if has_norm:
+            wide = tile.to(tl.float32)
+            squares += tl.sum(wide * wide, 1)
+    if has_norm:
+        total *= tl.rsqrt(squares / inputs + eps)[:, None]
+
+    if split == 1:
+        _finish(
+            total, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+            outputs, channels, out_stride, out_places,
+            block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
+        )  # fmt: skip
+        if extra_n:
+            _finish(
+                total2, m, block_n, live, column, slot, bias, residual, raw, out, rate, depth,
+                outputs, channels, out_stride, out_places,
+                extra_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
+            )  # fmt: skip
+    else:
+        # Each program leaves its part; the last one to arrive adds all of them up in their order, its own from memory
+        # too, past the first-level cache, which knows nothing of other programs' stores.
+        tiles = tl.num_programs(0) * tl.num_programs(1)
+        tile_id = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        within = tl.arange(0, block_m)[:, None] * block_n + tl.arange(0, block_n)[None, :]
+        tl.store(partials + (tl.program_id(2) * tiles + tile_id) * (block_m * block_n) + within, total)
+        tl.debug_barrier()  # all threads have stored before one of them counts this program in
+        if tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel") == split - 1:
+            total = tl.zeros((block_m, block_n), tl.float32)
+            for part in tl.static_range(split):
+                theirs = partials + (part * tiles + tile_id) * (block_m * block_n)
+                total += tl.load(theirs + within, cache_modifier=".cg")
+            tl.store(arrivals + tile_id, 0)
+            _finish(
+                total, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+                outputs, channels, out_stride, out_places,
+                block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["size", "columns"])
+def _last_conv(
+    x, weight, bias, slots, positions, samples, pcm16, size, columns, in_stride, in_places,
+    inputs: tl.constexpr, taps: tl.constexpr, has_samples: tl.constexpr, block_m: tl.constexpr, block_c: tl.constexpr,
+):  # fmt: skip
+    m = tl.program_id(0) * block_m + tl.arange(0, block_m)
+    c = tl.arange(0, block_c)
+    live, known = m < size, c < inputs
+    row = m // columns
+    slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
+    column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
+    total = tl.zeros((block_m,), tl.float32)
+    for tap in tl.static_range(taps):
+        source = slot * in_stride + ((column - (taps - 1 - tap)) & (in_places - 1)) * inputs
+        tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & known[None, :], other=0.0)
+        factors = tl.load(weight + tap * inputs + c, mask=known, other=0.0)
+        total += tl.sum(tile.to(tl.float32) * factors.to(tl.float32)[None, :], 1)
+    sample = tl.minimum(tl.maximum(total + tl.load(bias), -1.0), 1.0)
+    if has_samples:
+        tl.store(samples + m, sample, mask=live)
+    # Adding and taking away 1.5 * 2^23 leaves the nearest whole number, a half to the even side.
+    whole = (sample * 32767.0 + 12582912.0) - 12582912.0
+    tl.store(pcm16 + m, whole.to(tl.int16), mask=live)
+
+
+# --- wrappers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Row b of a tick belongs to slot[b], which has position[b] frames behind it."""
+
+    slot: Tensor  # [rows] int32
+    position: Tensor  # [rows] int32
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conv:
+    """One layer's weights as the kernel reads them, and what it does with its sums."""
+
+    weight: Tensor  # [phases * channels, taps * inputs] bf16; SwiGLU: gate and up rows in turn
+    columns: int  # new input columns per frame
+    bias: Tensor | None = None  # [phases * channels] fp32
+    taps: int = 1
+    dilation: int = 1
+    phases: int = 1
+    norm_eps: float | None = None
+    activation: Activation = "none"
+    snake: tuple[Tensor, Tensor] | None = None  # rate and depth of the activation, [channels] fp32 each
+
+    def __post_init__(self) -> None:
+        outputs, depth = self.weight.shape
+        assert self.weight.dtype == torch.bfloat16 and self.weight.is_contiguous(), self.weight.dtype
+        assert depth % self.taps == 0 and outputs % self.phases == 0, (self.weight.shape, self.taps, self.phases)
+        assert (self.snake is not None) == (self.activation == "snake"), self.activation
+        assert self.bias is None or (self.bias.shape == (outputs,) and self.bias.dtype == torch.float32), self.bias
+        for vector in self.snake or ():
+            assert vector.shape == (self.channels,) and vector.dtype == torch.float32, vector.shape
+
+    @property
+    def inputs(self) -> int:
+        return self.weight.shape[1] // self.taps
+
+    @property
+    def channels(self) -> int:
+        return self.weight.shape[0] // self.phases
+
+    def tile(self, rows: int) -> Tile:
+        tuned = TILES.get((self.taps, self.inputs, len(self.weight)))
+        if tuned is None:
+            return _plain_tile(self, rows)
+        return tuned[sum(rows > most for most in _CLASSES)]
+
+    def grid(self, rows: int) -> tuple[int, int, int]:
+        tile = self.tile(rows)
+        across = 1 if tile.extra else triton.cdiv(len(self.weight), tile.outputs)
+        return across, triton.cdiv(rows * self.columns, tile.rows), tile.splits
+
+
+def _plain_tile(layer: Conv, rows: int) -> Tile:
+    """For shapes that nobody tuned: blocks by the number of columns, split until the card is full."""
+    m, n = rows * layer.columns, len(layer.weight)
+    rows_block = 16 if m <= 16 else 32 if m <= 32 else 64 if m < 2048 else 128
+    outputs = min(32 if m <= 32 else 64, max(16, triton.next_power_of_2(n)))
+    depth = min(64, max(16, triton.next_power_of_2(layer.inputs)))
+    steps = layer.taps * triton.cdiv(layer.inputs, depth)
+    tiles = triton.cdiv(m, rows_block) * triton.cdiv(n, outputs)
+    splits = 1
+    while layer.norm_eps is None and tiles * splits < 132 and splits < 8 and steps // (splits * 2) >= 4:
+        splits *= 2
+    return Tile(rows_block, outputs, 0, depth, splits, 4, 4)
+
+
+class Workspace:
+    """Where split sums meet. One for all layers that run one after the other, never for two streams at once."""
+
+    def __init__(self, layers: Iterable[Conv], max_rows: int, device: torch.device) -> None:
+        partials, tiles = 1, 1
+        for layer in layers:
+            for rows in range(1, max_rows + 1):
+                tile, (across, down, splits) = layer.tile(rows), layer.grid(rows)
+                if splits > 1:
+                    partials = max(partials, across * down * splits * tile.rows * tile.outputs)
+                    tiles = max(tiles, across * down)
+        self.partials = torch.empty(partials, dtype=torch.float32, device=device)
+        self.arrivals = torch.zeros(tiles, dtype=torch.int32, device=device)  # zero between launches
+
+
+def conv(
+    layer: Conv,
+    x: Tensor,
+    rows: Rows,
+    workspace: Workspace,
+    *,
+    residual: Tensor | None = None,
+    raw: Tensor | None = None,
+    out: Tensor | None = None,
+) -> None:
+    """x, out: dense [columns of all rows, channels] or a ring [slots, places, channels]. raw: dense, y before the
+    activation; it may be `residual`, which is then updated in place."""
+    outputs, channels, size = len(layer.weight), layer.channels, len(rows) * layer.columns
+    tile, grid = layer.tile(len(rows)), layer.grid(len(rows))
+    from_ring, into_ring = x.ndim == 3, out is not None and out.ndim == 3
+    _check_input(layer, x, size)
+    for dense in (residual, raw):
+        assert dense is None or dense.shape == (size * layer.phases, channels), (dense.shape, size, channels)
+    if out is not None and into_ring:
+        _check_ring(out, layer.columns * layer.phases, channels)
+    elif out is not None:
+        width = channels // 2 if layer.activation == "swiglu" else channels
+        assert out.shape == (size * layer.phases, width) and out.is_contiguous(), (out.shape, size, width)
+    assert tile.splits == 1 or (layer.norm_eps is None and not tile.extra), tile
+    even_k = layer.inputs % tile.depth == 0
+    assert not tile.extra or (even_k and tile.outputs + tile.extra == outputs), tile
+    steps = layer.taps * triton.cdiv(layer.inputs, tile.depth)
+    unused: Any = layer.weight
+    rate, depth = layer.snake or (unused, unused)
+    _conv[grid](
+        x, layer.weight,
+        unused if layer.bias is None else layer.bias,
+        unused if residual is None else residual,
+        unused if raw is None else raw,
+        unused if out is None else out,
+        rate, depth, rows.slot, rows.position, workspace.partials, workspace.arrivals,
+        size, outputs, layer.inputs, channels, layer.columns, layer.taps, layer.dilation,
+        x.stride(0) if from_ring else 0, x.shape[1] if from_ring else 0,
+        out.stride(0) if out is not None and into_ring else 0, out.shape[1] if out is not None and into_ring else 0,
+        steps, triton.cdiv(steps, tile.splits), layer.norm_eps or 0.0,
+        block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth, split=tile.splits,
+        from_ring=from_ring, has_norm=layer.norm_eps is not None, activation=layer.activation,
+        has_bias=layer.bias is not None, has_residual=residual is not None, has_raw=raw is not None,
+        kind="none" if out is None else "ring" if into_ring else "dense", phased=layer.phases > 1,
+        even_k=even_k, even_n=tile.extra > 0 or outputs % tile.outputs == 0,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def last_conv(layer: Conv, x: Tensor, rows: Rows, *, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
+    """One output channel: samples in -1..1, as PCM16 and where wanted as floats; both [rows, columns]."""
+    size = len(rows) * layer.columns
+    assert len(layer.weight) == 1 and layer.bias is not None and layer.dilation == 1, layer.weight.shape
+    _check_input(layer, x, size)
+    shape = (len(rows), layer.columns)
+    assert pcm16_out.shape == shape and pcm16_out.dtype == torch.int16 and pcm16_out.is_contiguous(), pcm16_out.shape
+    assert samples_out is None or (samples_out.shape == shape and samples_out.is_contiguous()), shape
+    block = 32 if len(rows) < 8 else 64
+    _last_conv[(triton.cdiv(size, block),)](
+        x, layer.weight, layer.bias, rows.slot, rows.position,
+        layer.bias if samples_out is None else samples_out, pcm16_out,
+        size, layer.columns, x.stride(0), x.shape[1],
+        inputs=layer.inputs, taps=layer.taps, has_samples=samples_out is not None, block_m=block,
+        block_c=triton.next_power_of_2(layer.inputs), num_warps=4,
+        enable_fp_fusion=False,  # sample * 32767 is rounded by itself, as in audio.pcm16
+    )  # fmt: skip
+
+
+def _check_input(layer: Conv, x: Tensor, size: int) -> None:
+    if x.ndim == 3:
+        _check_ring(x, layer.columns + (layer.taps - 1) * layer.dilation, layer.inputs)
+    else:
+        assert x.shape == (size, layer.inputs) and x.is_contiguous() and layer.taps == 1, (x.shape, size)
+
+
+def _check_ring(ring: Tensor, columns: int, channels: int) -> None:
+    _, places, width = ring.shape
+    assert width == channels and ring.stride()[1:] == (channels, 1), (ring.shape, ring.stride(), channels)
+    assert places >= columns and places & (places - 1) == 0, (places, columns)

@@ -1,0 +1,259 @@
+"""A matrix product for few rows, with what stands before and behind it in a layer fused into it.
+
+    n = RMSNorm(x) as in norm.py, or x
+    y = bf16(n @ weight.T + bias)                                      fp32 sums, one rounding with the bias
+    glu:       y = bf16(bf16(silu(gate)) * up), gate and up rounded to bf16 first; weight holds gate rows, then up rows
+    residual:  y = bf16(residual + y)
+
+All are the roundings of the plain PyTorch modules in bf16; only the order of the fp32 sums is our own.
+
+What is guaranteed about bits. Runs repeat: partial sums of a split K are added in a fixed order. A row's result does
+not depend on the other rows' values. It does not depend on their number either among batches of at most 32 rows, nor
+among those of 33 to 128; a plan with one split for all rows (`choose_plan(..., one_split=True)`) joins the two, as far
+as the tensor core instructions for few and for many rows add alike (the GPU test says whether they do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from oscine.kernels.norm import STAT_COLUMNS, Norm, RowStats, inverse_rms, normalized, store_squares
+from oscine.kernels.shared import dot, rounded, to_bf16
+
+_STAT_COLUMNS = tl.constexpr(STAT_COLUMNS)
+_MOST_ROWS = 128  # of one program
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a product is cut into programs: outputs and K columns per step, programs that share one K."""
+
+    block_n: int
+    block_k: int
+    split: int
+    warps: int
+    stages: int
+
+
+_OTHER_SHAPES = Plan(32, 64, 1, 4, 3)
+
+
+def _plans(*rows: tuple[int, int, int, int, int]) -> tuple[Plan, ...]:
+    return tuple(Plan(*row) for row in rows)
+
+
+# (outputs, inputs, glu) -> plans for up to 16, 32, 64 and 128 rows. The best of a small grid, measured on an H200 with
+# a whole layer's products in a chain; where 16 and 32 rows, or 64 and 128, had different splits, the split of the
+# one that gains more stands for both.
+_MEASURED: dict[tuple[int, int, bool], tuple[Plan, ...]] = {
+    # Layers of width 1024: the predictor, and the talker of 0.6B.
+    (4096, 1024, False): _plans((32, 256, 4, 4, 3), (32, 128, 4, 4, 4), (64, 64, 1, 4, 4), (32, 128, 1, 4, 3)),
+    (1024, 2048, False): _plans((64, 128, 4, 4, 3), (32, 128, 4, 4, 4), (32, 64, 4, 4, 4), (32, 128, 4, 4, 3)),
+    (3072, 1024, True): _plans((32, 128, 4, 4, 4), (32, 128, 4, 4, 4), (64, 64, 1, 4, 4), (32, 128, 1, 4, 3)),
+    (1024, 3072, False): _plans((64, 128, 4, 4, 3), (32, 128, 4, 4, 4), (32, 128, 4, 4, 3), (32, 128, 4, 4, 3)),
+    # Heads of the predictor and of 0.6B's talker.
+    (2048, 1024, False): _plans((32, 128, 1, 4, 4), (32, 256, 1, 4, 3), (32, 64, 1, 4, 4), (32, 64, 1, 4, 4)),
+    (3072, 1024, False): _plans((32, 128, 1, 4, 4), (32, 256, 1, 4, 3), (32, 64, 1, 4, 4), (32, 64, 1, 4, 4)),
+    # The talker of 1.7B: width 2048.
+    (4096, 2048, False): _plans((32, 256, 4, 4, 3), (32, 128, 4, 4, 4), (32, 128, 2, 4, 3), (64, 128, 2, 8, 3)),
+    (2048, 2048, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 2, 4, 3), (32, 128, 2, 4, 3)),
+    (6144, 2048, True): _plans((32, 128, 2, 4, 4), (32, 128, 2, 4, 4), (32, 128, 1, 4, 3), (32, 64, 1, 4, 4)),
+    (2048, 6144, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 4, 4, 3), (64, 128, 4, 8, 3)),
+    (3072, 2048, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 4, 4, 3), (32, 128, 4, 4, 3)),
+}
+
+
+def choose_plan(outputs: int, inputs: int, glu: bool, rows: int, *, one_split: bool = False) -> Plan:
+    plans = _MEASURED.get((outputs, inputs, glu))
+    if plans is None:
+        return _OTHER_SHAPES
+    plan = plans[0 if rows <= 16 else 1 if rows <= 32 else 2 if rows <= 64 else 3]
+    if rows > _MOST_ROWS:  # prompts: enough programs without a split, and scratch need not grow with the prompt
+        return replace(plan, split=1)
+    return replace(plan, split=plans[0].split) if one_split else plan
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Where programs that share one K meet. One serves any number of products, if they run one after the other."""
+
+    partial: Tensor  # fp32
+    arrivals: Tensor  # int32, zero between products: the last program of each tile puts its zero back
+
+    @staticmethod
+    def empty(device: torch.device, *, floats: int = 1 << 22, tiles: int = 4096) -> Scratch:
+        """The defaults hold every published shape at 128 rows, whatever the plan."""
+        return Scratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
+
+
+@triton.jit
+def _finish(
+    total, total_up, out, residual, bias, squares, row, is_row, first, n,
+    out_stride, residual_stride, squares_stride,
+    block_rows: tl.constexpr, block_n: tl.constexpr, glu: tl.constexpr, has_residual: tl.constexpr,
+    has_bias: tl.constexpr, has_squares: tl.constexpr, even_n: tl.constexpr,
+):  # fmt: skip
+    column = first + tl.arange(0, block_n)
+    mask = is_row[:, None]
+    if not even_n:
+        mask = mask & (column < n)[None, :]
+    if has_bias:
+        total += tl.load(bias + column, mask=column < n, other=0.0).to(tl.float32)[None, :]
+    y = rounded(total)
+    if glu:
+        y = rounded(rounded(y / (1.0 + tl.exp(-y))) * rounded(total_up))
+    if has_residual:
+        before = tl.load(residual + row[:, None] * residual_stride + column[None, :], mask=mask, other=0.0)
+        y = rounded(before.to(tl.float32) + y)
+    tl.store(out + row[:, None] * out_stride + column[None, :], to_bf16(y), mask=mask)
+    if has_squares:
+        if not even_n:
+            y = tl.where(mask, y, 0.0)
+        part = first // _STAT_COLUMNS + tl.arange(0, block_n // _STAT_COLUMNS)
+        part_mask = is_row[:, None] & (part * _STAT_COLUMNS < n)[None, :]
+        parts = tl.reshape(y, (block_rows, block_n // _STAT_COLUMNS, _STAT_COLUMNS))
+        store_squares(squares, squares_stride, row, part_mask, part, parts)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _linear(
+    x, weight, out, residual, bias, norm_weight, squares_in, squares_out, partial, arrivals,
+    rows, n, k, span, parts_in, eps,
+    x_stride, out_stride, residual_stride, squares_in_stride, squares_out_stride,
+    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, block_parts: tl.constexpr,
+    split: tl.constexpr, glu: tl.constexpr, has_norm: tl.constexpr, has_residual: tl.constexpr,
+    has_bias: tl.constexpr, has_squares: tl.constexpr, even_n: tl.constexpr, even_k: tl.constexpr,
+):  # fmt: skip
+    """Program (i, s, r): outputs i * block_n .., K columns s * span .., rows r * block_rows .."""
+    first = tl.program_id(0) * block_n
+    output = first + tl.arange(0, block_n)
+    row = tl.program_id(2) * block_rows + tl.arange(0, block_rows)
+    is_row = row < rows
+    if has_norm:
+        inverse = inverse_rms(squares_in, squares_in_stride, row, is_row, k, parts_in, eps, block_parts)[:, None]
+
+    total = tl.zeros((block_rows, block_n), tl.float32)
+    total_up = total
+    begin = tl.program_id(1) * span
+    for step in range(0, span, block_k):
+        column = begin + step + tl.arange(0, block_k)
+        x_mask = is_row[:, None]
+        if not even_k:
+            x_mask = x_mask & (column < k)[None, :]
+        tile = tl.load(x + row[:, None] * x_stride + column[None, :], mask=x_mask, other=0.0)
+        if has_norm:
+            if even_k:
+                scale = tl.load(norm_weight + column)
+            else:
+                scale = tl.load(norm_weight + column, mask=column < k, other=0.0)
+            tile = normalized(tile, inverse, scale[None, :])
+        at = weight + output[:, None] * k + column[None, :]
+        # Full shapes load without masks: a mask on the weights would keep them from being fetched ahead in one piece.
+        if even_n and even_k:
+            total = dot(tile, tl.load(at), total)
+            if glu:
+                total_up = dot(tile, tl.load(at + n * k), total_up)
+        else:
+            mask = (output < n)[:, None] & (column < k)[None, :]
+            total = dot(tile, tl.load(at, mask=mask, other=0.0), total)
+            if glu:
+                total_up = dot(tile, tl.load(at + n * k, mask=mask, other=0.0), total_up)
+
+    if split == 1:
+        _finish(
+            total, total_up, out, residual, bias, squares_out, row, is_row, first, n,
+            out_stride, residual_stride, squares_out_stride,
+            block_rows, block_n, glu, has_residual, has_bias, has_squares, even_n,
+        )  # fmt: skip
+    else:
+        tiles = tl.num_programs(0) * tl.num_programs(2)
+        tile_id = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+        size: tl.constexpr = block_rows * block_n
+        planes: tl.constexpr = 2 if glu else 1
+        place = tl.arange(0, block_rows)[:, None] * block_n + tl.arange(0, block_n)[None, :]
+        mine = partial + (tl.program_id(1) * tiles + tile_id) * (size * planes)
+        tl.store(mine + place, total, mask=is_row[:, None])
+        if glu:
+            tl.store(mine + size + place, total_up, mask=is_row[:, None])
+        tl.debug_barrier()  # every thread's partial sums are written before one of them counts this program in
+        if tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel") == split - 1:
+            # The last one adds all parts in their order, its own from memory too: the sum does not depend on who it is.
+            total = tl.zeros((block_rows, block_n), tl.float32)
+            total_up = total
+            for other in tl.static_range(split):
+                theirs = partial + (other * tiles + tile_id) * (size * planes)
+                total += tl.load(theirs + place, mask=is_row[:, None], other=0.0, cache_modifier=".cg")
+                if glu:
+                    total_up += tl.load(theirs + size + place, mask=is_row[:, None], other=0.0, cache_modifier=".cg")
+            tl.store(arrivals + tile_id, 0)
+            _finish(
+                total, total_up, out, residual, bias, squares_out, row, is_row, first, n,
+                out_stride, residual_stride, squares_out_stride,
+                block_rows, block_n, glu, has_residual, has_bias, has_squares, even_n,
+            )  # fmt: skip
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    out: Tensor,
+    scratch: Scratch,
+    *,
+    norm: Norm | None = None,
+    residual: Tensor | None = None,
+    bias: Tensor | None = None,
+    glu: bool = False,
+    stats: RowStats | None = None,
+    plan: Plan | None = None,
+) -> None:
+    """x [rows, k], weight [n, k] ([2 n, k] with glu), all bf16 -> out [rows, n]; any number of rows.
+
+    `norm` is applied to x first. `residual` [rows, n] may be `out` itself. `stats` takes the sums of squares of the
+    rows written, for the norm that follows. Rows may be apart: x, out, residual and both stats can be views of every
+    second row. Products that share a `scratch` must run one after the other.
+    """
+    rows, k = x.shape
+    n = weight.shape[0] // 2 if glu else weight.shape[0]
+    assert weight.shape[1] == k and weight.is_contiguous(), (weight.shape, weight.stride(), k)
+    assert out.shape == (rows, n), (out.shape, rows, n)
+    assert x.data_ptr() != out.data_ptr(), "a product cannot be written over its input"
+    for tensor in (x, weight, out, *(() if residual is None else (residual,)), *(() if bias is None else (bias,))):
+        assert tensor.dtype == torch.bfloat16 and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
+    assert residual is None or (residual.shape == out.shape and not glu), (out.shape, glu)
+    assert bias is None or (bias.shape == (n,) and not glu), (n, glu)
+    assert stats is None or not glu, "no norm follows the inner rows of an MLP"
+    if norm is not None:
+        norm.check(rows, k)
+    if stats is not None:
+        stats.check(rows, n)
+
+    plan = plan or choose_plan(n, k, glu, rows)
+    assert stats is None or plan.block_n % STAT_COLUMNS == 0, (plan, STAT_COLUMNS)
+    block_rows = min(max(16, triton.next_power_of_2(rows)), _MOST_ROWS)
+    span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
+    grid = (triton.cdiv(n, plan.block_n), plan.split, triton.cdiv(rows, block_rows))
+    if plan.split > 1:
+        tiles = grid[0] * grid[2]
+        floats = tiles * plan.split * block_rows * plan.block_n * (2 if glu else 1)
+        assert tiles <= scratch.arrivals.numel(), (tiles, scratch.arrivals.numel())
+        assert floats <= scratch.partial.numel(), (floats, scratch.partial.numel())
+    squares_in = norm.stats.squares if norm else x
+    squares_out = stats.squares if stats else x
+    _linear[grid](
+        x, weight, out, x if residual is None else residual, x if bias is None else bias,
+        norm.weight if norm else x, squares_in, squares_out, scratch.partial, scratch.arrivals,
+        rows, n, k, span, squares_in.shape[1], norm.eps if norm else 0.0,
+        x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0),
+        squares_in.stride(0), squares_out.stride(0),
+        block_rows=block_rows, block_n=plan.block_n, block_k=plan.block_k,
+        block_parts=triton.next_power_of_2(squares_in.shape[1]) if norm else 1,
+        split=plan.split, glu=glu, has_norm=norm is not None, has_residual=residual is not None,
+        has_bias=bias is not None, has_squares=stats is not None,
+        even_n=n % plan.block_n == 0, even_k=span * plan.split == k,
+        num_warps=plan.warps, num_stages=plan.stages,
+    )  # fmt: skip

@@ -1,0 +1,189 @@
+"""One code per row out of its logits: one launch per draw, everything that differs between rows read from tensors.
+
+    x = fp32(logits); code 0 only: x = x < 0 ? x * p : x / p for ids seen before; ids that are no codes impossible
+    greedy:  argmax x, the first of equals
+    else:    x / temperature; keep the k largest and what ties with the k-th; drop the least likely ids that together
+             hold at most 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first id whose
+             cumulative mass lies above u * total
+    u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
+
+Divisions are IEEE, sums run in fp64 and are rounded to fp32 before they are compared. So the ids are those of the
+plain reference, unless u or 1 - top_p lies within the last fp32 digit of a border between two ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_MOST_IDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How each slot draws, [slots] each."""
+
+    temperature: Tensor  # fp32, above 0
+    top_k: Tensor  # int32, 0: off
+    top_p: Tensor  # fp32, 1: off
+    greedy: Tensor  # bool or uint8
+    seed_low: Tensor  # int64, the seed's lower 32 bits
+    seed_high: Tensor  # int64, its upper ones
+    frame: Tensor  # int32, counted from 0; read only
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCode:
+    """What holds for code 0 alone."""
+
+    penalty: Tensor  # [slots] fp32
+    seen: Tensor  # [slots, ids] bool or uint8: code-0 ids of this utterance; the drawn one is added
+    hold_eos: Tensor  # [slots], not 0: the text is not complete, so speech must not end
+    codes: int  # ids below are codes; of those above only the end of speech can be drawn
+    eos: int
+    least_frames: int = 2  # speech does not end before; official
+
+
+@triton.jit
+def _ordered(x):
+    """uint32 keys in the order of fp32 values; -0 and 0 are equal."""
+    bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+    flipped = tl.where(bits < 0, ~bits, bits | -0x80000000)
+    return flipped.to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def _kth_largest(key, k, bits: tl.constexpr):
+    """The k-th largest key. Two bits of it per round: one sum counts the keys above three candidates, 16 bits each."""
+    best = tl.full((), 0, tl.uint32)
+    for step in tl.static_range(0, bits, 2):
+        low = best | (1 << (bits - 2 - step))
+        middle = best | (2 << (bits - 2 - step))
+        high = best | (3 << (bits - 2 - step))
+        above = (key >= low).to(tl.int64) + ((key >= middle).to(tl.int64) << 16) + ((key >= high).to(tl.int64) << 32)
+        count = tl.sum(above, 0)
+        best = tl.where((count & 0xFFFF) >= k, low, best)
+        best = tl.where(((count >> 16) & 0xFFFF) >= k, middle, best)
+        best = tl.where((count >> 32) >= k, high, best)
+    return best
+
+
+@triton.jit
+def _shares(x, keep):
+    """softmax over the kept ids; the likeliest id is always kept, so it is the largest of all."""
+    e = tl.where(keep, tl.exp(x - tl.max(x, 0)), 0.0)
+    return tl.div_rn(e, tl.sum(e.to(tl.float64), 0).to(tl.float32))
+
+
+@triton.jit
+def _nucleus(keep, share, key, limit, bits: tl.constexpr):
+    """`keep` without the least likely ids that together hold at most `limit`."""
+    share = share.to(tl.float64)
+    border = tl.full((), 0, tl.uint32)  # the largest key such that all smaller ones fit below the limit
+    for step in tl.static_range(bits):
+        larger = border | (1 << (bits - 1 - step))
+        below = tl.sum(tl.where(key < larger, share, 0.0), 0)
+        border = tl.where(below.to(tl.float32) <= limit, larger, border)
+    highest = tl.max(key, 0)
+    border = tl.minimum(border, highest)
+    below = tl.sum(tl.where(key < border, share, 0.0), 0)
+    tied = below + tl.cumsum(tl.where(key == border, share, 0.0), 0)
+    drop = (key < border) | ((key == border) & (tied.to(tl.float32) <= limit))
+    at = tl.arange(0, key.shape[0])
+    likeliest = tl.max(tl.where(key == highest, at, -1), 0)
+    return keep & (~drop | (at == likeliest))
+
+
+@triton.jit
+def _uniform(seed_low, seed_high, frame, book):
+    word, _, _, _ = tl.philox(seed_low | (seed_high << 32), frame, book, 0, 0)
+    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2^-24
+
+
+@triton.jit(do_not_specialize=["book"])
+def _sample(
+    logits, slots, codes, temperatures, top_ks, top_ps, greedies, seeds_low, seeds_high, frames,
+    penalties, seen, holds,
+    vocab, code_count, eos, least_frames, book, logits_stride, codes_stride, seen_stride,
+    block: tl.constexpr, key_bits: tl.constexpr, first: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot >= 0:
+        at = tl.arange(0, block)
+        is_id = at < vocab
+        x = tl.load(logits + row * logits_stride + at, mask=is_id, other=float("-inf")).to(tl.float32)
+        frame = tl.load(frames + slot).to(tl.int32)
+        if first:
+            was = tl.load(seen + slot * seen_stride + at, mask=is_id, other=0) != 0
+            penalty = tl.load(penalties + slot)
+            x = tl.where(was, tl.where(x < 0, x * penalty, tl.div_rn(x, penalty)), x)
+            may_end = (frame >= least_frames) & (tl.load(holds + slot) == 0)
+            x = tl.where((at < code_count) | ((at == eos) & may_end), x, float("-inf"))
+        if tl.load(greedies + slot) != 0:
+            code = tl.argmax(x, 0)
+        else:
+            scaled = tl.div_rn(x, tl.load(temperatures + slot))
+            # Temperature keeps the order and the ties of bf16 logits, so their upper 16 bits are keys enough.
+            key = _ordered(x) >> 16 if key_bits == 16 else _ordered(scaled)
+            key = tl.where(is_id, key, 0)
+            keep = is_id
+            top_k = tl.minimum(tl.load(top_ks + slot).to(tl.int32), vocab)
+            if top_k > 0:
+                keep = keep & (key >= _kth_largest(key, top_k, key_bits))
+            top_p = tl.load(top_ps + slot)
+            if top_p < 1.0:
+                keep = _nucleus(keep, _shares(scaled, keep), key, 1.0 - top_p, key_bits)
+            mass = tl.cumsum(_shares(scaled, keep).to(tl.float64), 0).to(tl.float32)
+            total = tl.max(mass, 0)
+            u = _uniform(tl.load(seeds_low + slot), tl.load(seeds_high + slot), frame, book)
+            # Rounding must not lift the target to the total: no id would lie above it.
+            highest = (total.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
+            code = tl.sum((mass <= tl.minimum(u * total, highest)).to(tl.int32), 0)
+            code = tl.minimum(code, vocab - 1)  # only logits that are no numbers get here
+        tl.store(codes + row * codes_stride + book, code.to(codes.dtype.element_ty))
+        if first:
+            tl.store(seen + slot * seen_stride + code, 1)
+
+
+def sample(
+    logits: Tensor, slot: Tensor, draws: Draws, codes: Tensor, book: int, *, first: FirstCode | None = None
+) -> None:
+    """logits [rows, ids] bf16 or fp32, slot [rows] -> codes[:, book], codes [rows, books] int32 or int64.
+
+    `first` is for codebook 0. Rows with a negative slot keep the code they have.
+    """
+    rows, vocab = logits.shape
+    assert vocab <= _MOST_IDS and logits.stride(1) == 1, (logits.shape, logits.stride())
+    assert logits.dtype in (torch.bfloat16, torch.float32), logits.dtype
+    assert slot.shape == (rows,) and slot.is_contiguous(), slot.shape
+    assert codes.shape[0] >= rows and 0 <= book < codes.shape[1] and codes.stride(1) == 1, (codes.shape, book)
+    slots = draws.temperature.shape
+    for tensor in (draws.top_k, draws.top_p, draws.greedy, draws.seed_low, draws.seed_high, draws.frame):
+        assert tensor.shape == slots and tensor.is_contiguous(), (tensor.shape, slots)
+    assert draws.seed_low.dtype == draws.seed_high.dtype == torch.int64, draws.seed_low.dtype
+    assert draws.temperature.dtype == draws.top_p.dtype == torch.float32, draws.temperature.dtype
+    if first is not None:
+        assert first.seen.shape == (*slots, vocab) and first.seen.stride(1) == 1, first.seen.shape
+        assert first.penalty.dtype == torch.float32 and first.penalty.is_contiguous(), first.penalty.dtype
+        assert first.eos < vocab and first.codes <= vocab, (first.eos, first.codes, vocab)
+    _sample[(rows,)](
+        logits, slot, codes, draws.temperature, draws.top_k, draws.top_p, _bytes(draws.greedy),
+        draws.seed_low, draws.seed_high, draws.frame,
+        first.penalty if first else logits, _bytes(first.seen) if first else logits,
+        _bytes(first.hold_eos) if first else logits,
+        vocab, first.codes if first else vocab, first.eos if first else 0, first.least_frames if first else 0, book,
+        logits.stride(0), codes.stride(0), first.seen.stride(0) if first else 0,
+        block=triton.next_power_of_2(vocab), first=first is not None,
+        # A penalty puts other values between the bf16 ones.
+        key_bits=16 if logits.dtype == torch.bfloat16 and first is None else 32,
+        num_warps=8,
+    )  # fmt: skip
+
+
+def _bytes(flags: Tensor) -> Tensor:
+    return flags.view(torch.uint8) if flags.dtype == torch.bool else flags

@@ -1,0 +1,97 @@
+"""How the memory is divided, decided and printed before a weight is loaded; what cannot fit is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oscine.model.config import ModelConfig
+from oscine.runner.pages import PAGE_POSITIONS, pages_for
+from oscine.types import ConfigError
+
+_MiB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    slots: int
+    positions_per_slot: int  # the longest prompt plus speech
+    pages: int  # shared by all slots; page 0 is scratch
+    text_capacity: int  # text tokens of one request
+    prefix_bytes: int
+    kv_bytes: int
+    codec_bytes: int
+
+    @property
+    def pages_per_slot(self) -> int:
+        return pages_for(self.positions_per_slot)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.kv_bytes + self.codec_bytes + self.prefix_bytes
+
+    def describe(self) -> str:
+        return (
+            f"{self.slots} slots of up to {self.positions_per_slot} positions, {self.pages} pages of {PAGE_POSITIONS}: "
+            f"keys and values {self.kv_bytes / _MiB:.0f} MiB, codec state {self.codec_bytes / _MiB:.0f} MiB, "
+            f"prefixes at most {self.prefix_bytes / _MiB:.0f} MiB"
+        )
+
+
+def plan_memory(
+    config: ModelConfig,
+    *,
+    slots: int,
+    positions_per_slot: int,
+    positions_total: int | None,
+    element_bytes: int,
+    available_bytes: int | None,
+    prefix_bytes: int = 256 * _MiB,
+    text_capacity: int = 4096,
+) -> MemoryBudget:
+    """`positions_total` over all slots; None: half of what would let every slot be as long as it may."""
+    stack = config.talker.stack
+    if positions_per_slot > config.talker.max_positions:
+        raise ConfigError(
+            f"positions_per_slot is {positions_per_slot}, the checkpoint has {config.talker.max_positions} positions"
+        )
+    if slots < 1 or positions_per_slot < PAGE_POSITIONS:
+        raise ConfigError(
+            f"at least 1 slot of {PAGE_POSITIONS} positions is needed, got {slots} of {positions_per_slot}"
+        )
+    per_slot = pages_for(positions_per_slot)
+    wanted = pages_for(positions_total) if positions_total else max(per_slot, slots * per_slot // 2)
+    if wanted < per_slot:
+        raise ConfigError(
+            f"{positions_total} positions in all are fewer than one slot may need ({positions_per_slot}); "
+            "raise positions_total or lower positions_per_slot"
+        )
+    page_bytes = 2 * stack.layers * stack.kv_heads * stack.head_dim * PAGE_POSITIONS * element_bytes
+    budget = MemoryBudget(
+        slots=slots,
+        positions_per_slot=positions_per_slot,
+        pages=wanted + 1,
+        text_capacity=text_capacity,
+        prefix_bytes=prefix_bytes,
+        kv_bytes=(wanted + 1) * page_bytes,
+        codec_bytes=(slots + 1) * codec_state_bytes(config, element_bytes),
+    )
+    if available_bytes is not None and budget.total_bytes > available_bytes:
+        raise ConfigError(
+            f"{budget.describe()}; that is {budget.total_bytes / _MiB:.0f} MiB, {available_bytes / _MiB:.0f} MiB are "
+            f"free; use fewer slots (now {slots}) or positions"
+        )
+    return budget
+
+
+def codec_state_bytes(config: ModelConfig, element_bytes: int) -> int:
+    """One stream's codec state (model/codec.py), ring buffers rounded up to powers of two not counted."""
+    decoder = config.codec.decoder
+    stack = decoder.stack
+    assert stack.window is not None
+    elements = 2 * decoder.codebook_dim + 2 * stack.layers * (stack.window - 1) * stack.kv_heads * stack.head_dim
+    elements += 6 * decoder.latent * (len(decoder.upsampling_ratios) + 1)
+    width = decoder.decoder_dim
+    for _ in decoder.upsample_rates:
+        elements += width + 6 * (1 + 3 + 9) * (width // 2)
+        width //= 2
+    return (elements + 6 * width) * element_bytes

@@ -1,0 +1,422 @@
+"""One codec frame for every row of a tick: codes in, PCM16 out, what a stream remembers held in fixed slots.
+
+TorchCodec runs the plain model anywhere and is what TritonCodec must sound like. Both enqueue only: nothing is read
+back from the device, so a run can be captured in a CUDA graph. Rows that fill a bucket up use the slot `scratch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from oscine.model.codec import Codec, ConvNeXt
+from oscine.model.config import CodecDecoderConfig
+from oscine.model.conv import CausalConv, CausalUpsample, Snake
+from oscine.model.memory import StreamState
+
+if TYPE_CHECKING:
+    from oscine.kernels.conv import Conv, Rows
+
+
+class FrameCodec(Protocol):
+    scratch: int  # the slot of padding rows: any number of them may share it
+    nbytes: int  # what all slots hold
+
+    def reset(self, slots: Tensor) -> None:
+        """Forgets everything that was heard in these slots, on the device and behind what is enqueued."""
+
+    def load_state(self, slot: int, state: StreamState) -> None:
+        """The slot goes on from a state of the plain codec, such as the one behind a voice's reference frames."""
+
+    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None:
+        """codes [rows, 16] int64, slot [rows] int32 -> pcm16_out [rows, samples per frame] int16. No slot may stand
+        in two rows but `scratch`. A code above the codebook (end of speech) is taken as the last entry."""
+
+
+class TorchCodec:
+    """The plain codec over slots, in the codec's own precision."""
+
+    @torch.inference_mode()
+    def __init__(self, codec: Codec, slots: int) -> None:
+        self._codec = codec
+        self.scratch = slots
+        device = codec.dequantizer.tables.device
+        start = codec.start(1, device)
+        self._frames = start.frames.new_zeros(slots + 1)
+        self._tails = [tail.new_zeros(slots + 1, *tail.shape[1:]) for tail in start.tails]
+        self.nbytes = StreamState(self._frames, tuple(self._tails)).nbytes
+
+    @torch.inference_mode()
+    def reset(self, slots: Tensor) -> None:
+        index = slots.long()
+        for tensor in (self._frames, *self._tails):
+            tensor.index_fill_(0, index, 0)
+
+    @torch.inference_mode()
+    def load_state(self, slot: int, state: StreamState) -> None:
+        self._frames[slot : slot + 1].copy_(state.frames)
+        for ours, theirs in zip(self._tails, state.tails, strict=True):
+            ours[slot : slot + 1].copy_(theirs)
+
+    @torch.inference_mode()
+    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None:
+        index = slot.long()
+        known = codes.clamp(0, self._codec.dequantizer.codebook_size - 1)
+        tails = tuple(tail.index_select(0, index) for tail in self._tails)
+        samples, state = self._codec.decode(known[:, None], StreamState(self._frames.index_select(0, index), tails))
+        self._frames.index_copy_(0, index, state.frames)
+        for ours, theirs in zip(self._tails, state.tails, strict=True):
+            ours.index_copy_(0, index, theirs)
+        pcm16_out.copy_(samples.mul(32767).round_())  # a half to the even side, as audio.pcm16
+
+
+# --- the same with Triton -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """One layer's input: `columns` new ones per frame, `past` older ones that it still sees."""
+
+    columns: int
+    past: int
+    channels: int
+
+    @property
+    def places(self) -> int:
+        return 1 << (self.columns + self.past - 1).bit_length()
+
+    @property
+    def elements(self) -> int:
+        return -(-self.places * self.channels // _ALIGNMENT) * _ALIGNMENT
+
+
+_ALIGNMENT = 128  # elements: rings begin where wide loads may
+
+
+def _rings(config: CodecDecoderConfig) -> Iterator[_Ring]:
+    """In the order of the signal path, as the tails of a StreamState."""
+    columns, width = 1, config.decoder_dim
+    yield _Ring(columns, 2, config.codebook_dim)
+    for ratio in config.upsampling_ratios:
+        columns *= ratio
+        yield _Ring(columns, 6, config.latent)
+    yield _Ring(columns, 6, config.latent)
+    for rate in config.upsample_rates:
+        yield _Ring(columns, 1, width)
+        columns, width = columns * rate, width // 2
+        for dilation in (1, 3, 9):
+            yield _Ring(columns, 6 * dilation, width)
+    yield _Ring(columns, 6, width)
+
+
+class CodecArena:
+    """What TritonCodec's streams remember, in bf16: a ring before each convolution, channels last, and the keys and
+    values of the last frames. Row `scratch`, the last, is for padding."""
+
+    @torch.inference_mode()
+    def __init__(self, config: CodecDecoderConfig, slots: int, device: torch.device) -> None:
+        stack = config.stack
+        assert stack.window is not None and stack.heads == stack.kv_heads, stack
+        self.scratch = slots
+        self.frames = torch.zeros(slots + 1, dtype=torch.int32, device=device)
+        self._specs = tuple(_rings(config))
+        # One row per slot, so that a slot is forgotten in one stroke.
+        row = sum(spec.elements for spec in self._specs)
+        self._columns = torch.zeros(slots + 1, row, dtype=torch.bfloat16, device=device)
+        self.rings: list[Tensor] = []  # [slots + 1, places, channels] each
+        offset = 0
+        for spec in self._specs:
+            shape = (slots + 1, spec.places, spec.channels)
+            self.rings.append(self._columns.as_strided(shape, (row, spec.channels, 1), offset))
+            offset += spec.elements
+        cache = (stack.layers, slots + 1, stack.heads, stack.window, stack.head_dim)
+        self.keys = torch.zeros(cache, dtype=torch.bfloat16, device=device)
+        self.values = torch.zeros_like(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (self.frames, self._columns, self.keys, self.values))
+
+    @torch.inference_mode()
+    def reset(self, slots: Tensor) -> None:
+        index = slots.long()
+        self._columns.index_fill_(0, index, 0)
+        self.frames.index_fill_(0, index, 0)  # keys and values from before frame 0 are never read
+
+    @torch.inference_mode()
+    def load_state(self, slot: int, state: StreamState) -> None:
+        """Whatever lies further back than the state tells is past every layer's sight."""
+        frames = state.frames.to(self.frames.device)
+        self.frames[slot : slot + 1].copy_(frames)
+        layers, _, _, window, _ = self.keys.shape
+        tails = iter(state.tails)
+        self._load_ring(slot, 0, frames, next(tails))
+        for layer in range(layers):
+            for cache in (self.keys, self.values):
+                tail = next(tails)[0].to(cache)  # [heads, window - 1, dim]
+                back = torch.arange(1 - window, 0, device=cache.device)
+                cache[layer, slot].index_copy_(1, (frames + back) % window, tail)
+        for ring in range(1, len(self._specs)):
+            self._load_ring(slot, ring, frames, next(tails))
+
+    def _load_ring(self, slot: int, ring: int, frames: Tensor, tail: Tensor) -> None:
+        spec = self._specs[ring]
+        back = torch.arange(-spec.past, 0, device=frames.device)
+        places = (frames * spec.columns + back) % spec.places
+        self.rings[ring][slot].index_copy_(0, places, tail[0].T.to(self.rings[ring]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StackLayer:
+    qkv: Conv
+    out: Conv
+    gate_up: Conv
+    down: Conv
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Upsampling:
+    """A doubling of the columns and the ConvNeXt block behind it."""
+
+    upsample: Conv
+    columns: int  # after it
+    depthwise: tuple[Tensor, Tensor, float]  # weight [taps, channels], bias, eps of the norm
+    up: Conv
+    down: Conv
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    upsample: Conv
+    units: list[tuple[Conv, Conv]]
+
+
+class TritonCodec:
+    """Weights in bf16, channels last; sums, norms, softmax and sines in fp32. Scales, the weights of norms and linear
+    layers that meet with nothing between them are multiplied together beforehand."""
+
+    @torch.inference_mode()
+    def __init__(self, codec: Codec, arena: CodecArena, max_rows: int) -> None:
+        # Not above: TorchCodec must run where there is no Triton.
+        from oscine.kernels import codec_front, conv
+
+        self._kernels, self._conv, self._last_conv = codec_front, conv.conv, conv.last_conv
+        self._rows = conv.Rows
+        self._arena, self._max_rows = arena, max_rows
+        self.scratch, self.nbytes = arena.scratch, arena.nbytes
+        config, device = codec.config.decoder, arena.frames.device
+        self._tables = codec.dequantizer.tables
+        self._turns = codec_front.rope_turns(config.stack.head_dim, config.stack.theta, device)
+        self._into_stack = _into_stack(codec)
+        self._stack = [_stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
+        self._upsamplings = list(_upsamplings(codec))
+        columns = self._upsamplings[-1].columns
+        blocks: Any = codec.blocks
+        snakes = [*(block.snake for block in blocks), codec.snake]
+        self._vocoder_in = _conv_layer(codec.vocoder_in, columns, snake=snakes[0])
+        self._blocks: list[_Block] = []
+        for block, after in zip(blocks, snakes[1:], strict=True):
+            self._blocks.append(_block(block, columns, after))
+            columns *= block.upsample.rate
+        self._vocoder_out = _conv_layer(codec.vocoder_out, columns)
+        self._workspace = conv.Workspace((*self._front_layers(), *self._vocoder_layers()), max_rows, device)
+        self._position = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        front = max(layer.columns * max(layer.weight.shape) for layer in self._front_layers())
+        vocoder = max(layer.columns * len(layer.weight) for layer in self._vocoder_layers())
+        # Two for the residual stream, which goes from one to the other in an upsampling; two for what stands inside a
+        # residual branch. The vocoder needs one of each.
+        self._buffers = [
+            torch.empty(max_rows * width, dtype=torch.bfloat16, device=device)
+            for width in (max(front, vocoder), front, max(front, vocoder), front)
+        ]
+
+    def reset(self, slots: Tensor) -> None:
+        self._arena.reset(slots)
+
+    def load_state(self, slot: int, state: StreamState) -> None:
+        self._arena.load_state(slot, state)
+
+    @torch.inference_mode()
+    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
+        """`samples_out` [rows, samples per frame]: the same in fp32."""
+        assert len(codes) <= self._max_rows, (len(codes), self._max_rows)
+        rows = self._rows(slot, self._position[: len(codes)])
+        rings = iter(self._arena.rings)
+        first = next(rings)
+        self._kernels.dequantize(codes, self._tables, rows, self._arena.frames, first)
+        self._run_stack(rows, first)
+        ring = self._run_upsamplings(rows, rings)
+        ring = self._run_vocoder(rows, ring, rings)
+        self._last_conv(self._vocoder_out, ring, rows, pcm16_out=pcm16_out, samples_out=samples_out)
+
+    def _run_stack(self, rows: Rows, ring: Tensor) -> None:
+        stream, _, wide, mixed = self._buffers
+        conv, workspace, arena, batch = self._conv, self._workspace, self._arena, len(rows)
+        x = _dense(stream, batch, self._into_stack.channels)
+        conv(self._into_stack, ring, rows, workspace, raw=x)
+        for layer, keys, values in zip(self._stack, arena.keys, arena.values, strict=True):
+            qkv = _dense(wide, batch, layer.qkv.channels)
+            heads = _dense(mixed, batch, layer.out.inputs)
+            conv(layer.qkv, x, rows, workspace, raw=qkv)
+            self._kernels.attend(qkv, keys, values, self._turns, rows, heads)
+            conv(layer.out, heads, rows, workspace, residual=x, raw=x)
+            inner = _dense(wide, batch, layer.down.inputs)
+            conv(layer.gate_up, x, rows, workspace, out=inner)
+            conv(layer.down, inner, rows, workspace, residual=x, raw=x)
+
+    def _run_upsamplings(self, rows: Rows, rings: Iterator[Tensor]) -> Tensor:
+        """The vocoder's ring."""
+        before, after, wide, normed = self._buffers
+        conv, workspace, batch = self._conv, self._workspace, len(rows)
+        for step in self._upsamplings:
+            source = _dense(before, batch * step.upsample.columns, step.upsample.inputs)
+            x = _dense(after, batch * step.columns, step.up.inputs)
+            ring = next(rings)
+            conv(step.upsample, source, rows, workspace, raw=x, out=ring)
+            mixed = _dense(normed, *x.shape)
+            weight, bias, eps = step.depthwise
+            self._kernels.depthwise_norm(ring, weight, bias, rows, step.columns, eps, mixed)
+            inner = _dense(wide, batch * step.columns, step.up.channels)
+            conv(step.up, mixed, rows, workspace, out=inner)
+            last = step is self._upsamplings[-1]
+            ring = next(rings) if last else ring
+            conv(step.down, inner, rows, workspace, residual=x, raw=None if last else x, out=ring if last else None)
+            before, after = after, before
+        return ring
+
+    def _run_vocoder(self, rows: Rows, ring: Tensor, rings: Iterator[Tensor]) -> Tensor:
+        """The ring of the last convolution. All rings here hold what their layer's snake has made of the signal."""
+        stream, _, wide, _ = self._buffers
+        conv, workspace, batch = self._conv, self._workspace, len(rows)
+        source, ring = ring, next(rings)
+        conv(self._vocoder_in, source, rows, workspace, out=ring)
+        for block in self._blocks:
+            columns, channels = block.upsample.columns * block.upsample.phases, block.upsample.channels
+            x = _dense(stream, batch * columns, channels)
+            inner = _dense(wide, batch * columns, channels)
+            source, ring = ring, next(rings)
+            conv(block.upsample, source, rows, workspace, raw=x, out=ring)
+            for conv1, conv2 in block.units:
+                conv(conv1, ring, rows, workspace, out=inner)
+                ring = next(rings)
+                # The sum itself is needed by the next unit only, not by the next block.
+                raw = None if conv2 is block.units[-1][1] else x
+                conv(conv2, inner, rows, workspace, residual=x, raw=raw, out=ring)
+        return ring
+
+    def _front_layers(self) -> Iterator[Conv]:
+        yield self._into_stack
+        for layer in self._stack:
+            yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
+        for step in self._upsamplings:
+            yield from (step.upsample, step.up, step.down)
+
+    def _vocoder_layers(self) -> Iterator[Conv]:
+        yield self._vocoder_in
+        for block in self._blocks:
+            yield block.upsample
+            for unit in block.units:
+                yield from unit
+
+
+def _dense(buffer: Tensor, columns: int, channels: int) -> Tensor:
+    return buffer[: columns * channels].view(columns, channels)
+
+
+# --- weights for it: made in fp64, rounded once ---------------------------------------------------------------------
+# (Any: what a ModuleList holds is known as Module, whose attributes have no types.)
+
+
+def _layer(weight: Tensor, columns: int, *, bias: Tensor | None = None, **options: Any) -> Conv:
+    from oscine.kernels.conv import Conv
+
+    return Conv(weight.to(torch.bfloat16).contiguous(), columns, bias=None if bias is None else bias.float(), **options)
+
+
+def _snake(snake: Snake | None) -> dict[str, Any]:
+    return {"activation": "snake", "snake": (snake.rate[:, 0].float(), snake.depth[:, 0].float())} if snake else {}
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    assert isinstance(layer.bias, Tensor)
+    return layer.bias.double()
+
+
+def _conv_layer(layer: CausalConv, columns: int, *, snake: Snake | None = None) -> Conv:
+    weight = layer.weight.permute(0, 2, 1).flatten(1)  # [outputs, taps * inputs]
+    (taps,), (dilation,) = layer.kernel_size, layer.dilation
+    return _layer(weight, columns, bias=_bias(layer), taps=taps, dilation=dilation, **_snake(snake))
+
+
+def _phases(layer: CausalUpsample) -> Tensor:
+    """[rate * outputs, taps * inputs]: column i makes columns rate * i .., from itself and those before it."""
+    inputs, outputs, _ = layer.weight.shape
+    oldest_first = layer.weight.double().view(inputs, outputs, -1, layer.rate).flip(2)
+    return oldest_first.permute(3, 1, 2, 0).reshape(layer.rate * outputs, -1)
+
+
+def _upsample_layer(layer: CausalUpsample, columns: int, *, snake: Snake | None = None) -> Conv:
+    bias = _bias(layer).repeat(layer.rate)
+    return _layer(_phases(layer), columns, bias=bias, taps=layer.past + 1, phases=layer.rate, **_snake(snake))
+
+
+def _into_stack(codec: Codec) -> Conv:
+    """pre_conv and the stack's input projection: nothing stands between them."""
+    project, conv = codec.stack_in, codec.pre_conv
+    weight = torch.einsum("sl,lwk->skw", project.weight.double(), conv.weight.double()).flatten(1)
+    bias = project.weight.double() @ _bias(conv) + _bias(project)
+    return _layer(weight, 1, bias=bias, taps=conv.kernel_size[0])
+
+
+def _stack_layer(layer: Any, eps: float) -> _StackLayer:
+    attention, mlp = layer.attention, layer.mlp
+    gate, up = (mlp.gate_up.weight.double() * layer.mlp_norm.weight).chunk(2)
+    return _StackLayer(
+        qkv=_layer(attention.qkv.weight.double() * layer.attention_norm.weight, 1, norm_eps=eps),
+        out=_layer(layer.attention_scale.scale[:, None] * attention.out.weight.double(), 1),
+        gate_up=_layer(torch.stack((gate, up), dim=1).flatten(0, 1), 1, norm_eps=eps, activation="swiglu"),
+        down=_layer(layer.mlp_scale.scale[:, None] * mlp.down.weight.double(), 1),
+    )
+
+
+def _upsamplings(codec: Any) -> Iterator[_Upsampling]:
+    columns = 1
+    for upsample, convnext in zip(codec.upsamples, codec.convnexts, strict=True):
+        assert upsample.past == 0, upsample.past
+        if columns == 1:
+            # The stack's last norm and output projection go into the first one.
+            norm, project, phases = codec.stack.norm, codec.stack_out, _phases(upsample)
+            weight = phases @ project.weight.double() * norm.weight
+            bias = phases @ _bias(project) + _bias(upsample).repeat(upsample.rate)
+            layer = _layer(weight, 1, bias=bias, phases=upsample.rate, norm_eps=norm.eps)
+        else:
+            layer = _upsample_layer(upsample, columns)
+        columns *= upsample.rate
+        yield _Upsampling(layer, columns, *_convnext(convnext, columns))
+
+
+def _convnext(block: ConvNeXt, columns: int) -> tuple[tuple[Tensor, Tensor, float], Conv, Conv]:
+    depthwise = block.depthwise.weight[:, 0].T.to(torch.bfloat16).contiguous()
+    wide, gamma = block.up.weight.double(), block.gamma.double()
+    up_bias = wide @ _bias(block.norm) + _bias(block.up)
+    return (
+        (depthwise, _bias(block.depthwise).float(), block.norm.eps),
+        _layer(wide * block.norm.weight, columns, bias=up_bias, activation="gelu"),
+        _layer(gamma[:, None] * block.down.weight, columns, bias=gamma * _bias(block.down)),
+    )
+
+
+def _block(block: Any, columns: int, after: Snake) -> _Block:
+    """`after` is the snake of whatever follows the block."""
+    upsample = _upsample_layer(block.upsample, columns, snake=block.units[0].snake1)
+    columns *= block.upsample.rate
+    units: list[tuple[Conv, Conv]] = []
+    followers = [*(unit.snake1 for unit in block.units[1:]), after]
+    for unit, follower in zip(block.units, followers, strict=True):
+        conv1 = _conv_layer(unit.conv1, columns, snake=unit.snake2)
+        units.append((conv1, _conv_layer(unit.conv2, columns, snake=follower)))
+    return _Block(upsample, units)

@@ -1,0 +1,97 @@
+"""The talker's keys and values for all slots, in pages; and the two ways a stack looks into them in plain PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oscine.model.config import StackConfig
+from oscine.model.layers import attention
+from oscine.runner.pages import PAGE_POSITIONS, pages_for
+
+
+@dataclass(frozen=True, slots=True)
+class PagedKV:
+    keys: Tensor  # [layers, pages, kv heads, page positions, head_dim]
+    values: Tensor
+
+    @staticmethod
+    def allocate(config: StackConfig, pages: int, like: Tensor) -> PagedKV:
+        shape = (config.layers, pages, config.kv_heads, PAGE_POSITIONS, config.head_dim)
+        # Zeros: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
+        return PagedKV(like.new_zeros(shape), like.new_zeros(shape))
+
+    def write(self, page_row: Tensor, keys: Tensor, values: Tensor, first: int = 0) -> None:
+        """keys [n, layers, kv heads, head_dim] to positions first.. of the slot whose pages are page_row."""
+        pages, offsets = _places(page_row, first, len(keys))
+        self.keys[:, pages, :, offsets] = keys
+        self.values[:, pages, :, offsets] = values
+
+    def read(self, page_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The first `count` positions of a slot, as `write` takes them."""
+        pages, offsets = _places(page_row, 0, count)
+        return self.keys[:, pages, :, offsets], self.values[:, pages, :, offsets]
+
+    def read_layer(self, layer: int, page_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """One layer's first `count` positions: [kv heads, n, head_dim]."""
+        pages = page_row[: pages_for(count)]
+        keys, values = (
+            side[layer][pages].transpose(0, 1).flatten(1, 2)[:, :count] for side in (self.keys, self.values)
+        )
+        return keys, values
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes
+
+
+def _places(page_row: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+    positions = torch.arange(first, first + count, device=page_row.device)
+    return page_row[positions // PAGE_POSITIONS], positions % PAGE_POSITIONS
+
+
+class PrefillMemory:
+    """One prompt's rows at positions first.., behind those of the slot that are filled already."""
+
+    def __init__(self, kv: PagedKV, page_row: Tensor, first: int, rows: int) -> None:
+        self._kv, self._page_row, self._first = kv, page_row, first
+        self.positions = torch.arange(first, first + rows, device=page_row.device)[None]
+        self._places = _places(page_row, first, rows)
+        keys = torch.arange(first + rows, device=page_row.device)
+        self._mask = keys <= self.positions[0, :, None] if first else None
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        pages, offsets = self._places
+        self._kv.keys[layer][pages, :, offsets] = k[0].transpose(0, 1)
+        self._kv.values[layer][pages, :, offsets] = v[0].transpose(0, 1)
+        if self._first:
+            before = self._kv.read_layer(layer, self._page_row, self._first)
+            k, v = torch.cat((before[0][None], k), dim=2), torch.cat((before[1][None], v), dim=2)
+        return attention(q, k, v, mask=self._mask, causal=self._mask is None)
+
+
+class DecodeMemory:
+    """One new position for each row of a tick, every row in its own slot."""
+
+    def __init__(self, kv: PagedKV, page_table: Tensor, positions: Tensor, longest: int) -> None:
+        """page_table [rows, pages per slot]; positions [rows], all below `longest`."""
+        self._kv = kv
+        self.positions = positions[:, None]
+        rows = torch.arange(len(positions), device=positions.device)
+        self._page = page_table[rows, positions // PAGE_POSITIONS]
+        self._offset = positions % PAGE_POSITIONS
+        self._pages = page_table[:, : pages_for(longest)]
+        keys = torch.arange(self._pages.shape[1] * PAGE_POSITIONS, device=positions.device)
+        self._mask = (keys <= positions[:, None])[:, None, None]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._kv.keys[layer], self._kv.values[layer]
+        keys[self._page, :, self._offset] = k[:, :, 0]
+        values[self._page, :, self._offset] = v[:, :, 0]
+        return attention(q, self._seen(keys), self._seen(values), mask=self._mask)
+
+    def _seen(self, pages: Tensor) -> Tensor:
+        """[rows, kv heads, positions, head_dim], gathered."""
+        return pages[self._pages].transpose(1, 2).flatten(2, 3)

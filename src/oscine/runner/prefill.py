@@ -1,0 +1,33 @@
+"""A prompt's rows into the pages of its slot. Here in plain PyTorch; kernel_prefill.py is the fast one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.paged import PagedKV, PrefillMemory
+
+
+class Prefill(Protocol):
+    sizes: int  # graphs to capture
+
+    def capture(self, progress: Callable[[int, int], None]) -> None: ...
+
+    def run(self, rows: Tensor, first: int, page_row: Tensor) -> None:
+        """rows [n, width] at positions first.. of the slot whose pages are page_row; all before are filled."""
+
+
+class TorchPrefill:
+    sizes = 0
+
+    def __init__(self, model: SpeechModel, kv: PagedKV) -> None:
+        self._model, self._kv = model, kv
+
+    def capture(self, progress: Callable[[int, int], None]) -> None:
+        """Nothing: plain PyTorch runs as it is."""
+
+    def run(self, rows: Tensor, first: int, page_row: Tensor) -> None:
+        self._model.talker.stack(rows[None], PrefillMemory(self._kv, page_row, first, len(rows)))

@@ -1,0 +1,200 @@
+"""The runner: slots, their memory, prefill and frames. Two ways to compute, over the same state: plain PyTorch on any
+device (frame.py), and kernels under captured graphs (graph_frame.py, kernel_prefill.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oscine.cache import BoundedCache
+from oscine.kernels import available
+from oscine.model.memory import StreamState
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.budget import MemoryBudget
+from oscine.runner.codec_frame import FrameCodec, TorchCodec
+from oscine.runner.frame import Frame, TorchFrame
+from oscine.runner.paged import PagedKV
+from oscine.runner.pages import PagePool, pages_for
+from oscine.runner.prefill import Prefill, TorchPrefill
+from oscine.runner.prefix import PrefixCache, prefix_key
+from oscine.runner.runner import Admission, FrameOutput, Ticket
+from oscine.runner.state import SlotState
+from oscine.types import Prompt, SamplingParams, TooLongError
+
+_REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a voice's reference
+_CACHED_REFERENCES = 32
+
+Progress = Callable[[int, int], None]  # steps done, steps in all
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the host knows of a slot, so that it never has to ask the device."""
+
+    sampling: SamplingParams
+    position: int  # of the next frame's row
+    text_known: int
+
+
+class SlotRunner:
+    """`kernels` None: where they can run, that is on a GPU in bfloat16. `graphs` off: the same kernels, one by one."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: SpeechModel,
+        budget: MemoryBudget,
+        *,
+        frame_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+        kernels: bool | None = None,
+        graphs: bool = True,
+    ) -> None:
+        config = model.config
+        self.slots = budget.slots
+        self.sample_rate_hz = config.codec.sample_rate_hz
+        self.samples_per_frame = config.codec.samples_per_frame
+        self.eos_id = config.talker.eos_id
+        self._model, self._budget = model, budget
+        like = model.talker.head.weight
+        self._pool = PagePool(budget.pages)
+        self._kv = PagedKV.allocate(config.talker.stack, budget.pages, like)
+        self._state = SlotState.allocate(config, budget.slots, budget.pages_per_slot, budget.text_capacity, like)
+        self._prefixes = PrefixCache(budget.prefix_bytes)
+        self._references: BoundedCache[StreamState] = BoundedCache(_CACHED_REFERENCES)
+        self._held: dict[int, _Held] = {}
+        if kernels is None:
+            kernels = available(model.device) and like.dtype == torch.bfloat16
+        self._codec: FrameCodec
+        self._frame: Frame
+        self._prefill: Prefill
+        if kernels:
+            sizes = sorted({*(size for size in frame_sizes if size < budget.slots), budget.slots})
+            self._codec, self._frame, self._prefill = self._on_kernels(sizes, graphs)
+        else:
+            self._codec = TorchCodec(model.codec, budget.slots)
+            self._frame = TorchFrame(model, self._state, self._kv, self._codec)
+            self._prefill = TorchPrefill(model, self._kv)
+
+    def _on_kernels(self, sizes: Sequence[int], graphs: bool) -> tuple[FrameCodec, Frame, Prefill]:
+        # Here, not above: they need Triton.
+        from oscine.runner.chain import KernelChain
+        from oscine.runner.codec_frame import CodecArena, TritonCodec
+        from oscine.runner.graph_frame import GraphFrame
+        from oscine.runner.kernel_prefill import PREFILL_SIZES, KernelPrefill
+
+        model, device = self._model, self._model.device
+        arena = CodecArena(model.config.codec.decoder, self.slots, device)
+        codec = TritonCodec(model.codec, arena, sizes[-1])
+        chain = KernelChain(model, self._state, self._kv, sizes[-1], PREFILL_SIZES[-1])
+        frame = GraphFrame(chain, codec, self.samples_per_frame, sizes, device, captured=graphs)
+        width, like = model.config.talker.stack.width, model.talker.head.weight
+        prefill = KernelPrefill(chain, width, self._budget.pages_per_slot, like, captured=graphs)
+        return codec, frame, prefill
+
+    def capture(self, progress: Progress = lambda done, total: None) -> None:
+        """Compiles and captures everything that a request may meet, before the first one comes."""
+        steps = self._frame.sizes + self._prefill.sizes
+        self._frame.capture(lambda done, total: progress(done, steps))
+        self._prefill.capture(lambda done, total: progress(self._frame.sizes + done, steps))
+
+    def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
+        return pages_for(self._positions(prompt, sampling)) <= self._pool.free
+
+    @torch.inference_mode()
+    def admit(self, admission: Admission) -> None:
+        prompt, sampling, slot = admission.prompt, admission.sampling, admission.slot
+        assert slot not in self._held, f"slot {slot} is not free"
+        self._check_fit(prompt)
+        pages = self._pool.take(slot, pages_for(self._positions(prompt, sampling)))
+        try:
+            rows = self._model.prompt_rows(prompt)
+            self._state.write(
+                slot,
+                position=prompt.rows - 1,
+                # The last row is left to the first frame: a frame begins with a talker step.
+                input_row=rows[-1],
+                pages=pages,
+                text_ids=prompt.trailing_ids.tolist(),
+                text_open=admission.text_open,
+                sampling=sampling,
+            )
+            self._fill(prompt, rows[:-1], self._state.page_table[slot])
+            self._start_codec(slot, prompt)
+        except BaseException:
+            self._pool.give(slot)
+            raise
+        self._held[slot] = _Held(sampling, prompt.rows - 1, len(prompt.trailing_ids))
+
+    def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
+        held = self._held[slot]
+        if held.text_known + len(text_ids) > self._budget.text_capacity:
+            raise TooLongError(f"a text may have at most {self._budget.text_capacity} tokens; end this one", "text")
+        with torch.inference_mode():
+            self._state.append_text(slot, held.text_known, text_ids, ended=ended)
+        held.text_known += len(text_ids)
+
+    def launch(self, slots: Sequence[int]) -> Ticket:
+        rows = [self._held[slot] for slot in slots]
+        longest = max(row.position for row in rows) + 1
+        ticket = self._frame.launch(slots, [row.sampling for row in rows], longest)
+        for row in rows:
+            row.position += 1
+        return ticket
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        return self._frame.collect(ticket)
+
+    def release(self, slot: int) -> None:
+        del self._held[slot]
+        self._pool.give(slot)
+
+    def _positions(self, prompt: Prompt, sampling: SamplingParams) -> int:
+        """The most that this request can need; one more frame may be in flight when it ends."""
+        limit = self._budget.positions_per_slot
+        return min(prompt.rows + sampling.max_new_tokens + 1, limit)
+
+    def _check_fit(self, prompt: Prompt) -> None:
+        if prompt.rows + 2 > self._budget.positions_per_slot:
+            raise TooLongError(
+                f"the prompt needs {prompt.rows + 2} positions, a slot has {self._budget.positions_per_slot}; split "
+                "the text, shorten the reference clip, or start with more positions per slot",
+                "text",
+            )
+        if len(prompt.trailing_ids) > self._budget.text_capacity:
+            raise TooLongError(
+                f"the text has {len(prompt.trailing_ids)} tokens, at most {self._budget.text_capacity} can be held; "
+                "split it",
+                "text",
+            )
+
+    def _fill(self, prompt: Prompt, rows: Tensor, page_row: Tensor) -> None:
+        """Keys and values of all rows but the last; the shared beginning comes from the cache where it is known."""
+        shared = min(prompt.prefix_rows, len(rows))
+        key = prefix_key(prompt, shared)
+        prefix = self._prefixes.get(key) if shared else None
+        if prefix:
+            self._kv.write(page_row, *prefix)
+        first = shared if prefix else 0
+        if first < len(rows):
+            self._prefill.run(rows[first:], first, page_row)
+        if shared and not prefix:
+            self._prefixes.put(key, self._kv.read(page_row, shared))
+
+    def _start_codec(self, slot: int, prompt: Prompt) -> None:
+        """Silence before the first frame; for an in-context voice, the sound of its reference."""
+        if prompt.reference_codes is None:
+            self._codec.reset(torch.tensor([slot], device=self._model.device))
+            return
+        codes = torch.tensor(prompt.reference_codes, device=self._model.device)
+        key = prefix_key(prompt, 0)
+        self._codec.load_state(slot, self._references.get_or_make(key, lambda: self._heard(codes)))
+
+    def _heard(self, codes: Tensor) -> StreamState:
+        state = None
+        for piece in codes[None].split(_REFERENCE_PIECE_FRAMES, dim=1):
+            _, state = self._model.codec.decode(piece, state)
+        assert state is not None
+        return state

@@ -1,0 +1,211 @@
+"""A second implementation of the Runner protocol: no model, virtual time, and PCM that says whose frame it is.
+
+It is strict where a real runner would be silently wrong: a slot used twice, a frame without its text, a third tick in
+flight, results taken out of order are AssertionErrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oscine.config import ChunkConfig, EngineConfig, TrimConfig
+from oscine.engine.session import Session, Sound
+from oscine.runner.runner import Admission, FrameOutput, Ticket
+from oscine.types import AudioChunk, Prompt, SamplingParams, TooLongError
+
+SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
+SOUND = Sound(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)
+END_MARK = 77  # the text id that closes a text
+LOUD = 1000  # added to every number in the PCM: nothing is silent
+PLAIN = EngineConfig(trim_silence=TrimConfig(enabled=False), chunks=ChunkConfig(first_chunk_ticks=0.0))
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class _Held:
+    tag: int
+    frames: int  # of its speech, when its text has ended
+    text_ids: list[int]
+    text_open: bool
+    most: int
+    frame: int = 0
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    done_s: float
+    slots: tuple[int, ...]
+    codes: np.ndarray
+    pcm: np.ndarray
+    clock: VirtualClock
+
+    def ready(self) -> bool:
+        return self.clock.now_s >= self.done_s
+
+
+@dataclass
+class ScriptedRunner:
+    """Speech of request `tag` (its seed // 1000) has seed % 1000 frames, or one for each id of its text if those are
+    more. `fail(stage, tag)` may raise."""
+
+    slots: int
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    fixed_s: float = 0.005
+    row_s: float = 0.0001
+    prefill_row_s: float = 0.00001
+    positions: int = 100_000
+    fail: Callable[[str, int], None] = lambda stage, tag: None
+    sample_rate_hz: int = SAMPLE_RATE_HZ
+    samples_per_frame: int = SAMPLES_PER_FRAME
+    eos_id: int = EOS_ID
+    held: dict[int, _Held] = field(default_factory=dict)
+    launches: list[tuple[int, ...]] = field(default_factory=list)
+    flying: list[_Ticket] = field(default_factory=list)
+    free_s: float = 0.0  # when the device has done everything that is enqueued
+
+    def admit(self, admission: Admission) -> None:
+        slot, sampling = admission.slot, admission.sampling
+        assert 0 <= slot < self.slots and slot not in self.held, f"slot {slot} is not free"
+        tag, frames = divmod(sampling.seed, 1000)
+        self.fail("admit", tag)
+        if admission.prompt.rows > self.positions:
+            raise TooLongError("does not fit", "text")
+        text_ids = admission.prompt.trailing_ids.tolist()
+        self.held[slot] = _Held(tag, frames, text_ids, admission.text_open, sampling.max_new_tokens)
+        self._enqueue(self.prefill_row_s * admission.prompt.rows)
+
+    def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
+        held = self.held[slot]
+        assert held.text_open, f"slot {slot} has all its text"
+        self.fail("append", held.tag)
+        held.text_ids += text_ids
+        held.text_open = not ended
+
+    def launch(self, slots: Sequence[int]) -> Ticket:
+        assert slots and len(set(slots)) == len(slots), slots
+        assert len(self.flying) < 2, "two ticks are in flight"
+        for slot in slots:
+            self.fail("launch", self.held[slot].tag)
+        rows = [self._frame(slot) for slot in slots]
+        done_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
+        codes, pcm = np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
+        ticket = _Ticket(done_s, tuple(slots), codes, pcm, self.clock)
+        self.flying.append(ticket)
+        self.launches.append(ticket.slots)
+        return ticket
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        assert self.flying and ticket is self.flying[0], "not the oldest tick in flight"
+        first = self.flying.pop(0)
+        self.clock.now_s = max(self.clock.now_s, first.done_s)
+        for slot in first.slots:
+            if slot in self.held:
+                self.fail("collect", self.held[slot].tag)
+        return FrameOutput(first.slots, first.codes, first.pcm)
+
+    def release(self, slot: int) -> None:
+        del self.held[slot]
+
+    def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
+        return sum(held.most for held in self.held.values()) + sampling.max_new_tokens <= self.positions
+
+    def _enqueue(self, cost_s: float) -> float:
+        self.free_s = max(self.free_s, self.clock.now_s) + cost_s
+        return self.free_s
+
+    def _frame(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
+        held = self.held[slot]
+        frame, held.frame = held.frame, held.frame + 1
+        assert frame < held.most, f"frame {frame} of at most {held.most}"
+        text_known = frame < len(held.text_ids)
+        assert text_known or not held.text_open, f"the text of frame {frame} is not known"
+        text_id = held.text_ids[frame] if text_known else 0
+        ended = frame >= max(held.frames, len(held.text_ids)) and not held.text_open
+        codes = np.zeros(16, np.int64)
+        codes[0] = EOS_ID if ended else (frame * 37 + frame // 7) % 2000  # no short period
+        said = [held.tag, frame, slot, text_id]
+        pcm = np.array([LOUD + number for number in said] + [LOUD] * (SAMPLES_PER_FRAME - len(said)), np.int16)
+        return codes, pcm
+
+
+@dataclass
+class Listener:
+    """Keeps what it hears, and checks that positions join."""
+
+    clock: VirtualClock
+    fails_at: int | None = None  # raises on its n-th chunk
+    chunks: list[AudioChunk] = field(default_factory=list)
+    heard_s: list[float] = field(default_factory=list)
+    asked_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.asked_s = self.clock.now_s
+
+    def __call__(self, chunk: AudioChunk) -> None:
+        assert not self.ends, "a chunk after the end"
+        assert chunk.first_sample == len(self.pcm) // 2, "a hole or an overlap"
+        self.chunks.append(chunk)
+        self.heard_s.append(self.clock.now_s)
+        if self.fails_at == len(self.chunks) - 1:
+            raise RuntimeError("this listener is broken")
+
+    @property
+    def pcm(self) -> bytes:
+        return b"".join(chunk.pcm for chunk in self.chunks)
+
+    @property
+    def ends(self) -> list[str]:
+        return [chunk.finish_reason for chunk in self.chunks if chunk.finish_reason is not None]
+
+    @property
+    def frames(self) -> list[tuple[int, int, int]]:
+        """(tag, frame number, text id) of each frame heard, in order."""
+        numbers = np.frombuffer(self.pcm, np.int16).reshape(-1, SAMPLES_PER_FRAME).astype(int) - LOUD
+        return [(row[0], row[1], row[3]) for row in numbers.tolist()]
+
+    def underrun_s(self) -> float:
+        """How long the player stood still after it had begun."""
+        stood_s = 0.0
+        dry_s: float | None = None
+        for chunk, heard_s in zip(self.chunks, self.heard_s, strict=True):
+            if not chunk.pcm:
+                continue
+            if dry_s is not None:
+                stood_s += max(0.0, heard_s - dry_s)
+            dry_s = max(heard_s, dry_s or heard_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
+        return stood_s
+
+
+def prompt_of(rows: int = 10, trailing: Sequence[int] = ()) -> Prompt:
+    ids = np.zeros(rows, np.int64)
+    return Prompt(text_ids=ids, codec_ids=ids, trailing_ids=np.array(trailing, np.int64))
+
+
+def session_of(
+    tag: int,
+    frames: int,
+    listener: Callable[[AudioChunk], None],
+    config: EngineConfig = PLAIN,
+    *,
+    text_ids: int = 10,
+    rows: int = 10,
+    max_new_tokens: int | None = None,
+    text_open: bool = False,
+) -> Session:
+    """A request of `frames` frames. With `text_open` it has no prompt yet: post a Begin."""
+    sampling = SamplingParams(seed=tag * 1000 + frames, max_new_tokens=max_new_tokens or 1000)
+    budgeted = max_new_tokens is None
+    session = Session(str(tag), sampling, listener, config, SOUND, budgeted=budgeted, text_open=text_open)
+    if not text_open:
+        session.begin(prompt_of(rows), text_ids, text_ended=True)
+    return session

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from oscine.config import EngineConfig, PacingConfig
+from oscine.engine.meter import TickCost
+from oscine.engine.policy import FRAME_S, Load, Running, Snapshot, Step, choose_step, expected_frames, refusal
+
+PACING = PacingConfig()
+FAST = TickCost(0.004, 0.00003, 0.00002, rows_seen=128)
+NOW_S = 100.0
+
+
+def playing(*ahead_s: float | None) -> tuple[Running, ...]:
+    return tuple(Running(slot, True, None if ahead is None else NOW_S + ahead) for slot, ahead in enumerate(ahead_s))
+
+
+def choose(running: tuple[Running, ...], waiting: tuple[int, ...] = (), free: int = 4, cost: TickCost = FAST) -> Step:
+    return choose_step(Snapshot(running, waiting, free), NOW_S, cost, PACING)
+
+
+def test_with_free_slots_everyone_runs_at_full_speed() -> None:
+    slow = TickCost(0.05, 0.01, 0.001, rows_seen=128)
+    assert choose(playing(0.1, 30.0, None), cost=slow).run == (0, 1, 2)
+
+
+def test_who_waits_for_text_does_not_run() -> None:
+    running = (Running(0, False, NOW_S - 5), Running(1, True, NOW_S + 1))
+    assert choose(running, waiting=(10,)) == Step(1, (1,))
+
+
+def test_when_slots_are_scarce_a_short_tick_still_takes_everyone() -> None:
+    assert sorted(choose(playing(0.2, 5.0, 9.0), free=0).run) == [0, 1, 2]
+
+
+def test_when_slots_are_scarce_and_ticks_long_those_ahead_are_left_out_first() -> None:
+    slow = TickCost(0.005, 0.02, 0.0, rows_seen=128)
+    run = choose(playing(0.2, 5.0, None, 1.5, 3.0), free=0, cost=slow).run
+    assert set(run) == {2, 0}, "below the lead; with a third the tick would miss what slot 0 has left"
+
+
+def test_below_the_lead_nobody_is_left_out() -> None:
+    slow = TickCost(0.005, 0.05, 0.0, rows_seen=128)
+    assert set(choose(playing(0.5, 0.9, None), free=0, cost=slow).run) == {0, 1, 2}
+
+
+def test_with_nobody_in_a_hurry_everyone_runs() -> None:
+    slow = TickCost(0.05, 0.02, 0.0, rows_seen=128)
+    assert set(choose(playing(5.0, 9.0), free=0, cost=slow).run) == {0, 1}
+
+
+def test_the_first_request_is_always_let_in() -> None:
+    hopeless = TickCost(5.0, 5.0, 5.0, rows_seen=1)
+    assert choose((), waiting=(5000, 10), cost=hopeless).admit == 1
+
+
+def test_nobody_is_let_in_where_a_tick_of_all_would_be_longer_than_a_frame() -> None:
+    cost = TickCost(0.004, 0.02, 0.0, rows_seen=128)  # three rows fit into 64 ms
+    assert choose(playing(1.0, 1.0), waiting=(10, 10, 10), cost=cost).admit == 1
+    assert choose(playing(1.0, 1.0, 1.0), waiting=(10,), cost=cost).admit == 0
+
+
+def test_a_prefill_waits_until_nobody_would_run_dry_from_it() -> None:
+    cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
+    assert choose(playing(0.05), waiting=(100,), cost=cost).admit == 0
+    assert choose(playing(0.15), waiting=(100,), cost=cost).admit == 1
+    dry = (Running(0, True, None), Running(1, False, NOW_S + 0.01))
+    assert choose(dry, waiting=(100,), cost=cost).admit == 1, "neither can be harmed"
+
+
+def test_admissions_of_one_tick_are_bounded() -> None:
+    assert choose((), waiting=(300, 300, 300), free=8).admit == 1
+    assert choose((), waiting=(200, 200, 200), free=8).admit == 2
+    assert choose((), waiting=(20,) * 9, free=8).admit == 8
+    assert choose((), waiting=(20,) * 9, free=8, cost=TickCost()).admit == 4, "nothing is known yet"
+
+
+def test_a_step_is_always_possible() -> None:
+    rng = random.Random(3)
+    for _ in range(2000):
+        running = tuple(
+            Running(slot, rng.random() < 0.8, rng.choice([None, NOW_S + rng.uniform(-1, 5)]))
+            for slot in range(rng.randint(0, 6))
+        )
+        waiting = tuple(rng.randint(1, 600) for _ in range(rng.randint(0, 4)))
+        free = rng.randint(0, 3)
+        cost = TickCost(rng.random() * 0.1, rng.random() * 0.05, rng.random() * 0.001, rng.randint(0, 8))
+        step = choose(running, waiting, free, cost)
+        can_run = {stream.slot for stream in running if stream.can_run}
+        assert 0 <= step.admit <= min(free, len(waiting))
+        assert set(step.run) <= can_run and len(set(step.run)) == len(step.run)
+        assert step.run or not can_run, "somebody runs if anybody can"
+        assert step.admit or running or not (waiting and free), "an empty engine lets somebody in"
+
+
+# --- at the door ---
+
+
+CONFIG = EngineConfig(slots=4, queue_limit=2, queue_wait_s=2.0)
+
+
+def test_an_idle_engine_refuses_nobody() -> None:
+    assert refusal(Load(4, (), (), FAST), CONFIG) is None
+    assert refusal(Load(4, (), (), TickCost(9.0, 9.0)), CONFIG) is None, "slow is better than nothing"
+
+
+def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
+    load = Load(0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
+    refused = refusal(load, CONFIG)
+    assert refused is not None
+    reason, retry_s = refused
+    assert "2 requests wait" in reason and retry_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
+    assert refusal(Load(1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
+
+
+def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:
+    slow = TickCost(0.03, 0.005)  # four rows in 50 ms
+    refused = refusal(Load(0, (100.0,) * 4, (100.0,), slow), CONFIG)
+    assert refused is not None and refused[1] == pytest.approx(100 * 0.05 - 2.0)
+    assert refusal(Load(0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
+
+
+def test_slots_that_could_not_be_kept_in_real_time_do_not_count_as_free() -> None:
+    cpu = TickCost(0.01, 0.04)  # one row in 50 ms, two in 90
+    assert refusal(Load(3, (10.0,), (), cpu), CONFIG) is None
+    assert refusal(Load(3, (10.0,), (10.0, 10.0), cpu), CONFIG) is not None
+
+
+def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
+    assert expected_frames(100, 0, PACING) == 400 and expected_frames(100, 390, PACING) == 10
+    assert 0 < expected_frames(100, 4000, PACING) < 10 and FRAME_S == 0.08

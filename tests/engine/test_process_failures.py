@@ -1,0 +1,211 @@
+"""The engine in its own process, dying and hanging in every way that a fake one can; and its parent dying."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.engine.fake_engine import FakeConfig, FakeEngine, build_fake
+from tests.engine.listening import CONFIG, IMPATIENT, LONG, Heard, eventually, gone, speak, started
+
+from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.types import (
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    OverloadedError,
+    SpeechRequest,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def start():
+    engines = []
+
+    def make(*arguments) -> EngineProcess:
+        engines.append(started(*arguments))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.stop()
+
+
+def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start):
+    engine = start()
+    first_pid = engine.health.pid
+    heard = [speak(engine, LONG, seed) for seed in range(8)]
+    eventually(lambda: all(len(one.chunks) > 3 for one in heard))
+    os.kill(first_pid, signal.SIGKILL)
+    for one in heard:
+        last = one.end(5)
+        assert last.finish_reason == "error" and isinstance(last.error, EngineError)
+        assert "SIGKILL" in str(last.error) and last.seed == one.seed
+    assert not engine.status().ready
+    with pytest.raises(OverloadedError) as caught:
+        speak(engine, "say 1")
+    assert caught.value.retry_after_s > 0
+    began_s = time.monotonic()
+    engine.wait_ready(10)
+    assert speak(engine, "say 5", 77).end().finish_reason == "stop" and engine.status().ready
+    assert time.monotonic() - began_s < 5
+    for one in heard:
+        one.check()
+    assert engine.health.restarts == 1 and "SIGKILL" in engine.health.last_reason
+    assert engine.health.pid != first_pid and gone(first_pid)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("die exit", "status 3"), ("die kill", "SIGKILL"), ("die sick", "does not work any more")]
+)
+def test_an_engine_that_fails_is_restarted(start, text, reason):
+    engine = start(IMPATIENT)
+    heard = speak(engine, f"say 3 {text} say 100000", 4)
+    last = heard.end()
+    assert last.finish_reason == "error" and reason in str(last.error)
+    heard.check()
+    assert len(heard.chunks) >= 4  # what was said before is not lost
+    engine.wait_ready(10)
+    assert speak(engine, "say 1").end().finish_reason == "stop"
+
+
+def test_a_hung_loop_is_noticed_by_its_silence(start):
+    engine = start(IMPATIENT)
+    heard = [speak(engine, LONG, 1), speak(engine, "say 3 hang loop", 2)]
+    began_s = time.monotonic()
+    for one in heard:
+        assert "no sign of life" in str(one.end().error)
+        one.check()
+    assert time.monotonic() - began_s < 4 * IMPATIENT.heartbeat_s
+    engine.wait_ready(10)
+    assert speak(engine, "say 1").end().finish_reason == "stop"
+
+
+def test_a_hung_submit_is_refused_and_noticed(start):
+    engine = start(IMPATIENT)
+    heard = Heard()
+    with pytest.raises(EngineError, match="no sign of life"):
+        engine.submit(SpeechRequest(text="hang submit"), heard)
+    assert not heard.chunks
+    engine.wait_ready(10)
+
+
+def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
+    engine = start(ProcessConfig(submit_s=0.2, terminate_s=0.2, heartbeat_s=5.0))
+    with pytest.raises(EngineError, match=r"within 0\.2 s"):
+        speak(engine, "hang submit")
+    assert not engine._utterances
+
+
+def test_restarts_are_bounded(start, tmp_path):
+    config = ProcessConfig(backoff_s=0.02, restarts_most=2, terminate_s=1.0)
+    engine = start(config, FakeConfig(fail_build="exit", marker=str(tmp_path / "built")))
+    heard = speak(engine, "say 3 die kill")
+    assert "SIGKILL" in str(heard.end().error)
+    with pytest.raises(EngineError, match=r"status 7; this was failure 3 within"):
+        engine.wait_ready(20)
+    with pytest.raises(EngineError, match="stays down"):
+        speak(engine, "say 1")
+    assert engine.health.state == "failed" and engine.health.restarts == 2 and engine.health.pid is None
+    assert (tmp_path / "built").read_text().count("built") == 3
+
+
+@pytest.mark.parametrize(
+    ("fail_build", "error", "text"),
+    [
+        ("CheckpointError", CheckpointError, "no CheckpointError"),
+        ("ConfigError", ConfigError, "no ConfigError"),
+        ("ValueError", EngineError, "ValueError: a stranger"),
+        ("exit", EngineError, "status 7 before it was ready"),
+    ],
+)
+def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error, text, capfd):
+    engine = EngineProcess(functools.partial(build_fake, FakeConfig(fail_build=fail_build)), CONFIG)
+    with pytest.raises(error, match=text):
+        engine.wait_ready(20)
+    with pytest.raises(EngineError, match=text):
+        speak(engine, "say 1")
+    assert engine.health.restarts == 0 and not engine.status().ready
+    engine.stop()
+    assert engine.health.state == "stopped"
+
+
+def test_a_build_that_cannot_travel_is_refused_at_once(monkeypatch):
+    with pytest.raises(ConfigError, match="cannot be given"):
+        EngineProcess(lambda progress: FakeEngine())
+    monkeypatch.setattr(build_fake, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="not a script"):
+        EngineProcess(functools.partial(build_fake, FakeConfig()))
+    with pytest.raises(ConfigError, match="heartbeat_s"):
+        ProcessConfig(heartbeat_s=0)
+
+
+PARENT = """
+import functools, sys, threading, time
+from oscine.engine.process import EngineProcess
+from tests.engine.fake_engine import FakeConfig, build_fake
+if sys.argv[1] == "building":
+    began = threading.Event()
+    build = functools.partial(build_fake, FakeConfig(build_s=60))
+    engine = EngineProcess(build, on_progress=lambda *progress: began.set())
+    began.wait(20)
+else:
+    engine = EngineProcess(functools.partial(build_fake, FakeConfig()))
+    engine.wait_ready(20)
+print(engine.health.pid, flush=True)
+if sys.argv[1] != "leave":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("moment", ["serving", "building", "frozen", "leave"])
+def test_no_child_or_file_outlives_its_parent(moment, tmp_path):
+    """Killed, or ended without `stop`; while serving, while building, and with a child that cannot run Python."""
+    command = [sys.executable, "-c", PARENT, moment]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        if moment == "frozen":
+            os.kill(pid, signal.SIGSTOP)
+        if moment == "leave":
+            assert parent.wait(10) == 0
+        else:
+            assert not gone(pid)
+            parent.kill()
+        eventually(lambda: gone(pid), 5)
+    assert not list(tmp_path.iterdir())
+
+
+HELD_UP = """
+import functools, sys
+from tests.engine.fake_engine import FakeConfig, build_fake
+from oscine.engine.process import EngineProcess
+from tests.engine.listening import IMPATIENT, speak
+engine = EngineProcess(functools.partial(build_fake, FakeConfig()), IMPATIENT)
+engine.wait_ready(20)
+print("ready", flush=True)
+sys.stdin.readline()
+speak(engine, "say 3").end()
+print(engine.health.restarts, flush=True)
+"""
+
+
+def test_an_engine_is_not_blamed_while_its_parent_stood_still():
+    command = [sys.executable, "-c", HELD_UP]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stdin is not None
+        assert parent.stdout.readline() == "ready\n"
+        time.sleep(0.3)  # the first heartbeat is answered: nothing waits in the socket that would excuse the engine
+        parent.send_signal(signal.SIGSTOP)
+        time.sleep(2 * IMPATIENT.heartbeat_s)
+        parent.send_signal(signal.SIGCONT)
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline() == "0\n"

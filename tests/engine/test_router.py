@@ -1,0 +1,187 @@
+import functools
+import os
+import signal
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.engine.fake_engine import FakeConfig, build_fake
+
+from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.engine.router import Router
+from oscine.types import (
+    AppendText,
+    ConfigError,
+    EngineError,
+    EngineStatus,
+    OverloadedError,
+    RequestError,
+    SpeechRequest,
+)
+from oscine.voice import Voice
+
+
+class Scripted:
+    """An engine that only counts: `running` is its load, `error` what it answers."""
+
+    def __init__(self, running=0, *, ready=True, error=None):
+        self.running, self.ready, self.error = running, ready, error
+        self.requests, self.told, self.stopped = [], [], []
+
+    def submit(self, request, deliver, *, text_open=False):
+        if self.error is not None:
+            raise self.error
+        self.running += 1
+        self.requests.append((request, text_open))
+        return f"own.{len(self.requests)}"
+
+    def tell(self, utterance_id, command):
+        self.told.append((utterance_id, command))
+
+    def status(self):
+        active = min(self.running, 4)
+        return EngineStatus(self.ready, 4, active, self.running - active, 100, 0.001 * (1 + self.running))
+
+    def stop(self, drain_s=0.0):
+        self.stopped.append(drain_s)
+        if self.error is not None:
+            raise self.error
+
+
+def speak(router, voice=None, text="x"):
+    return router.submit(SpeechRequest(text=text, voice=voice), lambda chunk: None)
+
+
+def test_the_least_loaded_engine_is_chosen():
+    engines = [Scripted(3), Scripted(1), Scripted(6)]
+    speak(Router(engines))
+    assert [len(engine.requests) for engine in engines] == [0, 1, 0]
+
+
+def test_equal_engines_take_turns():
+    engines = [Scripted() for _ in range(3)]
+    router = Router(engines)
+    for _ in range(30):
+        speak(router)
+    assert [engine.running for engine in engines] == [10, 10, 10]
+
+
+def test_callers_at_the_same_moment_do_not_choose_the_same():
+    class Slow(Scripted):
+        def submit(self, request, deliver, *, text_open=False):
+            gate.wait(10)
+            return super().submit(request, deliver, text_open=text_open)
+
+    gate = threading.Barrier(16)  # all have chosen before any is counted by its engine
+    engines = [Slow() for _ in range(4)]
+    router = Router(engines)
+    threads = [threading.Thread(target=speak, args=(router,)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [engine.running for engine in engines] == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "voices",
+    [("ryan", "Ryan"), tuple(Voice(np.ones(8, np.float32)) for _ in range(2))],
+    ids=["preset", "cloned"],
+)
+def test_a_voice_stays_with_its_engine_within_the_margin(voices):
+    engines = [Scripted(), Scripted()]
+    router = Router(engines, affinity_margin=2)
+    homes = [speak(router, voices[turn % 2])[0] for turn in range(3)]
+    assert homes == ["0", "0", "0"]
+    assert speak(router, voices[0])[0] == "1"  # three more than the other: too many
+    assert speak(router, voices[0])[0] == "1"  # and there it is at home now
+
+
+def test_the_voices_kept_are_bounded():
+    router = Router([Scripted(), Scripted()], voices_kept=5)
+    for number in range(20):
+        speak(router, f"voice {number}")
+    assert len(router._homes) == 5
+
+
+def test_an_engine_that_is_not_ready_is_left_out():
+    engines = [Scripted(0, ready=False), Scripted(50)]
+    speak(Router(engines))
+    assert [len(engine.requests) for engine in engines] == [0, 1]
+
+
+def test_an_engine_that_fails_or_is_full_is_passed_over():
+    engines = [Scripted(0, error=EngineError("gone")), Scripted(1, error=OverloadedError("full", 1.0)), Scripted(2)]
+    assert speak(Router(engines))[0] == "2"
+
+
+def test_overloaded_only_if_all_are_and_with_the_shortest_wait():
+    waits = [Scripted(error=OverloadedError("full", wait_s)) for wait_s in (4.0, 1.5, 3.0)]
+    with pytest.raises(OverloadedError) as caught:
+        speak(Router([*waits, Scripted(ready=False), Scripted(error=EngineError("gone"))]))
+    assert caught.value.retry_after_s == 1.5
+
+
+def test_no_engine_ready_is_an_engine_error():
+    with pytest.raises(EngineError, match="none of 2 engines is ready"):
+        speak(Router([Scripted(ready=False), Scripted(ready=False)]))
+    with pytest.raises(EngineError, match="gone"):
+        speak(Router([Scripted(error=EngineError("gone"))]))
+    with pytest.raises(ConfigError):
+        Router([])
+
+
+def test_a_wrong_request_is_not_tried_elsewhere():
+    engines = [Scripted(0, error=RequestError("bad", "text")), Scripted(5)]
+    router = Router(engines)
+    with pytest.raises(RequestError) as caught:
+        speak(router)
+    assert caught.value.param == "text" and engines[1].running == 5
+    assert router._entering == [0, 0]
+
+
+def test_commands_reach_the_engine_that_speaks():
+    engines = [Scripted(), Scripted()]
+    router = Router(engines)
+    ids = [speak(router) for _ in range(4)]
+    assert len(set(ids)) == 4
+    for utterance_id in [*ids, "", "nobody", "7.x"]:
+        router.tell(utterance_id, AppendText("more"))
+    assert [Counter(told for told, _ in engine.told) for engine in engines] == [{"own.1": 1, "own.2": 1}] * 2
+
+
+def test_status_sums_what_is_ready_and_stop_reaches_all():
+    engines = [Scripted(5), Scripted(2), Scripted(9, ready=False)]
+    router = Router(engines)
+    assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006)
+    engines[0].error = EngineError("would not")
+    with pytest.raises(EngineError, match="would not"):
+        router.stop(1.5)
+    assert [engine.stopped for engine in engines] == [[1.5]] * 3
+    assert not Router([Scripted(ready=False)]).status().ready
+
+
+def test_over_two_processes_the_death_of_one_is_not_the_end():
+    build = functools.partial(build_fake, FakeConfig())
+    engines = [EngineProcess(build, ProcessConfig(backoff_s=30.0, terminate_s=2.0)) for _ in range(2)]
+    for engine in engines:
+        engine.wait_ready(20)
+    router = Router(engines)
+    reasons: list[str | None] = []
+    ended = threading.Semaphore(0)
+
+    def deliver(chunk):
+        if chunk.finish_reason:
+            reasons.append(chunk.finish_reason)
+            ended.release()
+
+    for _ in range(4):
+        router.submit(SpeechRequest(text="say 100000", voice="ryan"), deliver)
+    os.kill(engines[0].health.pid, signal.SIGKILL)
+    assert all(ended.acquire(timeout=10) for _ in range(4)) and reasons == ["error"] * 4  # all were at home there
+    assert router.status().ready and not engines[0].status().ready
+    for _ in range(10):
+        assert router.submit(SpeechRequest(text="say 2", voice="ryan"), deliver).startswith("1.")
+    assert all(ended.acquire(timeout=10) for _ in range(10)) and reasons[4:] == ["stop"] * 10
+    router.stop(5.0)

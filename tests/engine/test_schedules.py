@@ -1,0 +1,166 @@
+"""Many random schedules: arrivals, cancels, text in pieces, slots used again, failures at every stage.
+
+Whatever happens, each request hears its own frames, each once and in order, and ends with exactly one reason;
+afterwards nothing is held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
+
+from oscine.config import ChunkConfig, EngineConfig, GuardConfig
+from oscine.engine.door import Begin, End, MoreText
+from oscine.engine.loop import EngineLoop
+from oscine.types import OverloadedError
+
+STAGES = ("admit", "append", "launch", "collect", "deliver")
+FAILS_ALL = {"launch", "collect"}
+
+
+@dataclass
+class Request:
+    tag: int
+    frames: int
+    listener: Listener
+    text: list[int]  # one id per frame that has text, without the end mark; the first lies in the prompt
+    text_open: bool
+    begun: bool = False
+    given: int = 0
+    ended: bool = False
+    cancelled: bool = False
+
+    @property
+    def spoken_ids(self) -> list[int]:
+        return [*self.text[1:], END_MARK]
+
+    def expected(self) -> list[tuple[int, int, int]]:
+        """Every frame of it, as the runner would make it alone."""
+        frames = max(self.frames, len(self.spoken_ids)) if self.text_open else self.frames
+        ids = self.spoken_ids if self.text_open else []
+        return [(self.tag, frame, ids[frame] if frame < len(ids) else 0) for frame in range(frames)]
+
+
+@dataclass
+class Schedule:
+    """One random run, reproducible by its seed."""
+
+    rng: random.Random
+    config: EngineConfig
+    fail_stage: str | None
+    requests: list[Request] = field(default_factory=list)
+    refused: int = 0
+    failed: int = 0
+    struck: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.runner = ScriptedRunner(
+            self.rng.randint(1, 5),
+            row_s=self.rng.choice([0.0, 0.0005]),
+            positions=self.rng.choice([120, 10_000]),
+            fail=self._fail,
+        )
+        self.loop = EngineLoop(self.runner, self.config, self.runner.clock)
+
+    def _fail(self, stage: str, tag: int) -> None:
+        if stage == self.fail_stage and self.rng.random() < 0.02 and self.failed < 2:
+            self.failed += 1
+            self.struck.add(tag)
+            raise RuntimeError(f"injected at {stage}")
+
+    def arrive(self) -> None:
+        tag = len(self.requests) + self.refused + 1
+        listener = Listener(self.runner.clock)
+        if self.fail_stage == "deliver" and self.rng.random() < 0.3:
+            listener.fails_at = self.rng.randint(0, 4)
+            self.struck.add(tag)
+        frames = self.rng.choice([0, 1, 2, self.rng.randint(3, 40)])
+        text_open = self.rng.random() < 0.4
+        text = [self.rng.randint(100, 999) for _ in range(self.rng.randint(1, 15))]
+        options = {"text_open": text_open, "rows": self.rng.randint(5, 60), "max_new_tokens": 110}
+        try:
+            self.loop.submit(session_of(tag, frames, listener, self.config, **options))  # type: ignore[arg-type]
+            self.requests.append(Request(tag, frames, listener, text, text_open))
+        except OverloadedError:
+            self.refused += 1
+
+    def more_text(self, request: Request) -> None:
+        count = self.rng.randint(0, 4)
+        if not request.begun:
+            first = request.text[: 1 + count]
+            request.begun, request.given = True, len(first)
+            prompt = prompt_of(trailing=first[1:])
+            self.loop.post(Begin(str(request.tag), prompt, text_ids=len(first), text_ended=False))
+            return
+        piece = request.text[request.given : request.given + count]
+        request.given += len(piece)
+        request.ended = request.given == len(request.text) and self.rng.random() < 0.7
+        mark = [END_MARK] if request.ended else []
+        self.loop.post(MoreText(str(request.tag), (*piece, *mark), len(piece), request.ended))
+
+    def act(self) -> None:
+        if self.rng.random() < 0.3:
+            self.arrive()
+        for request in self.requests:
+            if request.text_open and not request.ended and self.rng.random() < 0.4:
+                self.more_text(request)
+            if not request.cancelled and self.rng.random() < 0.01:
+                request.cancelled = True
+                self.loop.post(End(str(request.tag)))
+        if self.rng.random() < 0.1:
+            self.runner.clock.now_s += self.rng.random() * 0.2
+
+    def run(self) -> None:
+        for _ in range(60):
+            self.act()
+            self.loop.turn()
+        for _ in range(5000):
+            for request in self.requests:
+                while request.text_open and not request.ended:
+                    self.more_text(request)
+            if not self.loop.turn():
+                return
+        raise AssertionError("it never comes to rest")
+
+    def check(self) -> None:
+        for request in self.requests:
+            heard, ends = request.listener.frames, request.listener.ends
+            assert len(ends) == 1, (request.tag, ends)
+            expected = request.expected()
+            assert heard == expected[: len(heard)], request.tag
+            if ends == ["stop"]:
+                assert heard == expected
+            elif ends == ["cancelled"]:
+                assert request.cancelled
+            else:
+                assert ends == ["error"] and (
+                    request.tag in self.struck or (self.fail_stage in FAILS_ALL and self.failed)
+                )
+        assert not self.runner.held and not self.runner.flying
+        status = self.loop.status()
+        assert status.ready and (status.slots_active, status.queued) == (0, 0)
+
+
+@pytest.mark.parametrize("fail_stage", [None, *STAGES])
+def test_every_schedule_is_heard_exactly_once(fail_stage: str | None) -> None:
+    chunks = [ChunkConfig(first_chunk_ticks=0.0), ChunkConfig(), ChunkConfig(first_chunk_frames=3, buffer_share=1.0)]
+    outcomes: set[str] = set()
+    failed = 0
+    for seed in range(60):
+        rng = random.Random(f"{fail_stage} {seed}")
+        config = dataclasses.replace(
+            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), guard=GuardConfig(enabled=False)
+        )
+        schedule = Schedule(rng, config, fail_stage)
+        schedule.run()
+        schedule.check()
+        failed += schedule.failed
+        outcomes |= {end for request in schedule.requests for end in request.listener.ends}
+        outcomes |= {"refused"} if schedule.refused else set()
+    wanted = {"stop", "cancelled", "refused"} | ({"error"} if fail_stage else set())
+    assert outcomes == wanted, "the schedules do not reach everything they are meant to"
+    assert failed or fail_stage in (None, "deliver")

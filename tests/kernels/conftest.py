@@ -1,0 +1,44 @@
+"""Kernels run on a GPU where there is one, else in Triton's interpreter, asked for before triton is imported."""
+
+import importlib.util
+import os
+from typing import Any
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def _teach_the_interpreter_numpy() -> None:
+    """Triton 3.6 makes loop bounds of one-element arrays by int(array), which numpy 2.4 no longer does."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_with_item(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_with_item
+
+
+if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
+    _teach_the_interpreter_numpy()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kernels" not in item.path.parts:
+            continue
+        if torch.cuda.is_available():
+            item.add_marker("gpu")  # the small shapes too: what the interpreter accepts the compiler may not
+        elif item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,176 @@
+"""Ids must be those of runner/sampling.py, exactly: same seed, same speech."""
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
+
+from tests.kernels.measures import graph_seconds
+
+from oscine.kernels.sample import Draws, FirstCode, sample
+from oscine.runner.sampling import DrawTable, draw, penalize, uniforms
+from oscine.types import DrawParams
+
+PARAMS = {
+    "default": DrawParams(),
+    "greedy": DrawParams(greedy=True),
+    "unlimited": DrawParams(top_k=0, temperature=1.0),
+    "top-k 1": DrawParams(top_k=1),
+    "top-k of everything": DrawParams(top_k=10**6, temperature=1.7),
+    "top-p": DrawParams(top_k=0, top_p=0.8),
+    "both": DrawParams(top_k=20, top_p=0.5, temperature=0.6),
+    "a tiny top-p": DrawParams(top_k=0, top_p=1e-9),
+    "cold": DrawParams(temperature=0.01),
+}
+MIXED = list(PARAMS.values())
+
+
+@pytest.fixture(autouse=True)
+def _order_of_equals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel drops equals in the order of their ids; the reference must be asked for it."""
+    sort = torch.Tensor.sort
+
+    def stable_sort(self: Tensor, dim: int = -1, **_: bool) -> tuple[Tensor, Tensor]:
+        return sort(self, dim=dim, stable=True)
+
+    monkeypatch.setattr(torch.Tensor, "sort", stable_sort)
+
+
+def state(device, params: list[DrawParams], seeds: list[int], frame: int) -> Draws:
+    def column(values: list, dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    return Draws(
+        temperature=column([p.temperature for p in params], torch.float32),
+        top_k=column([p.top_k for p in params], torch.int32),
+        top_p=column([p.top_p for p in params], torch.float32),
+        greedy=column([p.greedy for p in params], torch.bool),
+        seed_low=column([seed % 2**32 for seed in seeds], torch.int64),
+        seed_high=column([seed >> 32 for seed in seeds], torch.int64),
+        frame=torch.full((len(params),), frame, dtype=torch.int32, device=device),
+    )
+
+
+def random_logits(device, rows: int, vocab: int, seed: int, *, ties: bool = False) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, vocab, generator=generator) * 3
+    if ties:  # many equal values, also at the borders of top-k and top-p, and both zeros
+        logits = logits.round() * torch.where(torch.rand(rows, vocab, generator=generator) < 0.5, 1.0, -1.0)
+    return logits.to(device)
+
+
+def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame: int = 7) -> None:
+    rows = len(params)
+    seeds = [(0x9E3779B97F4A7C15 * (row + 1) + frame) % 2**64 for row in range(rows)]
+    # Rows stand in the opposite order of their slots.
+    slot = torch.arange(rows - 1, -1, -1, device=device)
+    codes = torch.full((rows, 16), -1, device=device)
+    sample(logits.flip(0), slot, state(device, params, seeds, frame), codes, book)
+    cpu = torch.device("cpu")
+    uniform = uniforms(seeds, frame, 1, cpu)[:, 0, book]
+    expected = draw(logits.cpu().float(), DrawTable.of(params, cpu), uniform)
+    assert codes[:, book].flip(0).tolist() == expected.tolist()
+    assert (codes[:, :book] == -1).all() and (codes[:, book + 1 :] == -1).all()
+
+
+@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("vocab", [64, 100])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_draws_what_the_reference_draws(device, name, vocab, ties, dtype):
+    logits = random_logits(device, 6, vocab, seed=vocab, ties=ties).to(dtype)
+    check(device, logits, [PARAMS[name]] * 6)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_row_has_its_own_parameters(device, rows, dtype):
+    params = [MIXED[row % len(MIXED)] for row in range(rows)]
+    for frame in (0, 1, 1000):
+        check(device, random_logits(device, rows, 50, seed=frame).to(dtype), params, book=frame % 15 + 1, frame=frame)
+
+
+def test_a_large_vocabulary(device):
+    check(device, random_logits(device, len(MIXED), 3072, seed=1), MIXED)
+
+
+def test_impossible_ids_are_never_drawn(device):
+    logits = torch.full((4, 64), float("-inf"), device=device)
+    logits[:, 5], logits[:, 40] = 1.0, 1.0
+    # Fewer ids than top-k asks for.
+    check(device, logits, [DrawParams(top_k=50), DrawParams(top_k=0), DrawParams(top_p=0.3), DrawParams(greedy=True)])
+
+
+def test_rows_without_a_slot_keep_their_code(device):
+    codes = torch.full((3, 16), 9, device=device)
+    draws = state(device, [DrawParams(greedy=True)] * 2, [1, 2], 0)
+    logits = random_logits(device, 3, 64, seed=2)
+    sample(logits, torch.tensor([1, -1, 0], device=device), draws, codes, 2)
+    assert codes[:, 2].tolist() == [logits[0].argmax().item(), 9, logits[2].argmax().item()]
+
+
+class Speech:
+    """Code 0 through several frames, beside the reference's own steps."""
+
+    vocab, codes, eos = 96, 64, 70
+
+    def __init__(self, device, params: list[DrawParams], penalty: float, hold: list[int]) -> None:
+        rows = len(params)
+        self.device, self.params, self.rows = device, params, rows
+        self.seeds = [row * 12345 + 6 for row in range(rows)]
+        self.first = FirstCode(
+            penalty=torch.full((rows,), penalty, device=device),
+            seen=torch.zeros(rows, self.vocab, dtype=torch.uint8, device=device),
+            hold_eos=torch.tensor(hold, dtype=torch.uint8, device=device),
+            codes=self.codes,
+            eos=self.eos,
+        )
+        self.seen = torch.zeros(rows, self.vocab, dtype=torch.bool)
+        self.penalty = torch.full((rows, 1), penalty)
+
+    def step(self, logits: Tensor, frame: int) -> tuple[list[int], list[int]]:
+        codes = torch.zeros(self.rows, 16, dtype=torch.int32, device=self.device)
+        slot = torch.arange(self.rows, dtype=torch.int32, device=self.device)
+        sample(logits, slot, state(self.device, self.params, self.seeds, frame), codes, 0, first=self.first)
+        return codes[:, 0].tolist(), self.reference(logits.cpu().float(), frame)
+
+    def reference(self, logits: Tensor, frame: int) -> list[int]:
+        logits = penalize(logits, self.seen, self.penalty)
+        eos_logits = logits[:, self.eos].clone()
+        logits[:, self.codes :] = float("-inf")
+        if frame >= 2:
+            logits[:, self.eos] = eos_logits.masked_fill(self.first.hold_eos.cpu() != 0, float("-inf"))
+        uniform = uniforms(self.seeds, frame, 1, torch.device("cpu"))[:, 0, 0]
+        codes = draw(logits, DrawTable.of(self.params, torch.device("cpu")), uniform)
+        self.seen.scatter_(1, codes[:, None], True)
+        return codes.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("penalty", [1.0, 1.3, 0.7])
+def test_the_rules_of_code_0(device, dtype, penalty):
+    speech = Speech(device, MIXED, penalty, hold=[row % 2 for row in range(len(MIXED))])
+    for frame in range(5):
+        logits = random_logits(device, len(MIXED), speech.vocab, seed=frame)
+        logits[:, speech.eos] += 6  # it would like to end at once
+        logits[:, speech.codes] += 9  # and this id is no code at all
+        drawn, expected = speech.step(logits.to(dtype), frame)
+        assert drawn == expected
+        ended = [code == speech.eos for code in drawn]
+        assert not any(ended) if frame < 2 else not any(ended[1::2])
+        assert torch.equal(speech.first.seen.cpu() != 0, speech.seen)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 32, 128])
+@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("vocab", [2048, 3072])
+def test_published_vocabularies(device, rows, name, vocab):
+    for frame in range(8):
+        check(device, random_logits(device, rows, vocab, seed=frame), [PARAMS[name]] * rows, frame=frame)
+    logits = random_logits(device, rows, vocab, seed=0).bfloat16()
+    draws = state(device, [PARAMS[name]] * rows, list(range(rows)), 3)
+    codes, slot = torch.zeros(rows, 16, device=device, dtype=torch.int64), torch.arange(rows, device=device)
+    seconds = graph_seconds(lambda: sample(logits, slot, draws, codes, 1))
+    print(f"\n{name}, {rows} rows of {vocab}: {seconds * 1e6:.1f} us")  # too few bytes for a bandwidth

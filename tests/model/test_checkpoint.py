@@ -1,0 +1,169 @@
+"""Where a checkpoint is found: the demo in the package, a folder, a hub id in the local cache; and clear words else."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import ROOT, CheckpointMaker
+from tests.variants import linked
+
+from oscine import Oscine
+from oscine.model import checkpoint
+from oscine.model.checkpoint import find_checkpoint
+from oscine.types import CheckpointError
+
+
+def refusal(model: Any) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        find_checkpoint(model)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_folder_is_taken_as_it_is(
+    small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = linked(small_checkpoints("0b6", "custom_voice"), tmp_path / "owner" / "name")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_checkpoint(folder) == find_checkpoint(str(folder)) == folder
+    assert find_checkpoint("owner/name") == Path("owner/name")  # a folder here comes before a hub id
+    assert find_checkpoint("~/owner/name") == folder
+    assert Oscine("owner/name", device="cpu").voices[0] == "aiden"
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"")
+    assert refusal(path) == f"{str(path)!r} is a file; name the folder that holds config.json"
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"config.json is missing in {tmp_path}"):
+        Oscine(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["qwen", "a/b/c", "/no/such/folder", "Qwen/Qwen3 TTS", "https://hf.co/a", "a\0b/c"])
+def test_what_is_neither_folder_nor_hub_id_is_refused(name: str) -> None:
+    assert refusal(name) == f"{name!r} is neither a folder here nor a hub id of the form 'owner/name'"
+
+
+@pytest.mark.parametrize("name", ["./missing", "-owner/name", "owner/name.", "owner/" + "x" * 97, "owner/a--b"])
+def test_a_malformed_hub_id_is_refused_without_asking_the_hub(name: str) -> None:
+    message = refusal(name)
+    assert message.startswith(f"no folder {name!r} here, and as a hub id: ")
+    assert re.search("repo.id", message, re.IGNORECASE)  # the hub library's own words on what is wrong with it
+
+
+@pytest.mark.parametrize("name", ["~no_such_user/model", "x" * 5000])
+def test_a_name_that_no_folder_can_have_is_refused(name: str) -> None:
+    assert refusal(name).startswith(f"{name!r} cannot be opened as a folder: ")
+
+
+# The demo
+
+
+def test_without_a_demo_in_the_package_the_error_says_what_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_DEMO_FOLDER", tmp_path / "demo")
+    message = refusal("demo")
+    assert "no demo voice; name a checkpoint: a folder, or a hub id such as 'Qwen/Qwen3-TTS-12Hz" in message
+    with pytest.raises(CheckpointError, match="no demo voice"):
+        Oscine(device="cpu")
+
+
+def test_the_demo_comes_before_a_folder_that_happens_to_have_its_name(
+    small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = linked(small_checkpoints("0b6", "custom_voice"), tmp_path / "package" / "demo")
+    monkeypatch.setattr(checkpoint, "_DEMO_FOLDER", packaged)
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_checkpoint("demo") == packaged
+    assert find_checkpoint("./demo") == Path("demo")
+
+
+# The hub
+
+ASK = """
+import json, sys, time
+from oscine.model.checkpoint import find_checkpoint
+from oscine.types import CheckpointError
+
+answers = {}
+for name in sys.argv[1:]:
+    begun = time.perf_counter()
+    try:
+        answer = str(find_checkpoint(name))
+    except CheckpointError as error:
+        answer = f"refused: {error}"
+    answers[name] = (answer, time.perf_counter() - begun)
+print(json.dumps(answers))
+"""
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def ask_hub(cache: Path, *names: str, **environment: str) -> dict[str, tuple[str, float]]:
+    """What find_checkpoint says in a fresh process: the hub library reads its environment once, when imported."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    env |= {"HF_HUB_CACHE": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT / "src"), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *names], env=env, capture_output=True, text=True, check=True, timeout=60, cwd=cache
+    )
+    return {name: tuple(answer) for name, answer in json.loads(done.stdout).items()}
+
+
+@pytest.fixture(scope="module")
+def hub_cache(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hub library's layout: blobs by hash, a snapshot of links to them, and the commit that `main` stands for."""
+    cache = tmp_path_factory.mktemp("hub")
+    repository = cache / "models--oscine--tiny"
+    (repository / "blobs").mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    source = small_checkpoints("0b6", "custom_voice")
+    files = [path for path in source.rglob("*") if path.is_file()]
+    for number, path in enumerate(files):
+        blob = repository / "blobs" / f"{number:040x}"
+        blob.symlink_to(path)
+        link = repository / "snapshots" / COMMIT / path.relative_to(source)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    return cache
+
+
+def test_a_hub_id_is_found_in_the_local_cache(hub_cache: Path) -> None:
+    answers = ask_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_HUB_OFFLINE="1")
+    found, _ = answers["oscine/tiny"]
+    assert found == str(hub_cache / "models--oscine--tiny" / "snapshots" / COMMIT)
+    assert Oscine(found, device="cpu").speak("hello", seed=1, max_new_tokens=3).codes.shape == (2, 16)
+
+    message, took_s = answers["oscine/unknown"]
+    assert message.startswith("refused: no folder 'oscine/unknown' here, and as a hub id: it is not in the local cache")
+    assert message.endswith("download it first, or name a folder")
+    assert took_s < 5
+
+
+def test_a_hub_that_cannot_be_reached_is_no_reason_to_wait(hub_cache: Path) -> None:
+    nobody_listens = "http://127.0.0.1:9"
+    answers = ask_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_ENDPOINT=nobody_listens)
+    assert answers["oscine/tiny"][0].endswith(COMMIT)
+    assert "the hub cannot be reached; download it first" in answers["oscine/unknown"][0]
+    assert max(took_s for _, took_s in answers.values()) < 20
+
+
+def test_an_error_of_the_hub_library_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class StrangeError(Exception):
+        """As of an HTTP client whose errors are no OSError."""
+
+    def fail(*_: Any, **__: Any) -> str:
+        raise StrangeError("connection reset")
+
+    monkeypatch.setattr(checkpoint, "snapshot_download", fail)
+    assert refusal("owner/name").endswith("as a hub id: the download failed: connection reset")

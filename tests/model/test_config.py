@@ -1,0 +1,256 @@
+"""config.json, speech_tokenizer/config.json and generation_config.json: read whole, or refused with file and key."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CheckpointMaker
+from tests.variants import REMOVED, change_json, linked, replace_file
+
+from oscine import Oscine
+from oscine.model.config import read_config
+from oscine.types import CheckpointError, DrawParams, SamplingParams
+from random_checkpoint import KINDS, SIZES, published_codec_config, published_config, small_vocabulary, write_vocabulary
+
+CODEC = "speech_tokenizer/config.json"
+
+
+@pytest.fixture
+def custom_voice(small_checkpoints: CheckpointMaker, tmp_path: Path) -> Path:
+    return linked(small_checkpoints("1b7", "custom_voice"), tmp_path / "custom_voice")
+
+
+@pytest.fixture
+def base(small_checkpoints: CheckpointMaker, tmp_path: Path) -> Path:
+    return linked(small_checkpoints("1b7", "base"), tmp_path / "base")
+
+
+# What is read
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_read(small_checkpoints: CheckpointMaker, size: str, kind: str) -> None:
+    config = read_config(small_checkpoints(size, kind))
+    assert (config.kind, config.size) == (kind, size)
+    assert (config.speaker_encoder is not None) == (kind == "base")
+    assert bool(config.talker.speakers) == (kind == "custom_voice")
+    assert config.follows_instructions == (kind == "voice_design" or (kind, size) == ("custom_voice", "1b7"))
+    assert config.codec.sample_rate_hz == 24000
+    assert config.codec.samples_per_frame == 1920
+    assert len(config.selectable_languages) == 10
+
+
+def test_the_published_numbers(tmp_path: Path) -> None:
+    replace_file(tmp_path / "config.json", json.dumps(published_config("1b7", "custom_voice")))
+    (tmp_path / "speech_tokenizer").mkdir()
+    replace_file(tmp_path / CODEC, json.dumps(published_codec_config()))
+    config = read_config(tmp_path)
+    talker = config.talker
+    assert (talker.stack.width, talker.stack.layers, talker.stack.heads, talker.stack.kv_heads) == (2048, 28, 16, 8)
+    assert (talker.code_vocab, talker.text_vocab, talker.max_positions) == (3072, 151936, 32768)
+    assert (talker.pad_id, talker.bos_id, talker.eos_id) == (2148, 2149, 2150)
+    assert (talker.think_id, talker.nothink_id, talker.think_bos_id, talker.think_eos_id) == (2154, 2155, 2156, 2157)
+    assert talker.speakers["ryan"] == 3061
+    assert talker.dialects == {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
+    assert (config.predictor.stack.width, config.predictor.vocab, config.predictor.talker_width) == (1024, 2048, 2048)
+    assert (config.im_start_id, config.im_end_id) == (151644, 151645)
+    assert (config.tts_pad_id, config.tts_bos_id, config.tts_eos_id) == (151671, 151672, 151673)
+    assert config.codec.decoder.stack.window == 72
+    assert config.codec.encoder.ratios == (4, 5, 6, 8)
+
+
+def test_a_base_model_without_encoder_constants_has_the_architectures_own(base: Path) -> None:
+    change_json(base / "config.json", "speaker_encoder_config", {"enc_dim": 96, "sample_rate": 24000})
+    encoder = read_config(base).speaker_encoder
+    assert encoder is not None
+    assert (encoder.width, encoder.channels, encoder.res2net_scale) == (96, (512, 512, 512, 512, 1536), 8)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model_type", "qwen3", "config.json.model_type is 'qwen3'; Oscine serves Qwen3-TTS"),
+        ("model_type", REMOVED, "config.json.model_type is None"),
+        ("tokenizer_type", "qwen3_tts_tokenizer_25hz", "tokenizer_type is 'qwen3_tts_tokenizer_25hz'; only the 12 Hz"),
+        ("tts_model_type", "singing", "tts_model_type is 'singing'; supported: custom_voice, voice_design, base"),
+        ("tts_model_type", 3, "config.json.tts_model_type should be a string, found 3"),
+        ("tts_model_size", REMOVED, "config.json.tts_model_size is missing; is this a complete"),
+        ("talker_config", REMOVED, "config.json.talker_config is missing"),
+        ("talker_config", [], "config.json.talker_config should be an object, found []"),
+        ("talker_config.hidden_size", REMOVED, "config.json.talker_config.hidden_size is missing"),
+        ("talker_config.hidden_size", "2048", "talker_config.hidden_size should be a whole number, found '2048'"),
+        ("talker_config.hidden_size", 0, "talker_config.hidden_size should be at least 1, found 0"),
+        ("talker_config.num_hidden_layers", True, "num_hidden_layers should be a whole number, found True"),
+        ("talker_config.rms_norm_eps", None, "talker_config.rms_norm_eps should be a number, found None"),
+        ("talker_config.attention_bias", True, "talker_config.attention_bias is True; only False is supported"),
+        ("talker_config.hidden_act", "gelu", "talker_config.hidden_act is 'gelu'; only 'silu' is supported"),
+        ("talker_config.sliding_window", 512, "talker_config.sliding_window is 512; only None is supported"),
+        ("talker_config.num_code_groups", 32, "talker_config.num_code_groups is 32; only 16 is supported"),
+        ("talker_config.codec_eos_token_id", -1, "codec_eos_token_id should not be negative, found -1"),
+        ("talker_config.codec_eos_token_id", 3072, "codec_eos_token_id is 3072, but its table has 3072 rows"),
+        ("talker_config.spk_id.ryan", 4000, "talker_config.spk_id.ryan is 4000, but its table has 3072 rows"),
+        ("talker_config.spk_id.ryan", "3061", "talker_config.spk_id.ryan should be a whole number, found '3061'"),
+        ("talker_config.spk_id", {}, "talker_config.spk_id is empty; a CustomVoice checkpoint names its voices there"),
+        ("talker_config.codec_language_id", ["english"], "codec_language_id should be an object, found ['english']"),
+        ("talker_config.codec_language_id.english", 1 << 20, "codec_language_id.english is 1048576, but"),
+        ("talker_config.spk_is_dialect.eric", "klingon", "spk_is_dialect.eric is 'klingon', no key of codec_language"),
+        ("talker_config.spk_is_dialect.ryan", True, "spk_is_dialect.ryan is True, no key of codec_language_id"),
+        ("talker_config.code_predictor_config", REMOVED, "talker_config.code_predictor_config is missing"),
+        ("talker_config.code_predictor_config.vocab_size", 0.5, "code_predictor_config.vocab_size should be a whole"),
+        ("talker_config.code_predictor_config.attention_bias", True, "code_predictor_config.attention_bias is True"),
+        ("im_start_token_id", REMOVED, "config.json.im_start_token_id is missing"),
+        ("tts_pad_token_id", 10**6, "config.json.tts_pad_token_id is 1000000, but its table has"),
+    ],
+)
+def test_a_bad_key_of_config_json_is_named(custom_voice: Path, key: str, value: Any, said: str) -> None:
+    change_json(custom_voice / "config.json", key, value)
+    with pytest.raises(CheckpointError) as caught:
+        read_config(custom_voice)
+    assert said in str(caught.value)
+    assert "config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("speaker_encoder_config", REMOVED, "config.json.speaker_encoder_config is missing"),
+        ("speaker_encoder_config.enc_dim", REMOVED, "speaker_encoder_config.enc_dim is missing"),
+        ("speaker_encoder_config.enc_channels", "many", "enc_channels should be a list of whole numbers, found 'many'"),
+        (
+            "speaker_encoder_config.enc_channels",
+            [],
+            "enc_channels should be a list of positive whole numbers, found []",
+        ),
+        ("speaker_encoder_config.enc_se_channels", [8], "enc_se_channels should be a whole number, found [8]"),
+    ],
+)
+def test_a_bad_key_of_the_speaker_encoder_is_named(base: Path, key: str, value: Any, said: str) -> None:
+    change_json(base / "config.json", key, value)
+    with pytest.raises(CheckpointError) as caught:
+        read_config(base)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model_type", "qwen3_tts_tokenizer_25hz", "model_type is 'qwen3_tts_tokenizer_25hz'; only the 12 Hz codec"),
+        ("encoder_valid_num_quantizers", 8, "encoder_valid_num_quantizers is 8; only 16 is supported"),
+        ("decoder_config", REMOVED, "decoder_config is missing"),
+        ("decoder_config.sliding_window", REMOVED, "decoder_config.sliding_window is missing"),
+        ("decoder_config.upsample_rates", [8, 5, 4, 0], "upsample_rates should be a list of positive whole numbers"),
+        ("decoder_config.upsample_rates", [8, 5, 4, 2], "decode_upsample_rate is 1920, but the decoder's factors"),
+        ("encoder_config.use_conv_shortcut", True, "encoder_config.use_conv_shortcut is True; only False"),
+        ("output_sample_rate", "24k", "output_sample_rate should be a whole number, found '24k'"),
+    ],
+)
+def test_a_bad_key_of_the_codec_is_named(custom_voice: Path, key: str, value: Any, said: str) -> None:
+    change_json(custom_voice / CODEC, key, value)
+    with pytest.raises(CheckpointError) as caught:
+        read_config(custom_voice)
+    assert "speech_tokenizer/config.json" in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", CODEC, "generation_config.json"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read as JSON"),
+        (b'{"model_type": "qwen3_tts",', "cannot be read as JSON"),
+        (b"\xff\xfe", "cannot be read as JSON"),
+        (b"[" * 100_000, "cannot be read as JSON"),
+        (b"[1, 2]", "should be a JSON object, found list"),
+    ],
+    ids=["empty", "cut", "binary", "deep", "list"],
+)
+def test_a_file_that_is_no_json_object_is_named(custom_voice: Path, name: str, content: bytes, said: str) -> None:
+    replace_file(custom_voice / name, content)
+    with pytest.raises(CheckpointError) as caught:
+        read_config(custom_voice)
+    assert name in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", CODEC])
+def test_a_missing_file_is_named(custom_voice: Path, name: str) -> None:
+    (custom_voice / name).unlink()
+    with pytest.raises(CheckpointError) as caught:
+        read_config(custom_voice)
+    assert f"config.json is missing in {(custom_voice / name).parent}" in str(caught.value)
+
+
+# Sampling defaults
+
+
+def test_the_files_own_sampling_is_taken(custom_voice: Path) -> None:
+    path = custom_voice / "generation_config.json"
+    for key, value in {
+        "do_sample": False, "temperature": 1, "top_k": 7, "top_p": 0.5, "subtalker_dosample": True,
+        "subtalker_temperature": 0.25, "subtalker_top_k": 0, "subtalker_top_p": 0.75, "repetition_penalty": 1.5,
+        "max_new_tokens": 99, "some_other_library": {"key": None},
+    }.items():  # fmt: skip
+        change_json(path, key, value)
+    assert read_config(custom_voice).sampling == SamplingParams(
+        first=DrawParams(greedy=True, temperature=1.0, top_k=7, top_p=0.5),
+        rest=DrawParams(greedy=False, temperature=0.25, top_k=0, top_p=0.75),
+        repetition_penalty=1.5,
+        max_new_tokens=99,
+    )
+
+
+@pytest.mark.parametrize("content", [None, "{}"], ids=["missing", "empty object"])
+def test_without_the_file_the_official_fallbacks_hold(custom_voice: Path, content: str | None) -> None:
+    path = custom_voice / "generation_config.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    draw = DrawParams(greedy=False, temperature=0.9, top_k=50, top_p=1.0)
+    assert read_config(custom_voice).sampling == SamplingParams(draw, draw, 1.05, 2048, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("temperature", 0, "temperature must be a number above 0"),
+        ("temperature", "warm", "generation_config.json.temperature should be a number, found 'warm'"),
+        ("top_k", None, "generation_config.json.top_k should be a whole number, found None"),
+        ("top_k", -1, "generation_config.json.top_k should not be negative, found -1"),
+        ("top_p", 1.5, "top_p must be a number above 0 and at most 1"),
+        ("do_sample", "false", "generation_config.json.do_sample should be true or false, found 'false'"),
+        ("subtalker_dosample", 1, "generation_config.json.subtalker_dosample should be true or false, found 1"),
+        ("subtalker_top_p", 0, "subtalker_top_p must be a number above 0 and at most 1"),
+        ("repetition_penalty", 0, "repetition_penalty must be a number above 0"),
+        ("max_new_tokens", 1, "max_new_tokens must be a whole number of at least 2"),
+    ],
+)
+def test_a_bad_key_of_generation_config_is_named(custom_voice: Path, key: str, value: Any, said: str) -> None:
+    change_json(custom_voice / "generation_config.json", key, value)
+    with pytest.raises(CheckpointError) as caught:
+        read_config(custom_voice)
+    assert "generation_config.json" in str(caught.value)
+    assert said in str(caught.value)
+
+
+# Tokenizer files belong to the same folder
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_a_missing_tokenizer_file_is_named(custom_voice: Path, name: str) -> None:
+    (custom_voice / name).unlink()
+    with pytest.raises(CheckpointError, match=f"has no {name}"):
+        Oscine(custom_voice, device="cpu")
+
+
+def test_a_vocabulary_larger_than_the_models_table_is_refused(custom_voice: Path) -> None:
+    vocab, merges = small_vocabulary()
+    for name in ("vocab.json", "merges.txt"):
+        (custom_voice / name).unlink()
+    write_vocabulary(custom_voice, vocab | {"zz": 99_999}, merges)
+    with pytest.raises(CheckpointError, match=r"vocab.json has ids up to 99999, config.json.talker_config.text_vocab"):
+        Oscine(custom_voice, device="cpu")

@@ -1,0 +1,60 @@
+"""Loaded tiny checkpoints for tests of what callers meet: ask, be refused, and ask again."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.conftest import CheckpointMaker
+
+from oscine import Oscine, Voice
+
+RATE = 24000
+WIDTH = 96  # of the tiny 1.7B talker
+SHORT = {"max_new_tokens": 3, "seed": 7}  # two frames
+
+
+def noise(seconds: float, rate_hz: int = RATE) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 0.1, int(seconds * rate_hz)).astype(np.float32)
+
+
+class Speakers:
+    """The checkpoints by name ("1b7-base"), loaded once, with what each needs to speak and what it then said."""
+
+    def __init__(self, checkpoint: CheckpointMaker) -> None:
+        self.checkpoint = checkpoint
+        self.load = cache(self._load)
+        self.voice = cache(self._clone)
+        self.said = cache(self._say)
+
+    def folder(self, name: str) -> Path:
+        return self.checkpoint(*name.split("-"))
+
+    def _load(self, name: str) -> Oscine:
+        return Oscine(self.folder(name), device="cpu")
+
+    def _clone(self, name: str) -> Voice:
+        return self.load(name).clone((noise(0.5), RATE), "hello you")
+
+    def fields(self, name: str) -> dict[str, Any]:
+        """The least that this kind of checkpoint must be given."""
+        kind = name.partition("-")[2]
+        if kind == "base":
+            return SHORT | {"voice": self.voice(name)}
+        return SHORT | ({"instruct": "a calm voice"} if kind == "voice_design" else {})
+
+    def _say(self, name: str) -> np.ndarray:
+        return self.load(name).speak("hello there", **self.fields(name)).codes
+
+    def check_unharmed(self, name: str) -> None:
+        before = self.said(name)
+        assert before.shape == (2, 16)
+        np.testing.assert_array_equal(self._say(name), before)
+
+
+def check_error(error: BaseException, kind: type, param: str | None, said: tuple[str, ...]) -> None:
+    assert type(error) is kind, repr(error)
+    assert getattr(error, "param", None) == param
+    for words in said:
+        assert words in str(error)
+    assert "\n" not in str(error)

@@ -1,0 +1,343 @@
+"""Whatever a caller hands over, there are two outcomes: correct speech, or one error that says what to do.
+
+After every refusal the same Oscine object still speaks what it spoke before. Clips: test_bad_clips.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
+from tests.variants import change_json, linked
+
+from oscine import Oscine, OscineError, RequestError, SpeechRequest, TooLongError, Voice, VoiceError
+from oscine.prompt.builder import PromptBuilder
+from oscine.prompt.text import Tokenizer
+from random_checkpoint import ADDED_TOKENS
+
+SPECIAL_TEXT = "".join(ADDED_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def speakers(small_checkpoints: CheckpointMaker) -> Speakers:
+    return Speakers(small_checkpoints)
+
+
+# Requests that are refused
+
+
+@dataclass(frozen=True)
+class Refused:
+    fields: dict[str, Any]
+    param: str
+    said: tuple[str, ...]
+    model: str = "1b7-custom_voice"
+    error: type[RequestError] = RequestError
+
+
+CUSTOM_VOICES = "aiden, dylan, eric, ono_anna, ryan, serena, sohee, uncle_fu, vivian"
+
+REFUSED: dict[str, Refused] = {
+    "empty text": Refused({"text": ""}, "text", ("text is empty", "give at least one word")),
+    "white space": Refused({"text": " \t\r\n\u3000"}, "text", ("only white space (5 characters)", "at least one word")),
+    "bytes as text": Refused({"text": b"hello"}, "text", ("must be a string, got bytes",)),
+    "no text": Refused({"text": None}, "text", ("must be a string, got NoneType",)),
+    "NUL": Refused({"text": "ab\0c"}, "text", ("NUL character at index 2", "remove it")),
+    "lone surrogate": Refused({"text": "ab\ud83d"}, "text", ("(U+D83D) at index 2", "send the whole character")),
+    "a megabyte of words": Refused(
+        {"text": "hello you " * 100_000}, "text", ("positions, this checkpoint has 32768", "split the text"),
+        error=TooLongError,
+    ),
+    "a megabyte of one letter": Refused(
+        {"text": "a" * 1_000_000, "text_mode": "streaming"}, "text", ("positions, this checkpoint has 32768",),
+        error=TooLongError,
+    ),
+    "voice with a slip": Refused(
+        {"voice": "ryam"}, "voice", ("unknown voice 'ryam'", "did you mean 'ryan'?", CUSTOM_VOICES), error=VoiceError
+    ),
+    "voice from elsewhere": Refused(
+        {"voice": "alloy"}, "voice", ("unknown voice 'alloy'", f"possible: {CUSTOM_VOICES}"), error=VoiceError
+    ),
+    "empty voice": Refused({"voice": ""}, "voice", ("unknown voice ''", CUSTOM_VOICES), error=VoiceError),
+    "number as voice": Refused({"voice": 3}, "voice", ("a name or a Voice, got int",), error=VoiceError),
+    "clip as voice": Refused(
+        {"voice": noise(1)}, "voice", ("a name or a Voice, got ndarray", "Voice.from_embedding"), error=VoiceError
+    ),
+    "vector as voice on base": Refused(
+        {"voice": np.ones(WIDTH)}, "voice", ("a name or a Voice, got ndarray", "Voice.from_embedding"), "1b7-base",
+        VoiceError,
+    ),
+    "cloned voice on custom_voice": Refused(
+        {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice",
+        ("CustomVoice", "preset voices only", CUSTOM_VOICES, "Base checkpoint"), error=VoiceError,
+    ),
+    "voice on voice_design": Refused(
+        {"voice": "ryan"}, "voice", ("VoiceDesign", "no voices to choose from", "describe one with `instruct`"),
+        "1b7-voice_design", VoiceError,
+    ),
+    "cloned voice on voice_design": Refused(
+        {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice", ("VoiceDesign", "`instruct`"),
+        "1b7-voice_design", VoiceError,
+    ),
+    "preset on base": Refused(
+        {"voice": "ryan"}, "voice", ("no preset voices", "'ryan'", "reference clip"), "1b7-base", VoiceError
+    ),
+    "no voice on base": Refused(
+        {"voice": None}, "voice", ("needs a voice to clone", "reference clip"), "1b7-base", VoiceError
+    ),
+    "voice of another size": Refused(
+        {"voice": Voice.from_embedding(np.ones(64))}, "voice",
+        ("has 64 numbers, this checkpoint needs 96", "make the voice again"), "1b7-base", VoiceError,
+    ),
+    "codes of another codec": Refused(
+        {"voice": Voice(np.ones(WIDTH, np.float32), np.full((4, 16), 2048), "hello")}, "voice",
+        ("reference codes reach 2048, this checkpoint's end at 2047",), "1b7-base", VoiceError,
+    ),
+    "transcript with half a character": Refused(
+        {"voice": Voice(np.ones(WIDTH, np.float32), np.zeros((4, 16), np.int64), "a\ud800")}, "ref_text",
+        ("half a surrogate pair (U+D800) at index 1",), "1b7-base",
+    ),
+    "instruct on base": Refused(
+        {"instruct": "whisper"}, "instruct", ("Base checkpoints do not follow instructions", "1.7B CustomVoice"),
+        "1b7-base",
+    ),
+    "instruct on the small model": Refused(
+        {"instruct": "whisper"}, "instruct", ("0.6B CustomVoice", "do not follow", "leave `instruct` out"),
+        "0b6-custom_voice",
+    ),
+    "no instruct on voice_design": Refused(
+        {"instruct": None}, "instruct", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
+    ),
+    "empty instruct on voice_design": Refused(
+        {"instruct": ""}, "instruct", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
+    ),
+    "blank instruct": Refused({"instruct": "  "}, "instruct", ("instruct is only white space (2 characters)",)),
+    "number as instruct": Refused({"instruct": 5}, "instruct", ("instruct must be a string, got int",)),
+    "NUL in instruct": Refused({"instruct": "a\0"}, "instruct", ("instruct has a NUL character at index 1",)),
+    "unknown language": Refused(
+        {"language": "englisch"}, "language",
+        ("unknown language 'englisch'", "did you mean 'english'?", "auto, chinese, english, french"),
+    ),
+    "dialect by name": Refused(
+        {"language": "sichuan_dialect"}, "language", ("unknown language 'sichuan_dialect'", "possible: auto, chinese")
+    ),
+    "no language": Refused({"language": None}, "language", ("a language is a name, got NoneType",)),
+    "unknown text mode": Refused(
+        {"text_mode": "stream"}, "text_mode", ("unknown text mode 'stream'", "did you mean 'streaming'?", "whole")
+    ),
+    "temperature 0": Refused({"temperature": 0}, "temperature", ("above 0", "got 0;", "ask for greedy")),
+    "temperature -1": Refused({"temperature": -1.0}, "temperature", ("above 0", "got -1.0")),
+    "temperature NaN": Refused({"temperature": float("nan")}, "temperature", ("above 0", "got nan")),
+    "temperature infinite": Refused({"temperature": float("inf")}, "temperature", ("to 1e+06", "got inf")),
+    "temperature below fp32": Refused({"temperature": 1e-50}, "temperature", ("1e-06 to", "got 1e-50")),
+    "temperature in words": Refused({"temperature": "hot"}, "temperature", ("must be a number", "got 'hot'")),
+    "subtalker temperature": Refused(
+        {"subtalker_temperature": 0.0}, "subtalker_temperature", ("subtalker_temperature must be a number above 0",)
+    ),
+    "top_k -1": Refused({"top_k": -1}, "top_k", ("0 (off) or more", "got -1")),
+    "top_k 2.5": Refused({"top_k": 2.5}, "top_k", ("a whole number", "got 2.5")),
+    "top_k beyond an int64": Refused({"top_k": 10**30}, "top_k", ("a whole number",)),
+    "top_p 0": Refused({"top_p": 0.0}, "top_p", ("above 0 and at most 1", "got 0.0")),
+    "top_p 2": Refused({"top_p": 2}, "top_p", ("above 0 and at most 1", "got 2")),
+    "top_p NaN": Refused({"top_p": float("nan")}, "top_p", ("above 0 and at most 1", "got nan")),
+    "repetition_penalty 0": Refused({"repetition_penalty": 0}, "repetition_penalty", ("above 0", "got 0;", "1 is off")),
+    "repetition_penalty 1e300": Refused({"repetition_penalty": 1e300}, "repetition_penalty", ("got 1e+300",)),
+    "max_new_tokens 1": Refused({"max_new_tokens": 1}, "max_new_tokens", ("at least 2", "one frame less", "got 1")),
+    "max_new_tokens 0": Refused({"max_new_tokens": 0}, "max_new_tokens", ("at least 2", "got 0")),
+    "max_new_tokens 2.5": Refused({"max_new_tokens": 2.5}, "max_new_tokens", ("a whole number", "got 2.5")),
+    "seed -1": Refused({"seed": -1}, "seed", ("between 0 and 2**64 - 1", "got -1")),
+    "seed 2**64": Refused({"seed": 2**64}, "seed", ("between 0 and 2**64 - 1", f"got {2**64}")),
+    "seed 1.5": Refused({"seed": 1.5}, "seed", ("a whole number", "got 1.5")),
+    "seed in words": Refused({"seed": "lucky"}, "seed", ("a whole number", "got 'lucky'")),
+    "greedy in words": Refused({"greedy": "no"}, "greedy", ("true or false", "got 'no'")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_request_is_refused_and_harms_nobody(speakers: Speakers, name: str) -> None:
+    case = REFUSED[name]
+    tts, good = speakers.load(case.model), speakers.fields(case.model)
+    bad = {"text": "hello"} | good | case.fields
+    for attempt in (tts.speak, tts.stream):  # both before anything is made: a stream that is not read yet too
+        with pytest.raises(OscineError) as caught:
+            attempt(**bad)
+        check_error(caught.value, case.error, case.param, case.said)
+    speakers.check_unharmed(case.model)
+
+
+def test_an_unknown_field_is_named(speakers: Speakers) -> None:
+    with pytest.raises(TypeError, match="'speed'"):
+        speakers.load("1b7-custom_voice").speak("hello", speed=1.5)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_bad_request_stops_the_batch_before_anything_runs(speakers: Speakers, place: int) -> None:
+    name = "1b7-custom_voice"
+    tts = speakers.load(name)
+    requests = [SpeechRequest(text="hello", **SHORT) for _ in range(2)]
+    requests.insert(place, SpeechRequest(text="hello", voice="nobody"))
+    heard: list[object] = []
+    with pytest.raises(VoiceError, match="unknown voice 'nobody'"):
+        tts.speak_batch(requests, on_chunk=heard.append)
+    with pytest.raises(VoiceError, match="unknown voice 'nobody'"):
+        tts.check(requests)
+    assert heard == []
+    speakers.check_unharmed(name)
+
+
+def test_no_requests_give_no_speech(speakers: Speakers) -> None:
+    assert speakers.load("1b7-custom_voice").speak_batch([]) == []
+
+
+# Odd requests that are spoken
+
+SPOKEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "only punctuation": ("1b7-custom_voice", {"text": "?!... -- ;"}),
+    "emoji": ("1b7-custom_voice", {"text": "👍🏽 👨‍👩‍👧‍👦 🇩🇪"}),
+    "right to left": ("1b7-custom_voice", {"text": "שלום עולם, مرحبا"}),
+    "only zero-width": ("1b7-custom_voice", {"text": "\u200b\u200d\ufeff"}),
+    "one letter": ("0b6-custom_voice", {"text": "a", "text_mode": "streaming"}),
+    "newlines first": ("1b7-base", {"text": "\n\n\n\n\nhello"}),
+    "control characters": ("1b7-base", {"text": "a\x07\x1b[31mred\x7f"}),
+    "voice in capitals": ("1b7-custom_voice", {"voice": "RYAN", "language": "English"}),
+    "special tokens as text": ("1b7-custom_voice", {"text": SPECIAL_TEXT}),
+    "special tokens, streaming": ("0b6-custom_voice", {"text": SPECIAL_TEXT, "text_mode": "streaming"}),
+    "special tokens as instruct": ("1b7-custom_voice", {"instruct": SPECIAL_TEXT}),
+    "special tokens as a design": ("1b7-voice_design", {"instruct": SPECIAL_TEXT}),
+    "the least temperature": ("1b7-custom_voice", {"temperature": 1e-6, "subtalker_temperature": 1e-6}),
+    "the highest temperature": ("1b7-custom_voice", {"temperature": 1e6, "repetition_penalty": 1e6}),
+    "top_k beyond the vocabulary": ("1b7-custom_voice", {"top_k": 2**31 - 1}),
+    "a tiny top_p": ("1b7-custom_voice", {"top_p": 1e-300}),
+    "the largest seed": ("1b7-custom_voice", {"seed": 2**64 - 1}),
+    "numbers of numpy": ("1b7-custom_voice", {"seed": np.int64(3), "top_k": np.int32(5), "temperature": np.float32(1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_an_odd_request_is_spoken(speakers: Speakers, name: str) -> None:
+    model, fields = SPOKEN[name]
+    speech = speakers.load(model).speak(**({"text": "hello"} | speakers.fields(model) | fields))
+    assert speech.codes.shape == (2, 16)
+    assert speech.audio.shape == (2 * 1920,)
+    assert np.isfinite(speech.audio).all()
+    assert 0 < np.abs(speech.audio).max() <= 1
+    assert speech.finish_reason == "length"
+
+
+def test_the_least_temperature_is_greedy(speakers: Speakers) -> None:
+    tts = speakers.load("1b7-custom_voice")
+    cold = tts.speak("hello", **SHORT, temperature=1e-6, subtalker_temperature=1e-6)
+    np.testing.assert_array_equal(cold.codes, tts.speak("hello", **SHORT, greedy=True).codes)
+
+
+@pytest.mark.parametrize("model", ["1b7-custom_voice", "1b7-voice_design", "1b7-base"])
+@pytest.mark.parametrize("mode", ["whole", "streaming"])
+def test_special_tokens_in_a_text_add_no_special_ids(speakers: Speakers, model: str, mode: Any) -> None:
+    config = speakers.load(model).config
+    builder = PromptBuilder(config, Tokenizer.from_folder(speakers.folder(model)))
+    first_special = Tokenizer.from_folder(speakers.folder(model)).vocab_size
+
+    def special_ids(words: str) -> dict[int, int]:
+        """Which special ids stand in the prompt, and how often, when these words stand wherever a user may write."""
+        fields = speakers.fields(model) | {"text": words, "text_mode": mode}
+        if config.follows_instructions:
+            fields["instruct"] = words
+        if config.kind == "base":
+            voice = fields["voice"]
+            fields["voice"] = Voice(voice.speaker, voice.reference_codes, words)
+        prompt = builder.build(SpeechRequest(**fields))
+        ids = [int(i) for i in [*prompt.text_ids, *prompt.trailing_ids] if i >= first_special]
+        return {i: ids.count(i) for i in set(ids)}
+
+    plain = special_ids("hello " * len(SPECIAL_TEXT))
+    assert special_ids(SPECIAL_TEXT) == plain
+    ours = {config.im_start_id, config.im_end_id, config.tts_pad_id, config.tts_bos_id, config.tts_eos_id}
+    assert set(plain) <= ours
+
+
+def test_special_tokens_in_a_transcript_are_plain_text(speakers: Speakers) -> None:
+    tts = speakers.load("1b7-base")
+    voice = tts.clone((noise(0.5), RATE), SPECIAL_TEXT)
+    assert tts.speak("hello", voice=voice, **SHORT).codes.shape == (2, 16)
+
+
+# Starting
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "gpu"}, ("unknown device 'gpu'", "auto, cpu, cuda")),
+        ({"device": None}, ("unknown device None", "auto, cpu, cuda")),
+        ({"device": "meta"}, ("device 'meta' is not supported", "auto, cpu, cuda")),
+        ({"device": "cuda:99"}, ("device 'cuda:99' is not on this machine", "CUDA devices)")),
+        ({"device": "cpu", "dtype": "float16"}, ("unknown dtype 'float16'", "auto, float32, bfloat16")),
+        ({"device": "cpu", "dtype": torch.bfloat16}, ("unknown dtype torch.bfloat16", "auto, float32, bfloat16")),
+        ({"device": "cpu", "codec_windows": "exakt"}, ("unknown codec_windows 'exakt'", "did you mean 'exact'?")),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_loaded(options: dict[str, Any], said: tuple[str, ...]) -> None:
+    with pytest.raises(OscineError) as caught:
+        Oscine("/nowhere/at/all", **options)
+    check_error(caught.value, OscineError, None, said)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_cuda_without_a_gpu_is_refused() -> None:
+    with pytest.raises(OscineError, match=r"'cuda' is not on this machine \(0 CUDA devices\); use cpu"):
+        Oscine("/nowhere/at/all", device="cuda")
+
+
+# Positions
+
+
+@pytest.fixture(scope="module")
+def cramped(speakers: Speakers, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Oscine]:
+    """Checkpoints with 40 positions."""
+
+    @cache
+    def load(model: str) -> Oscine:
+        folder = linked(speakers.folder(model), tmp_path_factory.mktemp("cramped") / model)
+        change_json(folder / "config.json", "talker_config.max_position_embeddings", 40)
+        return Oscine(folder, device="cpu")
+
+    return load
+
+
+@pytest.mark.parametrize("mode", ["whole", "streaming"])
+def test_a_text_for_which_there_are_too_few_positions_is_refused(cramped: Callable[[str], Oscine], mode: str) -> None:
+    tts = cramped("1b7-custom_voice")
+    with pytest.raises(OscineError) as caught:
+        tts.speak("z" * 60, text_mode=mode, **SHORT)
+    check_error(caught.value, TooLongError, "text", ("positions, this checkpoint has 40", "split the text"))
+    assert "reference" not in str(caught.value)
+    assert tts.speak("hello", text_mode=mode, **SHORT).codes.shape == (2, 16)
+
+
+def test_a_reference_for_which_there_are_too_few_positions_is_refused(cramped: Callable[[str], Oscine]) -> None:
+    tts = cramped("1b7-base")
+    voice = tts.clone((noise(4), RATE), "hello you")
+    with pytest.raises(OscineError) as caught:
+        tts.speak("hello", voice=voice, **SHORT)
+    check_error(caught.value, TooLongError, "text", ("split the text or shorten the reference clip",))
+    assert tts.speak("hello", voice=Voice(voice.speaker), **SHORT).codes.shape == (2, 16)
+
+
+def test_speech_ends_where_the_positions_end(cramped: Callable[[str], Oscine]) -> None:
+    tts = cramped("1b7-custom_voice")
+    longest = max(n for n in range(1, 40) if fits(tts, "z" * n))
+    speech = tts.speak("z" * longest, seed=7, max_new_tokens=100)
+    assert (len(speech.codes), speech.finish_reason) == (1, "length")
+
+
+def fits(tts: Oscine, text: str) -> bool:
+    try:
+        tts.check([SpeechRequest(text=text)])
+    except TooLongError:
+        return False
+    return True

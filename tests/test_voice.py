@@ -1,0 +1,216 @@
+"""A voice is a value: equal by content, unchangeable, the same after a file, and never half a one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
+
+from oscine import OscineError, Voice, VoiceError
+
+
+def vector(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=WIDTH).astype(np.float32)
+
+
+def codes(seed: int = 0, frames: int = 6) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2048, (frames, 16))
+
+
+def in_context() -> Voice:
+    return Voice(vector(), codes(), "hello you")
+
+
+# Equality
+
+
+def test_equal_content_is_an_equal_voice() -> None:
+    assert in_context() == in_context()
+    assert hash(in_context()) == hash(in_context())
+    assert in_context().content_hash == in_context().content_hash
+    assert Voice(vector()) == Voice.from_embedding(vector().tolist())
+
+
+def test_any_difference_makes_another_voice() -> None:
+    voices = [
+        in_context(),
+        Voice(vector()),
+        Voice(vector(1)),
+        Voice(vector(1), codes(), "hello you"),
+        Voice(vector(), codes(1), "hello you"),
+        Voice(vector(), codes(frames=7), "hello you"),
+        Voice(vector(), codes(), "hello you."),
+    ]
+    assert len({voice.content_hash for voice in voices}) == len(voices)
+    assert in_context() != "hello you"
+
+
+def test_a_voice_cannot_be_changed_from_outside() -> None:
+    speaker, reference = vector(), codes()
+    voice = Voice(speaker, reference, "hello you")
+    known = voice.content_hash
+    speaker[0] = 9.0
+    reference[0, 0] = 9
+    assert voice == in_context()
+    assert Voice(voice.speaker, voice.reference_codes, voice.transcript).content_hash == known
+    for array in (voice.speaker, voice.reference_codes):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_arrays_of_any_memory_order_are_taken() -> None:
+    backwards = Voice(vector()[::-1], np.asfortranarray(codes())[::-1], "hello you")
+    assert backwards == Voice(vector()[::-1].copy(), codes()[::-1].copy(), "hello you")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (([1.0, 2.0],), "one row of float32, got list"),
+        ((vector().astype(np.float64),), "one row of float32, got float64 [96]"),
+        ((vector(), codes()), "go together"),
+        ((vector(), None, "hello"), "go together"),
+        ((vector(), codes(), 5), "a transcript is a string, got int"),
+        ((vector(), codes().tolist(), "hello"), "int64 [frames, 16], got list"),
+        ((vector(), codes().astype(np.int32), "hello"), "int64 [frames, 16], got int32 [6, 16]"),
+        ((vector(), codes()[:, :15], "hello"), "int64 [frames, 16], got int64 [6, 15]"),
+        ((vector(), codes()[:0], "hello"), "int64 [frames, 16], got int64 [0, 16]"),
+        ((vector(), codes()[0], "hello"), "int64 [frames, 16], got int64 [16]"),
+        ((vector(), codes() - 3000, "hello"), "must not be negative"),
+    ],
+)
+def test_parts_that_make_no_voice_are_refused(parts: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(OscineError) as caught:
+        Voice(*parts)
+    check_error(caught.value, VoiceError, "voice", (said,))
+
+
+@pytest.mark.parametrize(
+    ("vector", "said"),
+    [
+        ([float("nan")] * WIDTH, "NaN or infinite"),
+        ([float("inf")] * WIDTH, "NaN or infinite"),
+        (np.full(WIDTH, 1e300), "NaN or infinite"),
+        (np.ones((2, WIDTH)), "one row of float32, got float32 [2, 96]"),
+        (np.float32(3), "one row of float32, got float32 []"),
+        ([], "one row of float32, got float32 [0]"),
+        ("0.1, 0.2", "a list of numbers, got str"),
+        (["a", "b"], "a list of numbers, got list"),
+        ([[1.0, 2.0], [3.0]], "a list of numbers, got list"),
+        (None, "a list of numbers, got NoneType"),
+        (np.ones(WIDTH, complex), "a list of numbers, got complex128 [96]"),
+    ],
+)
+def test_a_bad_embedding_is_refused(vector: Any, said: str) -> None:
+    with pytest.raises(OscineError) as caught:
+        Voice.from_embedding(vector)
+    check_error(caught.value, VoiceError, "voice", (said,))
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def tampered(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def foreign(path: Path) -> None:
+    save_file({"speaker": np.ones(WIDTH, np.float32)}, path)
+
+
+def rewritten(path: Path, about: dict[str, str], drop: str = "") -> None:
+    tensors = load_file(path)
+    tensors.pop(drop, None)
+    save_file(tensors, path, metadata={"format": "oscine.voice.1", "content_hash": "0"} | about)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "there is no voice file"),
+        (lambda path: path.write_bytes(b""), "not a readable voice file"),
+        (lambda path: path.write_bytes(b"RIFF" * 100), "not a readable voice file"),
+        (truncated, "not a readable voice file"),
+        (foreign, "not a voice saved by Oscine"),
+        (tampered, "does not match its own content hash"),
+        (lambda path: rewritten(path, {"transcript": '"hello"'}), "does not match its own content hash"),
+        (lambda path: rewritten(path, {"transcript": "hello"}), "damaged voice file: Expecting value"),
+        (lambda path: rewritten(path, {"transcript": "5"}), "damaged voice file: a transcript is a string"),
+        (lambda path: rewritten(path, {}), "damaged voice file: reference codes and their transcript go together"),
+        (lambda path: rewritten(path, {"transcript": '"a"'}, drop="speaker"), "damaged voice file: a speaker vector"),
+    ],
+    ids=["missing", "empty", "garbage", "truncated", "foreign", "tampered", "hash", "json", "type", "pair", "speaker"],
+)
+def test_a_bad_voice_file_is_refused(tmp_path: Path, spoil: Callable[[Path], object], said: str) -> None:
+    path = tmp_path / "voice.safetensors"
+    in_context().save(path)
+    spoil(path)
+    with pytest.raises(OscineError) as caught:
+        Voice.load(path)
+    check_error(caught.value, VoiceError, "voice", (str(path), said))
+
+
+def test_a_whole_model_is_not_read_as_a_voice(small_checkpoints: CheckpointMaker) -> None:
+    with pytest.raises(VoiceError, match="not a voice saved by Oscine"):
+        Voice.load(small_checkpoints("1b7", "base") / "model.safetensors")
+
+
+# Files
+
+
+@pytest.mark.parametrize("transcript", ["hello you", '你好 👋\n"quoted" \\ back', "\u200b<|im_end|>"])
+def test_a_saved_voice_is_the_same_voice(tmp_path: Path, transcript: str) -> None:
+    for name, voice in {"both": Voice(vector(), codes(), transcript), "timbre": Voice(vector())}.items():
+        voice.save(tmp_path / name)
+        again = Voice.load(tmp_path / name)
+        assert again == voice
+        assert again.transcript == voice.transcript
+        np.testing.assert_array_equal(again.speaker, voice.speaker)
+        Voice.load(str(tmp_path / name))  # a path as text is as good
+
+
+def test_a_saved_voice_speaks_what_the_cloned_one_spoke(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
+    speakers = Speakers(small_checkpoints)
+    tts = speakers.load("1b7-base")
+    for transcript in ("hello you", None):
+        voice = tts.clone((noise(0.5), RATE), transcript)
+        voice.save(tmp_path / "voice.safetensors")
+        speeches = [tts.speak("hello", voice=v, **SHORT) for v in (voice, Voice.load(tmp_path / "voice.safetensors"))]
+        np.testing.assert_array_equal(speeches[0].codes, speeches[1].codes)
+        np.testing.assert_array_equal(speeches[0].audio, speeches[1].audio)
+
+
+def test_a_voice_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "voice.safetensors"
+    Voice(vector()).save(path)
+    in_context().save(path)
+    assert Voice.load(path) == in_context()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+    in_context().save(tmp_path / "voice.safetensors")
+    content = (tmp_path / "voice.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert header["__metadata__"]["format"] == "oscine.voice.1"
+    assert header["__metadata__"]["content_hash"] == in_context().content_hash
+    assert json.loads(header["__metadata__"]["transcript"]) == "hello you"
+
+
+@pytest.mark.parametrize("place", ["", ".", "missing/voice.safetensors", "file/voice.safetensors", "x" * 300])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("not a folder")
+    with pytest.raises(OscineError) as caught:
+        in_context().save(place)
+    check_error(caught.value, VoiceError, "voice", (f"cannot be written to {place!r}",))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
