@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def copy_bandwidth() -> float:
 
 
 def admit(tts: Oscine, runner: SlotRunner, slot: int, seed: int) -> None:
-    request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=900)
+    request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
     runner.admit(Admission(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
 
 
@@ -78,10 +79,15 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
     return times
 
 
-def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 60) -> tuple[float, float]:
-    """Wall time per tick with two in flight, as the engine runs them; and the device time of one."""
+def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 40) -> tuple[float, float]:
+    """Wall time per tick with two in flight, as the engine runs them; and the device time of the same graph, replayed
+    between events at the same positions before (its frames are made once more, which harms nobody here)."""
     frame: Any = runner._frame
-    device_ms = median_ms(lambda: frame._graphs.replay(frame._graphs.size_for(len(slots))))
+    state: Any = runner._state
+    before = state.ints.clone()
+    device_ms = median_ms(lambda: frame._graphs.replay(frame._graphs.size_for(len(slots))), ticks)
+    with torch.inference_mode():
+        state.ints.copy_(before)
     in_flight = runner.launch(slots)
     torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -93,18 +99,62 @@ def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 60) -> tuple
     return (time.perf_counter() - begun) / (ticks + 1) * 1e3, device_ms
 
 
+def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any]]:
+    """Where a tick's device time goes, kernel by kernel: the launches of one tick without a graph."""
+    frame: Any = runner._frame
+    with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        frame._slots[: len(slots)] = torch.tensor(slots, device="cuda")
+        frame._run(len(slots))
+        torch.cuda.synchronize()
+    rows = [
+        {"kernel": row.key, "launches": row.count, "total_us": row.self_device_time_total}
+        for row in profile.key_averages()
+    ]
+    return sorted(rows, key=lambda row: -row["total_us"])[:16]
+
+
 def first_audio_ms(tts: Oscine, runner: SlotRunner, busy: int) -> dict[str, float]:
     """From the request to its first frame's samples on the host, with `busy` other streams in the same tick."""
     others = list(range(1, busy + 1))
-    times = []
-    for seed in range(12):
+    steps: dict[str, list[float]] = {"prompt": [], "admit_host": [], "admit_device": [], "tick": [], "total": []}
+    for seed in range(24):
         torch.cuda.synchronize()
-        begun = time.perf_counter()
-        admit(tts, runner, 0, seed)
+        stamps = [time.perf_counter()]
+        request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
+        prompt, sampling = tts._builder.build(request), request.sampling(tts.config.sampling)
+        stamps.append(time.perf_counter())
+        runner.admit(Admission(0, prompt, sampling))
+        stamps.append(time.perf_counter())
+        if seed % 2:  # every second time without this wait, for the total
+            torch.cuda.synchronize()
+        stamps.append(time.perf_counter())
         runner.collect(runner.launch([0, *others]))
-        times.append((time.perf_counter() - begun) * 1e3)
+        stamps.append(time.perf_counter())
         runner.release(0)
-    return {"median": statistics.median(times[2:]), "worst": max(times[2:])}
+        if seed >= 4:
+            spans = [(after - before) * 1e3 for before, after in pairwise(stamps)]
+            if seed % 2:
+                for name, span in zip(steps, spans, strict=False):
+                    steps[name].append(span)
+            else:
+                steps["total"].append(sum(spans))
+    figures = {f"{name}_ms": statistics.median(values) for name, values in steps.items()}
+    return figures | {"total_worst_ms": max(steps["total"])}
+
+
+def alone_and_in_company(tts: Oscine, runner: SlotRunner, company: int, frames: int = 24) -> int:
+    """Frames in which a request says the same alone as among `company`, until the first difference."""
+
+    def codes(slots: Sequence[int]) -> list[list[int]]:
+        for slot in slots:
+            admit(tts, runner, slot, slot)
+        said = [runner.collect(runner.launch(slots)).codes[0].tolist() for _ in range(frames)]
+        for slot in slots:
+            runner.release(slot)
+        return said
+
+    same = [a == b for a, b in zip(codes([0]), codes(range(company)), strict=True)]
+    return same.index(False) if False in same else frames
 
 
 def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float) -> dict[str, Any]:
@@ -135,16 +185,32 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
         held = list(range(count))
         while runner._held[0].position < context:
             runner.collect(runner.launch(held))
+        # Both over the same positions: the context grows with every frame.
+        first = runner._held[0].position
         wall_ms, device_ms = ticks_ms(runner, held)
-        figure = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
+        figure_positions = [first, runner._held[0].position]
+        figure: dict[str, Any] = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
+        figure["positions"] = figure_positions
         figure["idle_ms"] = wall_ms - device_ms
         ar_ms = figure["talker_ms"] + figure["predictor_ms"]
         figure["share_of_copy_bandwidth"] = ar_bytes / (ar_ms / 1e3) / bandwidth
         figure["x_real_time"] = count * 80 / wall_ms
         figures["frames"][str(count)] = figure
-        print(count, {name: round(value, 3) for name, value in figure.items()}, flush=True)
+        print(count, {n: round(v, 3) for n, v in figure.items() if isinstance(v, float)}, figure_positions, flush=True)
+        if count in (1, 32):
+            figure["kernels"] = kernel_table(runner, held)
+            for row in figure["kernels"]:
+                print(f"   {row['kernel'][:40]:40} {row['launches']:5} launches {row['total_us']:9.1f} us", flush=True)
         for slot in held:
             runner.release(slot)
+    figures["frames_alone_as_in_company_of_24"] = {
+        str(company): alone_and_in_company(tts, runner, company)
+        for company in (2, 8, 16, 32, 64, 128)
+        if company <= slots
+    }
+    print(
+        "frames of 24 that are the same alone as in company:", figures["frames_alone_as_in_company_of_24"], flush=True
+    )
     for busy in (0, 7, 31):
         if busy + 1 <= slots:
             for slot in range(1, busy + 1):

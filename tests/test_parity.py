@@ -4,7 +4,7 @@ In fp32 greedy codes are equal, not close. Rows and audio pass through other ord
 """
 
 import wave
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -35,7 +35,7 @@ RATE = 24000
 EOS, CODES, CODE_VOCAB = 2150, 2048, 3072
 ROWS_ATOL = 1e-5  # rows are of size 1; measured 7e-7
 AUDIO_ATOL = 1e-4  # samples lie in -1..1; measured 2.1e-6
-BF16_CAP = 10  # a CPU without bf16 instructions is slow
+BF16_CAP = 6  # a CPU without bf16 instructions is slow
 CPU = torch.device("cpu")
 
 ENGLISH = "Hello there, how are you today?"
@@ -109,6 +109,15 @@ class Ours:
 
 
 OursMaker = Callable[[str, str], Ours]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny tensors gain nothing from a second thread, and the official process beside us has its own."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -445,9 +454,10 @@ def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
     record_property: Callable[[str, object], None],
     size: str,
 ) -> None:
-    """Two bf16 programs round differently, and one near tie sends greedy speech apart for good. So each choice is judged
+    """Two bf16 programs round differently, and one near tie sends greedy speech apart for good: each choice is judged
     behind the official codes before it. A random checkpoint's logits lie closer together than a trained one's."""
-    ours, cases = Ours(checkpoints(size, "custom_voice"), tokenizer, "bfloat16"), PRESET_CASES
+    ours = Ours(checkpoints(size, "custom_voice"), tokenizer, "bfloat16")
+    cases = [case for case in PRESET_CASES if case.text != LONG]
     asked = official_request(cases, "whole", BF16_CAP)
     items = official.call("generate", folder=ours.folder, dtype="bfloat16", **asked)["items"]
     requests = [case.ours(ours.tts.clone, "whole", BF16_CAP) for case in cases]
@@ -472,6 +482,6 @@ def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
     for name, share in figures.items():
         record_property(name, round(float(share), 4))
         print(f"{size} {name}: {share:.1%}")
-    assert same.size > 1000
-    assert same.mean() >= 0.9  # MEASURED
-    assert first_frames >= 0.6  # MEASURED
+    assert same.size > 500
+    assert same.mean() >= 0.95  # measured 98.5 % to 99.8 % in several batches
+    assert first_frames >= 0.5  # measured 100 % (1b7) and 85 % (0b6): one other code 0 takes fifteen with it

@@ -178,6 +178,7 @@ class EngineConfig(_Section):
     open_text_limit: int = 256  # open texts without a word yet: they hold no slot and are not in the queue
     text_wait_s: float = 60.0  # a stream whose text stays open without any for so long is ended
     max_new_tokens: int = 8192  # no request gets more, whatever it asks for
+    stuck_s: float = 10.0  # a turn of the loop that lasts longer is a device that hangs: the engine is not ready then
     graphs: bool = True
     graph_buckets: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
     chunks: ChunkConfig = field(default_factory=ChunkConfig)
@@ -190,7 +191,7 @@ class EngineConfig(_Section):
         self._between(1, 4096, "slots")
         self._between(0, 1_000_000, "queue_limit", "open_text_limit")
         self._between(0.0, 3600.0, "queue_wait_s")
-        self._between(0.1, 86400.0, "text_wait_s")
+        self._between(0.1, 86400.0, "text_wait_s", "stuck_s")
         self._between(2, _MANY, "max_new_tokens")
         if not self.graph_buckets or self.graph_buckets[0] < 1:
             raise ConfigError(f"graph_buckets must hold batch sizes from 1 on, got {self.graph_buckets}")
@@ -206,3 +207,24 @@ class EngineConfig(_Section):
     def as_mapping(self) -> dict[str, Any]:
         """What `from_mapping` reads: to be printed at start, or sent to another process."""
         return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """How a front end treats an engine in a process of its own (engine/process.py)."""
+
+    heartbeat_s: float = 10.0  # an engine that does not answer for this long is taken for dead
+    start_s: float = 900.0  # the same while it is being built: loading and capturing report as they go
+    submit_s: float = 10.0  # the longest wait for an answer to a request
+    clone_s: float = 60.0  # the same for a voice; they are made one after the other
+    terminate_s: float = 5.0  # between asking to end, terminating and killing
+    backoff_s: float = 0.5  # before the first restart; doubles with each restart within the window
+    backoff_most_s: float = 30.0
+    restarts_most: int = 5  # within the window; one more failure is final
+    restarts_window_s: float = 600.0
+    delivery_threads: int = 2  # a listener whose `deliver` is slow holds one of them
+
+    def __post_init__(self) -> None:
+        for name in ("heartbeat_s", "start_s", "submit_s", "clone_s", "terminate_s", "delivery_threads"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"process.{name} must be above 0, got {getattr(self, name)!r}")

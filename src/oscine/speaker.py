@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from oscine.audio import ClipSource
 from oscine.cache import BoundedCache
 from oscine.model.checkpoint import DEMO, find_checkpoint
 from oscine.model.config import ModelConfig
+from oscine.model.device import Device, Dtype, choose_device, choose_dtype
 from oscine.model.weights import Progress, load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
@@ -22,10 +23,6 @@ from oscine.runner.reference import generate
 from oscine.types import FinishReason, OscineError, Samples, Speech, SpeechRequest, SpokenFrames, unknown_choice
 from oscine.voice import Voice
 
-Device = Literal["auto", "cpu", "cuda"] | str
-Dtype = Literal["auto", "float32", "bfloat16"]
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Frames per decoded piece: small while somebody waits for the first sound, then larger, as fewer calls are faster.
 # The same for speak and stream, so that both give the same samples to the last bit.
 _PIECE_FRAMES = (1, 2, 4, 8)
@@ -47,8 +44,8 @@ class Oscine:
     ) -> None:
         if codec_windows not in get_args(CodecWindows):
             raise OscineError(unknown_choice("codec_windows", str(codec_windows), get_args(CodecWindows)))
-        self._device = _device(device)
-        self._dtype = _dtype(dtype, self._device)
+        self._device = choose_device(device)
+        self._dtype = choose_dtype(dtype, self._device)
         folder = find_checkpoint(model)
         self._model = load_model(folder, device=self._device, dtype=self._dtype, progress=progress)
         self._builder = PromptBuilder(self._model.config, Tokenizer.from_folder(folder))
@@ -178,27 +175,3 @@ class _Row:
         else:
             samples, codes_cpu = np.zeros(0, np.float32), np.zeros((0, 16), np.int64)
         return SpokenFrames(self._index, first_frame, samples, codes_cpu, self._seed, reason)
-
-
-def _device(asked: str) -> torch.device:
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(asked)
-    except (RuntimeError, TypeError):
-        raise OscineError(f"unknown device {asked!r} (possible: auto, cpu, cuda, cuda:0, ...)") from None
-    if device.type not in ("cpu", "cuda"):
-        raise OscineError(f"device {asked!r} is not supported (possible: auto, cpu, cuda, cuda:0, ...)")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise OscineError(
-            f"device {asked!r} is not on this machine ({torch.cuda.device_count()} CUDA devices); use cpu"
-        )
-    return device
-
-
-def _dtype(asked: str, device: torch.device) -> torch.dtype:
-    if asked == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if not isinstance(asked, str) or asked not in _DTYPES:
-        raise OscineError(f"unknown dtype {asked!r} (possible: auto, {', '.join(_DTYPES)})")
-    return _DTYPES[asked]

@@ -32,6 +32,7 @@ TextMode = Literal["whole", "streaming"]
 FinishReason = Literal["stop", "length", "runaway", "cancelled", "error"]
 Codes = npt.NDArray[np.int64]  # [frames, 16]
 Samples = npt.NDArray[np.float32]  # mono, -1..1
+ClipData = bytes | tuple[npt.NDArray[np.generic], int]  # an audio file's content, or samples with their rate in Hz
 
 
 class OscineError(Exception):
@@ -291,6 +292,12 @@ class SpeechEngine(Protocol):
 
     def tell(self, utterance_id: str, command: Command) -> None:
         """An utterance that has ended, or never was, is no error: commands and ends cross on the way."""
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """A voice from a clip, for any number of requests to any engine of this checkpoint. With the words said in it,
+        the model continues in that manner (in-context cloning); without, it takes the timbre alone. Waits for the
+        voice, which may take a second: never to be called in `deliver`. Raises VoiceError, OverloadedError or
+        EngineError."""
 
     def status(self) -> EngineStatus: ...
 

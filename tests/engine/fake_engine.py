@@ -4,6 +4,8 @@ say 20            twenty chunks of 100 samples, numbered so that a lost, doubled
 die exit | kill   at this word the process ends; `die sick`: the engine reports that it does not work
 hang submit | loop
 refuse VoiceError
+
+A transcript of a clip to clone may say `die kill` or `refuse VoiceError` too, or `sleep 0.5`.
 """
 
 import os
@@ -21,6 +23,7 @@ from oscine.types import (
     AppendText,
     AudioChunk,
     Cancel,
+    ClipData,
     Command,
     EngineError,
     EngineStatus,
@@ -29,6 +32,7 @@ from oscine.types import (
     RequestError,
     SpeechRequest,
 )
+from oscine.voice import Voice
 
 CHUNK_SAMPLES = 100
 
@@ -120,6 +124,19 @@ class FakeEngine:
             else:
                 utterance.text_open = False
             self._changed.notify()
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """Its speaker vector tells the clip's rate and length."""
+        verb, _, what = (transcript or "").partition(" ")
+        if verb == "refuse":
+            raise refusal(what)
+        if verb == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if verb == "sleep":
+            time.sleep(float(what))
+        assert isinstance(clip, tuple)
+        speaker = np.array([clip[1], len(clip[0])], np.float32)
+        return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((1, 16), np.int64), transcript)
 
     def status(self) -> EngineStatus:
         with self._changed:

@@ -289,6 +289,25 @@ def test_a_dead_runner_is_seen_from_outside(make_engine: MakeEngine) -> None:
         speak(engine, SpeechRequest(text="Hello"))
 
 
+def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> None:
+    go_on = threading.Event()
+
+    def fail(stage: str, tag: int) -> None:
+        if stage == "collect" and tag == 2:
+            assert go_on.wait(WAIT_S)
+
+    engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=0.2), fail=fail), Recorder()
+    speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
+    time.sleep(0.3)
+    assert engine.status().ready  # nothing to do is no reason
+    engine.submit(SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
+    assert engine.status().ready
+    wait_until(lambda: not engine.status().ready)
+    go_on.set()
+    assert listener.wait() == ["stop"]
+    wait_until(lambda: engine.status().ready)
+
+
 def test_an_idle_engine_sleeps(make_engine: MakeEngine) -> None:
     engine = make_engine()
     speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))

@@ -6,7 +6,18 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from oscine.engine.listen import listen, speak
-from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineError, EngineStatus, SpeechRequest
+from oscine.types import (
+    AppendText,
+    AudioChunk,
+    Cancel,
+    ClipData,
+    Command,
+    EndText,
+    EngineError,
+    EngineStatus,
+    SpeechRequest,
+)
+from oscine.voice import Voice
 
 
 class Announcer:
@@ -33,6 +44,9 @@ class Announcer:
             self.deliver(AudioChunk(command.text.encode(), 0))
         elif isinstance(command, EndText):
             self.end()
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        raise NotImplementedError
 
     def status(self) -> EngineStatus:
         raise NotImplementedError

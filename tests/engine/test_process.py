@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.engine.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine, build_fake, refusal
 from tests.engine.listening import CONFIG, IMPATIENT, LONG, Heard, eventually, gone, speak, started
@@ -23,7 +24,9 @@ from oscine.types import (
     EndText,
     EngineError,
     OverloadedError,
+    RequestError,
     SpeechRequest,
+    VoiceError,
 )
 
 
@@ -136,6 +139,36 @@ def test_a_listener_that_raises_is_cancelled_alone(shared, caplog):
     eventually(lambda: not shared._utterances)
     eventually(lambda: shared._status.slots_active == 0)
     assert [record.exc_info[1].args for record in caplog.records] == [("the listener has left",)]
+
+
+CLIP = (np.full(16000, 0.5, np.float32), 16000)
+
+
+@pytest.mark.parametrize("transcript", [None, "what was said", "\ud800"])
+def test_a_voice_travels_as_it_is(shared, transcript):
+    assert shared.clone(CLIP, transcript) == FakeEngine().clone(CLIP, transcript)
+    assert not shared._clonings
+
+
+def test_a_voice_in_the_making_holds_nobody_up(shared):
+    with ThreadPoolExecutor(2) as pool:
+        voices = [pool.submit(shared.clone, CLIP, "sleep 0.5") for _ in range(2)]  # one after the other
+        time.sleep(0.1)
+        heard = speak(shared, "say 20")
+        assert heard.end().finish_reason == "stop" and not any(voice.done() for voice in voices)
+        assert [voice.result(5).transcript for voice in voices] == ["sleep 0.5"] * 2
+
+
+def test_what_is_no_clip_is_refused_with_its_own_error(shared):
+    for clip, transcript, kind in [
+        (CLIP, "refuse VoiceError", VoiceError),
+        (CLIP, "refuse OverloadedError", OverloadedError),
+        (CLIP, [], RequestError),
+        (b"no audio", None, VoiceError),
+        ((CLIP[0][:10], 16000), None, VoiceError),
+    ]:
+        with pytest.raises(kind):
+            shared.clone(clip, transcript)
 
 
 def test_progress_is_told_and_requests_wait_meanwhile():

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.engine.fake_engine import FakeConfig, FakeEngine, build_fake
 from tests.engine.listening import CONFIG, IMPATIENT, LONG, Heard, eventually, gone, speak, started
@@ -35,6 +37,18 @@ def start():
     yield make
     for engine in engines:
         engine.stop()
+
+
+def test_a_voice_that_never_comes_is_an_error(start):
+    engine = start(replace(CONFIG, clone_s=0.3))
+    clip = (np.full(16000, 0.5, np.float32), 16000)
+    with pytest.raises(EngineError, match=r"no voice within 0\.3 s"):
+        engine.clone(clip, "sleep 1")
+    engine = start()
+    with pytest.raises(EngineError, match="SIGKILL"):
+        engine.clone(clip, "die kill")
+    engine.wait_ready(10)
+    assert engine.clone(clip).speaker[0] == 16000 and not engine._clonings
 
 
 def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start):

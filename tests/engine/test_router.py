@@ -18,6 +18,7 @@ from oscine.types import (
     OverloadedError,
     RequestError,
     SpeechRequest,
+    VoiceError,
 )
 from oscine.voice import Voice
 
@@ -27,7 +28,7 @@ class Scripted:
 
     def __init__(self, running=0, *, ready=True, error=None):
         self.running, self.ready, self.error = running, ready, error
-        self.requests, self.told, self.stopped = [], [], []
+        self.requests, self.clones, self.told, self.stopped = [], [], [], []
 
     def submit(self, request, deliver, *, text_open=False):
         if self.error is not None:
@@ -35,6 +36,12 @@ class Scripted:
         self.running += 1
         self.requests.append((request, text_open))
         return f"own.{len(self.requests)}"
+
+    def clone(self, clip, transcript=None):
+        if self.error is not None:
+            raise self.error
+        self.clones.append((clip, transcript))
+        return Voice(np.ones(4, np.float32))
 
     def tell(self, utterance_id, command):
         self.told.append((utterance_id, command))
@@ -149,6 +156,19 @@ def test_commands_reach_the_engine_that_speaks():
     for utterance_id in [*ids, "", "nobody", "7.x"]:
         router.tell(utterance_id, AppendText("more"))
     assert [Counter(told for told, _ in engine.told) for engine in engines] == [{"own.1": 1, "own.2": 1}] * 2
+
+
+def test_any_engine_that_works_makes_a_voice():
+    engines = [Scripted(0, ready=False), Scripted(1, error=EngineError("gone")), Scripted(2)]
+    router = Router(engines)
+    assert router.clone(b"clip", "words") == Voice(np.ones(4, np.float32))
+    assert [engine.clones for engine in engines] == [[], [], [(b"clip", "words")]]
+    assert router._entering == [0, 0, 0]
+    engines[1].error = VoiceError("silent", "ref_audio")
+    with pytest.raises(VoiceError, match="silent"):
+        router.clone(b"clip")
+    with pytest.raises(EngineError, match="none of 1 engines"):
+        Router([Scripted(ready=False)]).clone(b"clip")
 
 
 def test_status_sums_what_is_ready_and_stop_reaches_all():

@@ -128,8 +128,8 @@ def check_talker(model: Heads, lengths: list[int], page: int, slots: list[int]) 
 def test_talker(device, rows, heads, kv_heads):
     model = Heads(device, heads, kv_heads, 16, positions=64)
     # Empty, one short of a page, exactly a page, in the middle: each has its own way to be wrong.
-    lengths = [(0, 7, 8, 9, 16, 30)[slot % 6] for slot in range(rows + 1)]
-    check_talker(model, lengths, 8, slots=list(range(rows, 0, -1)))
+    lengths = [(0, 15, 16, 17, 32, 50)[slot % 6] for slot in range(rows + 1)]
+    check_talker(model, lengths, 16, slots=list(range(rows, 0, -1)))
 
 
 def test_talker_with_the_published_head(device):
@@ -137,7 +137,7 @@ def test_talker_with_the_published_head(device):
 
 
 def test_rows_without_a_slot_are_left_alone(device):
-    check_talker(Heads(device, 2, 1, 16, positions=64), [5, 9, 3], 8, slots=[2, -1, 0, -1])
+    check_talker(Heads(device, 2, 1, 16, positions=64), [5, 17, 3], 16, slots=[2, -1, 0, -1])
 
 
 def test_a_row_alone_equals_the_row_in_a_batch(device):
@@ -145,7 +145,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(device):
     qkv = random(device, 5, model.row_width, seed=7)
     results = []
     for slots in ([0, 1, 2, 3, 4], [2]):
-        memory = Pages(model, [3, 30, 17, 8, 0], 8)
+        memory = Pages(model, [3, 30, 17, 16, 0], 16)
         out = torch.zeros(len(slots), 2 * 16, dtype=torch.bfloat16, device=device)
         memory.run(qkv[slots], torch.tensor(slots, device=device), out)
         results.append(out)

@@ -62,6 +62,10 @@ def random_codec(config: CodecConfig) -> Codec:
     return codec.eval().requires_grad_(False)
 
 
+# The published sizes are tested on the GPU itself, further down.
+interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="runs on the CPU, in Triton's interpreter")
+
+
 def random_codes(codec: Codec, *shape: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, codec.dequantizer.codebook_size, (*shape, CODEBOOKS), generator=generator)
@@ -153,6 +157,7 @@ def off_by(errors: list[Tensor], samples: list[Tensor]) -> float:
     return float(torch.cat(errors).norm() / torch.cat(samples).norm())
 
 
+@interpreted
 @needs_triton
 def test_triton_codec_does_not_mix_streams(short_codec: Codec) -> None:
     arena = CodecArena(short_codec.config.decoder, SLOTS, CPU)
@@ -167,6 +172,7 @@ def test_triton_codec_does_not_mix_streams(short_codec: Codec) -> None:
     assert arena.frames[:SLOTS].tolist() == [5, 2, 2]
 
 
+@interpreted
 @needs_triton
 def test_triton_codec_goes_on_from_a_state(short_codec: Codec) -> None:
     """From fewer frames than the window has, and from more."""

@@ -89,25 +89,14 @@ def test_slots_are_clean_when_they_are_used_again(oscine):
     np.testing.assert_array_equal(first[1], again[1])
 
 
-def test_kernels_agree_with_the_plain_frame(oscine, record_property):
-    """Two bf16 computations drift apart after the first near tie; until then they are equal."""
-    numbers = list(range(8))
-    kernels, kernel_pcm = spoken(oscine, make_runner(oscine, 8, graphs=True), numbers)
-    model = oscine._model
-    budget = plan_memory(
-        model.config, slots=8, positions_per_slot=256, positions_total=1024, element_bytes=2, available_bytes=None
-    )
-    plain, plain_pcm = spoken(oscine, SlotRunner(model, budget, kernels=False), numbers)
-    same = (kernels == plain).all(axis=2)  # [frames, rows]
-    until = [int(np.argmin(row)) if not row.all() else FRAMES for row in same.T]
-    record_property("frames_until_first_difference", until)
-    print("frames until the first difference:", until)
-    assert same[0].mean() > 0.7 and np.mean(until) > 3
-    for row, frames in enumerate(until):
-        ours, theirs = kernel_pcm[:frames, row].ravel() / 32767, plain_pcm[:frames, row].ravel() / 32767
-        if frames:
-            # The codec in bf16 against fp32 on the same codes.
-            assert np.sqrt(np.mean((ours - theirs) ** 2)) < 0.15 * np.sqrt(np.mean(theirs**2))
+def test_the_codec_in_bf16_sounds_as_the_plain_one(oscine):
+    """Whatever codes the kernels drew, the plain fp32 codec makes nearly the same sound of them."""
+    codes, pcm = spoken(oscine, make_runner(oscine, 4, graphs=True), [1, 2, 4])
+    for row in range(3):
+        known = torch.tensor(codes[:, row], device="cuda").clamp(max=2047)
+        truth = oscine._model.codec.decode_whole(known[None])[0].cpu().numpy()
+        error = np.sqrt(np.mean((pcm[:, row].ravel() / 32767 - truth) ** 2)) / np.sqrt(np.mean(truth**2))
+        assert error < 0.05, error
 
 
 def test_many_random_requests_leak_nothing(oscine):

@@ -140,12 +140,20 @@ def test_a_larger_cap_only_continues(endless: Speaker) -> None:
     np.testing.assert_array_equal(long[0][:5], short[0])
 
 
-def test_speech_that_stops_says_so_and_keeps_at_least_two_frames(speaker: Speaker) -> None:
+def test_speech_that_stops_says_so(speaker: Speaker) -> None:
     spoken = speaker.speak([speaker.prompt("hello you")] * 16, [seeded(seed, cap=24) for seed in range(16)])
     stopped = [codes for codes, reason in spoken if reason == "stop"]
     assert len(stopped) >= 4
-    assert all(2 <= len(codes) < 24 for codes in stopped)
+    assert all(len(codes) < 24 for codes in stopped)
     assert all(len(codes) == 23 for codes, reason in spoken if reason == "length")
+
+
+def test_no_speech_ends_before_its_third_draw(small_checkpoints: CheckpointMaker) -> None:
+    eager = Speaker(small_checkpoints("1b7", "custom_voice", eos_gain=50.0))  # wants to end at every second draw
+    prompts = [eager.prompt(text) for text in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
+    spoken = eager.speak(prompts, [greedy(9)] * 8)
+    assert min(len(codes) for codes, _ in spoken) == 2
+    assert sum(len(codes) == 2 for codes, _ in spoken) >= 2
 
 
 def test_no_frame_holds_an_id_that_is_no_sound(speaker: Speaker) -> None:

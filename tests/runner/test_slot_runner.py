@@ -10,7 +10,7 @@ from oscine import Oscine, SpeechRequest
 from oscine.runner.budget import plan_memory
 from oscine.runner.runner import Admission
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import TooLongError
+from oscine.types import EngineError, TooLongError
 
 SLOTS = 3
 
@@ -172,3 +172,20 @@ def test_room_is_counted_for_the_longest_speech(base, requests):
     assert not runner.room_for(prompt, sampling)
     runner.release(0)
     assert runner.room_for(prompt, sampling)
+
+
+def test_a_failed_device_is_the_end_of_the_engine_and_other_errors_are_not(base, requests, monkeypatch):
+    runner = make_runner(base)
+    admit(base, runner, 0, requests[5])
+    for message, kind in [
+        ("CUDA error: an illegal memory access was encountered\nand more", EngineError),
+        ("Triton Error [CUDA]: misaligned address", EngineError),
+        ("shapes do not match", RuntimeError),
+    ]:
+
+        def fail(*args, message=message):
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(runner._frame, "launch", fail)
+        with pytest.raises(kind, match=message.splitlines()[0].replace("[", r"\[")):
+            runner.launch([0])

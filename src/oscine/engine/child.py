@@ -1,7 +1,7 @@
 """The engine process: `python -m oscine.engine.child FOLDER PARENT_PID`, started by process.py and by nobody else.
 
-Three threads: the main one builds the engine and calls it, one carries messages, and the engine has its own loop. The
-loop only ever appends to a list in memory: a slow or dead front end costs it nothing.
+Four threads: the main one builds the engine and calls it, one carries messages, one makes voices, and the engine has
+its own loop. The loop only ever appends to a list in memory: a slow or dead front end costs it nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.engine import messages as wire
 from oscine.engine.channel import Channel
 from oscine.types import AudioChunk, Cancel, EngineError, OscineError, SpeechEngine
+from oscine.voice import Voice
 
 # The stage, how much of it is done, of how much.
 ReportProgress = Callable[[str, int, int], None]
@@ -56,6 +58,7 @@ class _Server:
         self._lock = threading.Lock()
         self._running: dict[str, _Utterance] = {}
         self._finish_by_s: float | None = None
+        self._cloning = ThreadPoolExecutor(1, "oscine-clone")  # one at a time: frames need the device too
 
     def serve(self, build: Build) -> int:
         carrier = threading.Thread(target=self._carry, name="oscine-channel", daemon=True)
@@ -66,6 +69,7 @@ class _Server:
             traceback.print_exc()
             return 1
         finally:
+            self._cloning.shutdown(wait=False, cancel_futures=True)
             self._finish_by_s = time.monotonic() + LAST_WORDS_S
             self._channel.wake()
             carrier.join(2 * LAST_WORDS_S)
@@ -93,6 +97,8 @@ class _Server:
                     utterance = self._running.get(command.utterance_id)
                 if utterance is not None and utterance.engine_id is not None:
                     engine.tell(utterance.engine_id, wire.command_of(command))
+            case wire.Clone():
+                self._cloning.submit(self._clone, engine, command)
             case wire.Ping():
                 self._post(wire.Pong(engine.status()))
             case wire.Stop():
@@ -117,6 +123,17 @@ class _Server:
             self._post(wire.Refused(utterance_id, wire.report_of(error)))
         else:
             self._post(wire.Accepted(utterance_id))
+
+    def _clone(self, engine: SpeechEngine, message: wire.Clone) -> None:
+        outcome: Voice | Exception
+        try:
+            clip, transcript = wire.clip_of(message)
+            outcome = engine.clone((clip.samples, clip.rate_hz), transcript)
+        except Exception as error:
+            if not isinstance(error, OscineError):
+                traceback.print_exc()
+            outcome = error
+        self._post(wire.cloned_message(message.clone_id, outcome))
 
     def _deliver(self, utterance_id: str, utterance: _Utterance, chunk: AudioChunk) -> None:
         """On the engine's loop thread."""

@@ -19,10 +19,20 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.feed import TextFeed
 from oscine.prompt.text import Tokenizer
 from oscine.runner.runner import Runner
-from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest, VoiceError
+from oscine.types import (
+    AppendText,
+    AudioChunk,
+    Cancel,
+    ClipData,
+    Command,
+    EndText,
+    EngineError,
+    EngineStatus,
+    SpeechRequest,
+    VoiceError,
+)
 
 if TYPE_CHECKING:
-    from oscine.audio import ClipSource
     from oscine.prompt.cloning import VoiceCloner
     from oscine.voice import Voice
 
@@ -76,11 +86,16 @@ class InProcessEngine:
         if threading.current_thread() is not self._thread:  # a listener may call this
             self._thread.join()
 
-    def clone(self, source: ClipSource, transcript: str | None = None) -> Voice:
-        """A voice from a clip, for any number of requests; made on the caller's thread, once per content."""
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """On the caller's thread, once per content."""
+        if threading.current_thread() is self._thread:
+            raise EngineError("every stream would wait for this voice; clone on another thread than `deliver`'s")
         if self._cloner is None:
             raise VoiceError("this engine cannot clone voices; use a Base checkpoint", "ref_audio")
-        return self._cloner.clone(source, transcript)
+        try:
+            return self._cloner.clone(clip, transcript)
+        except RuntimeError as error:  # the device's; all of ours are others
+            raise EngineError(f"the voice could not be made: {error}") from error
 
     def _submit_open(self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]) -> None:
         def deliver_and_forget(chunk: AudioChunk) -> None:

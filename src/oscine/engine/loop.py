@@ -62,6 +62,7 @@ class EngineLoop:
         self._running: tuple[Session, ...] = ()  # all that have a slot; replaced whole, so that any thread may read it
         self._changed = False  # in this tick somebody got or lost a slot: there may be more to do at once
         self._dead = False
+        self._turn_begun_s: float | None = None  # None: between turns
         self._door = Door(config)
 
     # --- any thread ---
@@ -74,13 +75,19 @@ class EngineLoop:
 
     def status(self) -> EngineStatus:
         return EngineStatus(
-            ready=self._door.open,
+            ready=self._door.open and not self._stuck,
             slots=self._slots.count,
             slots_active=self._slots.taken,
             queued=self._door.queued,
             frames=self._frames_made,
             tick_s=self._meter.smooth_tick_s,
         )
+
+    @property
+    def _stuck(self) -> bool:
+        """The loop thread is in a call that does not come back, which only a device's can be."""
+        begun_s = self._turn_begun_s
+        return begun_s is not None and self._clock() - begun_s > self._config.stuck_s
 
     def _load(self, queued_frames: tuple[float, ...]) -> Load:
         pacing = self._config.pacing
@@ -101,6 +108,7 @@ class EngineLoop:
 
     def turn(self) -> bool:
         """A tick, or the end of the engine. False: there was nothing to do."""
+        self._turn_begun_s = self._clock()
         try:
             return self.tick()
         except BaseException as error:
@@ -108,6 +116,8 @@ class EngineLoop:
             if not isinstance(error, Exception):
                 raise
             return False
+        finally:
+            self._turn_begun_s = None
 
     def tick(self) -> bool:
         """One frame for everyone who runs."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from oscine import types
+from oscine.audio import Clip
 from oscine.types import (
     CODEBOOKS,
     AppendText,
@@ -69,6 +70,13 @@ class Tell(_Message, frozen=True):
     text: bytes = b""
 
 
+class Clone(_Message, frozen=True):
+    clone_id: str
+    samples: bytes  # float32, mono
+    rate_hz: int
+    transcript: Scalar
+
+
 class Ping(_Message, frozen=True):
     pass
 
@@ -116,14 +124,20 @@ class Chunk(_Message, frozen=True):
     seed: int
 
 
+class Cloned(_Message, frozen=True):
+    clone_id: str
+    voice: VoiceArrays | None
+    error: ErrorReport | None = None
+
+
 class Pong(_Message, frozen=True):
     """Alive, and how it is doing: no other message asks for the status."""
 
     status: EngineStatus
 
 
-ToEngine = Submit | Tell | Ping | Stop
-ToFrontEnd = Progress | Ready | Failed | Accepted | Refused | Chunk | Pong
+ToEngine = Submit | Tell | Clone | Ping | Stop
+ToFrontEnd = Progress | Ready | Failed | Accepted | Refused | Chunk | Cloned | Pong
 
 encode = msgspec.msgpack.Encoder().encode
 decode_for_engine = msgspec.msgpack.Decoder[ToEngine](ToEngine).decode
@@ -135,12 +149,7 @@ def submit_message(utterance_id: str, request: SpeechRequest, text_open: bool) -
     voice = None
     if isinstance(request.voice, Voice):
         del values["voice"]
-        codes, transcript = request.voice.reference_codes, request.voice.transcript
-        voice = VoiceArrays(
-            request.voice.speaker.tobytes(),
-            None if codes is None else codes.tobytes(),
-            None if transcript is None else _packed(transcript),
-        )
+        voice = _arrays(request.voice)
     return Submit(utterance_id, {name: _scalar(name, value) for name, value in values.items()}, voice, text_open)
 
 
@@ -151,6 +160,38 @@ def request_of(message: Submit) -> SpeechRequest:
     if message.voice is not None:
         values["voice"] = _voice(message.voice)
     return SpeechRequest(**values)
+
+
+def clone_message(clone_id: str, clip: Clip, transcript: str | None) -> Clone:
+    return Clone(clone_id, clip.samples.tobytes(), clip.rate_hz, _scalar("ref_text", transcript))
+
+
+def clip_of(message: Clone) -> tuple[Clip, str | None]:
+    transcript: Any = message.transcript
+    clip = Clip(np.frombuffer(message.samples, np.float32), message.rate_hz)
+    return clip, _text(transcript) if isinstance(transcript, bytes) else transcript
+
+
+def cloned_message(clone_id: str, outcome: Voice | BaseException) -> Cloned:
+    if isinstance(outcome, Voice):
+        return Cloned(clone_id, _arrays(outcome))
+    return Cloned(clone_id, None, report_of(outcome))
+
+
+def outcome_of(message: Cloned) -> Voice | OscineError:
+    if message.voice is not None:
+        return _voice(message.voice)
+    assert message.error is not None, message.clone_id
+    return error_of(message.error)
+
+
+def _arrays(voice: Voice) -> VoiceArrays:
+    codes, transcript = voice.reference_codes, voice.transcript
+    return VoiceArrays(
+        voice.speaker.tobytes(),
+        None if codes is None else codes.tobytes(),
+        None if transcript is None else _packed(transcript),
+    )
 
 
 def _voice(arrays: VoiceArrays) -> Voice:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from oscine.audio import check_reference, read_clip
+from oscine.config import ProcessConfig
 from oscine.engine import messages as wire
 from oscine.engine.channel import Delivery, Listener
 from oscine.engine.child import Build, ReportProgress
@@ -25,6 +27,7 @@ from oscine.types import (
     AudioChunk,
     Cancel,
     CheckpointError,
+    ClipData,
     Command,
     ConfigError,
     EngineError,
@@ -34,6 +37,7 @@ from oscine.types import (
     OverloadedError,
     SpeechRequest,
 )
+from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)
 
@@ -42,24 +46,6 @@ State = Literal["starting", "ready", "restarting", "failed", "stopping", "stoppe
 _FIRST_START_GUESS_S = 10.0  # what to tell callers before any start has been measured
 # How long what a process sent before its end may take to arrive: one that was killed had no last words.
 _KILLED_UNHEARD_S, _ENDED_UNHEARD_S = 0.05, 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessConfig:
-    heartbeat_s: float = 10.0  # an engine that does not answer for this long is taken for dead
-    start_s: float = 900.0  # the same while it is being built: loading and capturing report as they go
-    submit_s: float = 10.0  # the longest wait for an answer to a request
-    terminate_s: float = 5.0  # between asking to end, terminating and killing
-    backoff_s: float = 0.5  # before the first restart; doubles with each restart within the window
-    backoff_most_s: float = 30.0
-    restarts_most: int = 5  # within the window; one more failure is final
-    restarts_window_s: float = 600.0
-    delivery_threads: int = 2  # a listener whose `deliver` is slow holds one of them
-
-    def __post_init__(self) -> None:
-        for name in ("heartbeat_s", "start_s", "submit_s", "terminate_s", "delivery_threads"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"process.{name} must be above 0, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +65,16 @@ class _Utterance:
     refusal: OscineError | None = None
     samples: int = 0  # heard so far
     seed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Cloning:
+    answered: threading.Event = field(default_factory=threading.Event)
+    outcome: Voice | OscineError | None = None
+
+    def answer(self, outcome: Voice | OscineError) -> None:
+        self.outcome = outcome
+        self.answered.set()
 
 
 class EngineProcess:
@@ -101,6 +97,7 @@ class EngineProcess:
         self._lock = threading.RLock()  # guards everything below
         self._changed = threading.Condition(self._lock)
         self._utterances: dict[str, _Utterance] = {}
+        self._clonings: dict[str, _Cloning] = {}
         self._child: ChildProcess | None = None
         self._state: State = "starting"
         self._status = EngineStatus(ready=False, slots=0, slots_active=0, queued=0, frames=0, tick_s=0.0)
@@ -143,6 +140,24 @@ class EngineProcess:
         with self._lock:
             if utterance_id in self._utterances and self._child is not None:
                 self._child.channel.post(wire.encode(wire.tell_message(utterance_id, command)))
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """The clip is read here: what a decoder does with it shall not delay a frame."""
+        read = read_clip(clip)
+        check_reference(read)
+        clone_id, cloning = secrets.token_hex(8), _Cloning()
+        message = wire.encode(wire.clone_message(clone_id, read, transcript))
+        with self._lock:
+            self._refuse_unless_ready()
+            assert self._child is not None
+            self._clonings[clone_id] = cloning
+            self._child.channel.post(message)
+        cloning.answered.wait(self._config.clone_s)
+        with self._lock:
+            self._clonings.pop(clone_id, None)
+        if isinstance(cloning.outcome, Voice):
+            return cloning.outcome
+        raise cloning.outcome or EngineError(f"the engine made no voice within {self._config.clone_s:g} s; try again")
 
     def status(self) -> EngineStatus:
         """Never waits: as of the last heartbeat, with the utterances that came or ended since counted in."""
@@ -236,7 +251,7 @@ class EngineProcess:
         """What the process said before its end: last chunks, or why it could not be built."""
         unheard_s = _KILLED_UNHEARD_S if child.popen.returncode < 0 else _ENDED_UNHEARD_S
         until_s = time.monotonic() + unheard_s
-        while time.monotonic() < until_s and (self._utterances or not (was_built or self._failure)):
+        while time.monotonic() < until_s and (self._utterances or self._clonings or not (was_built or self._failure)):
             heard, _ = child.channel.turn(until_s - time.monotonic(), heed_lifeline=False)
             if heard:
                 self._take_all(heard, child, started_s)
@@ -311,6 +326,9 @@ class EngineProcess:
                 if refused is not None:
                     refused.refusal = wire.error_of(message.error)
                     refused.answered.set()
+            case wire.Cloned():
+                if cloning := self._clonings.get(message.clone_id):  # or nobody waits for it any more
+                    cloning.answer(wire.outcome_of(message))
             case wire.Pong():
                 self._silence_s, self._status = 0.0, message.status
             case wire.Progress():
@@ -346,6 +364,10 @@ class EngineProcess:
                     utterance.refusal = EngineError(text)
                     utterance.answered.set()
             self._utterances.clear()
+            for cloning in self._clonings.values():
+                if not cloning.answered.is_set():
+                    cloning.answer(EngineError(text))
+            self._clonings.clear()
 
     # Small steps; the caller holds the lock, or none is needed.
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from oscine.types import (
     AudioChunk,
+    ClipData,
     Command,
     ConfigError,
     EngineError,
@@ -19,6 +21,8 @@ from oscine.types import (
     SpeechRequest,
 )
 from oscine.voice import Voice
+
+_Answer = TypeVar("_Answer")
 
 
 class Router:
@@ -36,26 +40,14 @@ class Router:
 
     def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
         voice = _voice_key(request)
-        overloaded: list[OverloadedError] = []
-        failed: list[EngineError] = []
-        tried: set[int] = set()
-        while (engine := self._enter(voice, tried)) is not None:
-            tried.add(engine)
-            try:
-                utterance_id = self._engines[engine].submit(request, deliver, text_open=text_open)
-            except OverloadedError as error:
-                overloaded.append(error)
-            except EngineError as error:
-                failed.append(error)
-            else:
-                self._remember(voice, engine)
-                return f"{engine}.{utterance_id}"
-            finally:
-                with self._lock:
-                    self._entering[engine] -= 1
-        if overloaded:
-            raise min(overloaded, key=lambda error: error.retry_after_s)
-        raise failed[0] if failed else EngineError(f"none of {len(self._engines)} engines is ready")
+        engine, utterance_id = self._ask(voice, lambda engine: engine.submit(request, deliver, text_open=text_open))
+        self._remember(voice, engine)
+        return f"{engine}.{utterance_id}"
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """By any of them: voices are values."""
+        _, voice = self._ask(None, lambda engine: engine.clone(clip, transcript))
+        return voice
 
     def tell(self, utterance_id: str, command: Command) -> None:
         engine, _, own_id = utterance_id.partition(".")
@@ -91,6 +83,26 @@ class Router:
             thread.join()
         if errors:
             raise errors[0]
+
+    def _ask(self, voice: str | None, ask: Callable[[SpeechEngine], _Answer]) -> tuple[int, _Answer]:
+        """The best engine that is not too busy and does not fail, and its answer."""
+        overloaded: list[OverloadedError] = []
+        failed: list[EngineError] = []
+        tried: set[int] = set()
+        while (engine := self._enter(voice, tried)) is not None:
+            tried.add(engine)
+            try:
+                return engine, ask(self._engines[engine])
+            except OverloadedError as error:
+                overloaded.append(error)
+            except EngineError as error:
+                failed.append(error)
+            finally:
+                with self._lock:
+                    self._entering[engine] -= 1
+        if overloaded:
+            raise min(overloaded, key=lambda error: error.retry_after_s)
+        raise failed[0] if failed else EngineError(f"none of {len(self._engines)} engines is ready")
 
     def _enter(self, voice: str | None, tried: set[int]) -> int | None:
         """The engine to try next, counted as entered, so that callers at the same moment do not all choose the same."""

@@ -2,12 +2,12 @@
 
     q, k = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)                         per head
     low' = bf16(bf16(low * cos) - bf16(high * sin)), high' = bf16(bf16(high * cos) + bf16(low * sin))
-    out  = bf16(softmax(q' . k' / sqrt(dim)) @ v)                                  fp32 throughout
+    out  = bf16(softmax(q' . k' / sqrt(dim)) @ v)                                  fp32 sums
 
 cos and sin are rounded to bf16, like the reference's; without fp fusion, or the compiler would leave the roundings
 between RoPE's products and their sum out. Up to the rotated q and k every rounding is the reference's;
-the softmax keeps more digits than PyTorch's fused bf16 attention does, whose weights may be rounded before @ v.
-A program owns a row and a key head with all its query heads, so a row's bits do not depend on the batch.
+the softmax's weights go to the tensor cores as two bf16 numbers each, 16 bits in all, where PyTorch's fused attention
+keeps 8. A program owns a row and a key head with its query heads, so a row's bits do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.shared import rounded, to_bf16
+from oscine.kernels.shared import dot, rounded, to_bf16
 
 
 @triton.jit
@@ -40,19 +40,21 @@ def _rotated(x, head, weight, cos, sin, position, eps, dim: tl.constexpr):
 def _talker(
     qkv, q_weight, k_weight, cos, sin, keys, values, page_table, positions, slots, out,
     eps, scale, qkv_stride, out_stride, page_stride, head_stride, table_stride,
-    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     group: tl.constexpr = heads // kv_heads
     slot = tl.load(slots + row).to(tl.int64)
     if slot >= 0:
-        position = tl.load(positions + slot)
+        position = tl.load(positions + slot).to(tl.int32)
         pages = page_table + slot * table_stride
         here = qkv + row * qkv_stride
-        head = kv_head * group + tl.arange(0, group)
+        # Tensor cores take 16 rows; those beyond the group repeat its last head and are not stored.
+        member = tl.arange(0, block)
+        head = kv_head * group + tl.minimum(member, group - 1)
         column = tl.arange(0, dim)[None, :]
-        q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [group, dim]
+        q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [block, dim]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)  # [1, dim]
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
         new_page = tl.load(pages + position // page).to(tl.int64)
@@ -61,25 +63,30 @@ def _talker(
         tl.store(values + new_place, v)
 
         # The sums begin with the new position, from registers; memory is read only where earlier steps wrote it.
-        peak = tl.sum(q * k, 1) * scale  # [group]
-        norm = tl.full((group,), 1.0, tl.float32)
-        total = tl.zeros((group, dim), tl.float32) + v.to(tl.float32)
+        peak = tl.sum(q * k, 1) * scale  # [block]
+        norm = tl.full((block,), 1.0, tl.float32)
+        total = tl.zeros((block, dim), tl.float32) + v.to(tl.float32)
+        query = to_bf16(q)
         within = tl.arange(0, page)
-        for first in tl.range(0, position, page, num_stages=2):
+        for first in tl.range(0, position, page, num_stages=3):
             base = tl.load(pages + first // page).to(tl.int64) * page_stride + kv_head * head_stride
             is_past = first + within < position
-            place = base + within[:, None] * dim + column
-            old_k = tl.load(keys + place, mask=is_past[:, None], other=0.0).to(tl.float32)
-            old_v = tl.load(values + place, mask=is_past[:, None], other=0.0).to(tl.float32)
-            score = tl.sum(q[:, None, :] * old_k[None, :, :], 2) * scale  # [group, page]
+            place = within[:, None] * dim + column
+            old_k = tl.load(keys + base + place, mask=is_past[:, None], other=0.0)
+            old_v = tl.load(values + base + place, mask=is_past[:, None], other=0.0)
+            score = dot(query, old_k, tl.zeros((block, page), tl.float32)) * scale
             score = tl.where(is_past[None, :], score, float("-inf"))
             higher = tl.maximum(peak, tl.max(score, 1))
             shrink = tl.exp(peak - higher)
             share = tl.exp(score - higher[:, None])
             norm = norm * shrink + tl.sum(share, 1)
-            total = total * shrink[:, None] + tl.sum(share[:, :, None] * old_v[None, :, :], 1)
+            large = to_bf16(share)
+            small = to_bf16(share - large.to(tl.float32))
+            turned = tl.trans(old_v)
+            total = dot(small, turned, dot(large, turned, total * shrink[:, None]))
             peak = higher
-        tl.store(out + row * out_stride + head[:, None] * dim + column, to_bf16(total / norm[:, None]))
+        place = out + row * out_stride + head[:, None] * dim + column
+        tl.store(place, to_bf16(total / norm[:, None]), mask=(member < group)[:, None])
 
 
 @triton.jit(do_not_specialize=["position"])
@@ -89,8 +96,9 @@ def _predictor(
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, capacity: tl.constexpr, new: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0)
-    kv_head = tl.program_id(1)
+    head = tl.program_id(1)
     group: tl.constexpr = heads // kv_heads
+    kv_head = head // group
     column = tl.arange(0, dim)[None, :]
     at = tl.arange(0, capacity)
     place = sequence * row_stride + kv_head * head_stride
@@ -102,20 +110,19 @@ def _predictor(
         here = qkv + (sequence * new + token) * qkv_stride
         new_k = _rotated(here, heads + kv_head + one, k_weight, cos, sin, position + token, eps, dim)
         new_v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
-        tl.store(keys + place + (position + token) * dim + column, to_bf16(new_k))
-        tl.store(values + place + (position + token) * dim + column, new_v)
+        if head % group == 0:
+            tl.store(keys + place + (position + token) * dim + column, to_bf16(new_k))
+            tl.store(values + place + (position + token) * dim + column, new_v)
         is_new = (at == position + token)[:, None]
         k = tl.where(is_new, new_k, k)
         v = tl.where(is_new, new_v.to(tl.float32), v)
     for token in tl.static_range(new):
         row = sequence * new + token
-        for member in tl.static_range(group):
-            head = kv_head * group + member
-            q = _rotated(qkv + row * qkv_stride, head + one, q_weight, cos, sin, position + token, eps, dim)
-            score = tl.where(at <= position + token, tl.sum(q * k, 1) * scale, float("-inf"))
-            share = tl.exp(score - tl.max(score, 0))
-            mixed = tl.sum(share[:, None] * v, 0) / tl.sum(share, 0)
-            tl.store(out + row * out_stride + head * dim + tl.arange(0, dim), to_bf16(mixed))
+        q = _rotated(qkv + row * qkv_stride, head + one, q_weight, cos, sin, position + token, eps, dim)
+        score = tl.where(at <= position + token, tl.sum(q * k, 1) * scale, float("-inf"))
+        share = tl.exp(score - tl.max(score, 0))
+        mixed = tl.sum(share[:, None] * v, 0) / tl.sum(share, 0)
+        tl.store(out + row * out_stride + head * dim + tl.arange(0, dim), to_bf16(mixed))
 
 
 def talker_attention(
@@ -141,14 +148,15 @@ def talker_attention(
     _, kv_heads, page, dim = key_pages.shape
     heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
     assert key_pages.shape == value_pages.shape and key_pages.stride() == value_pages.stride(), key_pages.stride()
-    assert key_pages.stride()[2:] == (dim, 1) and page & (page - 1) == 0, (key_pages.shape, key_pages.stride())
+    assert key_pages.stride()[2:] == (dim, 1) and page & (page - 1) == 0 and page >= 16, key_pages.shape
     assert key_pages.dtype == value_pages.dtype == torch.bfloat16, key_pages.dtype
     assert page_table.shape[0] == position.shape[0] and page_table.stride(1) == 1, (page_table.shape, position.shape)
     assert slot.shape == (qkv.shape[0],) and slot.is_contiguous() and position.is_contiguous(), slot.shape
     _talker[(qkv.shape[0], kv_heads)](
         qkv, q_norm, k_norm, cos, sin, key_pages, value_pages, page_table, position, slot, out,
         eps, dim**-0.5, qkv.stride(0), out.stride(0), key_pages.stride(0), key_pages.stride(1), page_table.stride(0),
-        heads=heads, kv_heads=kv_heads, dim=dim, page=page, num_warps=4, enable_fp_fusion=False,
+        heads=heads, kv_heads=kv_heads, dim=dim, page=page,
+        block=max(16, heads // kv_heads), num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -178,11 +186,12 @@ def predictor_attention(
     assert position >= 0 and position + new <= capacity and capacity & (capacity - 1) == 0, (position, new, capacity)
     assert keys.shape == values.shape and keys.stride() == values.stride(), (keys.stride(), values.stride())
     assert keys.stride()[2:] == (dim, 1) and keys.dtype == values.dtype == torch.bfloat16, (keys.stride(), keys.dtype)
-    _predictor[(sequences, kv_heads)](
+    _predictor[(sequences, heads)](
         qkv, q_norm, k_norm, cos, sin, keys, values, out,
         position, eps, dim**-0.5, qkv.stride(0), out.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, dim=dim, capacity=capacity, new=new,
         num_warps=1,  # no barriers: a warp holds the 16 positions of a head
+        enable_fp_fusion=False,
     )  # fmt: skip
 
 

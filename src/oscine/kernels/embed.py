@@ -10,27 +10,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.norm import STAT_COLUMNS, RowStats, store_row_squares
 from oscine.kernels.shared import rounded, to_bf16
-
-_STAT_COLUMNS = tl.constexpr(STAT_COLUMNS)
 
 
 @triton.jit
-def _gather(
-    table, ids, out, squares, width, parts, ids_stride, table_stride, out_stride, squares_stride,
-    block_parts: tl.constexpr, has_squares: tl.constexpr,
-):  # fmt: skip
+def _gather(table, ids, out, width, ids_stride, table_stride, out_stride, block: tl.constexpr):
     row = tl.program_id(0)
     index = tl.load(ids + row * ids_stride).to(tl.int64)
     if index >= 0:
-        part = tl.arange(0, block_parts)
-        column = part[:, None] * _STAT_COLUMNS + tl.arange(0, _STAT_COLUMNS)[None, :]
-        is_column = column < width
-        values = tl.load(table + index * table_stride + column, mask=is_column, other=0.0)
-        tl.store(out + row * out_stride + column, values, mask=is_column)
-        if has_squares:
-            store_row_squares(squares + row * squares_stride, part, parts, values.to(tl.float32))
+        column = tl.arange(0, block)
+        mask = column < width
+        values = tl.load(table + index * table_stride + column, mask=mask, other=0.0)
+        tl.store(out + row * out_stride + column, values, mask=mask)
 
 
 @triton.jit
@@ -60,8 +51,8 @@ def _next_input(
         tl.store(positions + slot, position + 1)
 
 
-def gather(table: Tensor, ids: Tensor, out: Tensor, stats: RowStats | None = None) -> None:
-    """out[r] = table[ids[r]], with the row's sums of squares for the norm that follows.
+def gather(table: Tensor, ids: Tensor, out: Tensor) -> None:
+    """out[r] = table[ids[r]].
 
     table [entries, width], ids [rows] (a column of the codes will do) -> out [rows, width]. The table may also be
     the talker's inputs by slot, and ids the slots of the rows. Rows with a negative id stay as they are.
@@ -69,13 +60,9 @@ def gather(table: Tensor, ids: Tensor, out: Tensor, stats: RowStats | None = Non
     rows, width = out.shape
     assert ids.shape == (rows,) and table.shape[1] == width, (ids.shape, table.shape, out.shape)
     assert table.dtype == out.dtype == torch.bfloat16 and table.stride(1) == out.stride(1) == 1, table.stride()
-    if stats is not None:
-        stats.check(rows, width)
-    parts = triton.cdiv(width, STAT_COLUMNS)
-    squares = out if stats is None else stats.squares
     _gather[(rows,)](
-        table, ids, out, squares, width, parts, ids.stride(0), table.stride(0), out.stride(0), squares.stride(0),
-        block_parts=triton.next_power_of_2(parts), has_squares=stats is not None, num_warps=4,
+        table, ids, out, width, ids.stride(0), table.stride(0), out.stride(0),
+        block=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
 
 

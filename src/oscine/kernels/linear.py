@@ -1,7 +1,6 @@
-"""A matrix product for few rows, with what stands before and behind it in a layer fused into it.
+"""A matrix product for few rows, with what stands behind it in a layer fused into it.
 
-    n = RMSNorm(x) as in norm.py, or x
-    y = bf16(n @ weight.T + bias)                                      fp32 sums, one rounding with the bias
+    y = bf16(x @ weight.T + bias)                                      fp32 sums, one rounding with the bias
     glu:       y = bf16(bf16(silu(gate)) * up), gate and up rounded to bf16 first; weight holds gate rows, then up rows
     residual:  y = bf16(residual + y)
 
@@ -22,10 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.norm import STAT_COLUMNS, Norm, RowStats, inverse_rms, normalized, store_squares
 from oscine.kernels.shared import dot, rounded, to_bf16
 
-_STAT_COLUMNS = tl.constexpr(STAT_COLUMNS)
 _MOST_ROWS = 128  # of one program
 
 
@@ -93,10 +90,8 @@ class Scratch:
 
 @triton.jit
 def _finish(
-    total, total_up, out, residual, bias, squares, row, is_row, first, n,
-    out_stride, residual_stride, squares_stride,
-    block_rows: tl.constexpr, block_n: tl.constexpr, glu: tl.constexpr, has_residual: tl.constexpr,
-    has_bias: tl.constexpr, has_squares: tl.constexpr, even_n: tl.constexpr,
+    total, total_up, out, residual, bias, row, is_row, first, n, out_stride, residual_stride,
+    block_n: tl.constexpr, glu: tl.constexpr, has_residual: tl.constexpr, has_bias: tl.constexpr, even_n: tl.constexpr,
 ):  # fmt: skip
     column = first + tl.arange(0, block_n)
     mask = is_row[:, None]
@@ -111,31 +106,20 @@ def _finish(
         before = tl.load(residual + row[:, None] * residual_stride + column[None, :], mask=mask, other=0.0)
         y = rounded(before.to(tl.float32) + y)
     tl.store(out + row[:, None] * out_stride + column[None, :], to_bf16(y), mask=mask)
-    if has_squares:
-        if not even_n:
-            y = tl.where(mask, y, 0.0)
-        part = first // _STAT_COLUMNS + tl.arange(0, block_n // _STAT_COLUMNS)
-        part_mask = is_row[:, None] & (part * _STAT_COLUMNS < n)[None, :]
-        parts = tl.reshape(y, (block_rows, block_n // _STAT_COLUMNS, _STAT_COLUMNS))
-        store_squares(squares, squares_stride, row, part_mask, part, parts)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _linear(
-    x, weight, out, residual, bias, norm_weight, squares_in, squares_out, partial, arrivals,
-    rows, n, k, span, parts_in, eps,
-    x_stride, out_stride, residual_stride, squares_in_stride, squares_out_stride,
-    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, block_parts: tl.constexpr,
-    split: tl.constexpr, glu: tl.constexpr, has_norm: tl.constexpr, has_residual: tl.constexpr,
-    has_bias: tl.constexpr, has_squares: tl.constexpr, even_n: tl.constexpr, even_k: tl.constexpr,
+    x, weight, out, residual, bias, partial, arrivals,
+    rows, n, k, span, x_stride, out_stride, residual_stride,
+    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr, glu: tl.constexpr,
+    has_residual: tl.constexpr, has_bias: tl.constexpr, even_n: tl.constexpr, even_k: tl.constexpr,
 ):  # fmt: skip
     """Program (i, s, r): outputs i * block_n .., K columns s * span .., rows r * block_rows .."""
     first = tl.program_id(0) * block_n
     output = first + tl.arange(0, block_n)
     row = tl.program_id(2) * block_rows + tl.arange(0, block_rows)
     is_row = row < rows
-    if has_norm:
-        inverse = inverse_rms(squares_in, squares_in_stride, row, is_row, k, parts_in, eps, block_parts)[:, None]
 
     total = tl.zeros((block_rows, block_n), tl.float32)
     total_up = total
@@ -146,12 +130,6 @@ def _linear(
         if not even_k:
             x_mask = x_mask & (column < k)[None, :]
         tile = tl.load(x + row[:, None] * x_stride + column[None, :], mask=x_mask, other=0.0)
-        if has_norm:
-            if even_k:
-                scale = tl.load(norm_weight + column)
-            else:
-                scale = tl.load(norm_weight + column, mask=column < k, other=0.0)
-            tile = normalized(tile, inverse, scale[None, :])
         at = weight + output[:, None] * k + column[None, :]
         # Full shapes load without masks: a mask on the weights would keep them from being fetched ahead in one piece.
         if even_n and even_k:
@@ -166,9 +144,8 @@ def _linear(
 
     if split == 1:
         _finish(
-            total, total_up, out, residual, bias, squares_out, row, is_row, first, n,
-            out_stride, residual_stride, squares_out_stride,
-            block_rows, block_n, glu, has_residual, has_bias, has_squares, even_n,
+            total, total_up, out, residual, bias, row, is_row, first, n, out_stride, residual_stride,
+            block_n, glu, has_residual, has_bias, even_n,
         )  # fmt: skip
     else:
         tiles = tl.num_programs(0) * tl.num_programs(2)
@@ -192,9 +169,8 @@ def _linear(
                     total_up += tl.load(theirs + size + place, mask=is_row[:, None], other=0.0, cache_modifier=".cg")
             tl.store(arrivals + tile_id, 0)
             _finish(
-                total, total_up, out, residual, bias, squares_out, row, is_row, first, n,
-                out_stride, residual_stride, squares_out_stride,
-                block_rows, block_n, glu, has_residual, has_bias, has_squares, even_n,
+                total, total_up, out, residual, bias, row, is_row, first, n, out_stride, residual_stride,
+                block_n, glu, has_residual, has_bias, even_n,
             )  # fmt: skip
 
 
@@ -204,18 +180,15 @@ def linear(
     out: Tensor,
     scratch: Scratch,
     *,
-    norm: Norm | None = None,
     residual: Tensor | None = None,
     bias: Tensor | None = None,
     glu: bool = False,
-    stats: RowStats | None = None,
     plan: Plan | None = None,
 ) -> None:
     """x [rows, k], weight [n, k] ([2 n, k] with glu), all bf16 -> out [rows, n]; any number of rows.
 
-    `norm` is applied to x first. `residual` [rows, n] may be `out` itself. `stats` takes the sums of squares of the
-    rows written, for the norm that follows. Rows may be apart: x, out, residual and both stats can be views of every
-    second row. Products that share a `scratch` must run one after the other.
+    `residual` [rows, n] may be `out` itself. Rows may be apart: x, out and residual can be views of every second row.
+    Products that share a `scratch` must run one after the other.
     """
     rows, k = x.shape
     n = weight.shape[0] // 2 if glu else weight.shape[0]
@@ -226,14 +199,8 @@ def linear(
         assert tensor.dtype == torch.bfloat16 and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
     assert residual is None or (residual.shape == out.shape and not glu), (out.shape, glu)
     assert bias is None or (bias.shape == (n,) and not glu), (n, glu)
-    assert stats is None or not glu, "no norm follows the inner rows of an MLP"
-    if norm is not None:
-        norm.check(rows, k)
-    if stats is not None:
-        stats.check(rows, n)
 
     plan = plan or choose_plan(n, k, glu, rows)
-    assert stats is None or plan.block_n % STAT_COLUMNS == 0, (plan, STAT_COLUMNS)
     block_rows = min(max(16, triton.next_power_of_2(rows)), _MOST_ROWS)
     span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
     grid = (triton.cdiv(n, plan.block_n), plan.split, triton.cdiv(rows, block_rows))
@@ -242,18 +209,11 @@ def linear(
         floats = tiles * plan.split * block_rows * plan.block_n * (2 if glu else 1)
         assert tiles <= scratch.arrivals.numel(), (tiles, scratch.arrivals.numel())
         assert floats <= scratch.partial.numel(), (floats, scratch.partial.numel())
-    squares_in = norm.stats.squares if norm else x
-    squares_out = stats.squares if stats else x
     _linear[grid](
-        x, weight, out, x if residual is None else residual, x if bias is None else bias,
-        norm.weight if norm else x, squares_in, squares_out, scratch.partial, scratch.arrivals,
-        rows, n, k, span, squares_in.shape[1], norm.eps if norm else 0.0,
-        x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0),
-        squares_in.stride(0), squares_out.stride(0),
-        block_rows=block_rows, block_n=plan.block_n, block_k=plan.block_k,
-        block_parts=triton.next_power_of_2(squares_in.shape[1]) if norm else 1,
-        split=plan.split, glu=glu, has_norm=norm is not None, has_residual=residual is not None,
-        has_bias=bias is not None, has_squares=stats is not None,
-        even_n=n % plan.block_n == 0, even_k=span * plan.split == k,
+        x, weight, out, x if residual is None else residual, x if bias is None else bias, scratch.partial,
+        scratch.arrivals, rows, n, k, span, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0),
+        block_rows=block_rows, block_n=plan.block_n, block_k=plan.block_k, split=plan.split, glu=glu,
+        has_residual=residual is not None, has_bias=bias is not None,
+        even_n=n % plan.block_n == 0, even_k=k % (span * plan.split) == 0,
         num_warps=plan.warps, num_stages=plan.stages,
     )  # fmt: skip

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +15,7 @@ from oscine.model.config import ModelConfig
 from oscine.model.predictor import Predictor
 from oscine.model.speaker_encoder import SpeakerEncoder
 from oscine.model.talker import Talker
-from oscine.types import NO_CODEC, SPEAKER, Prompt, reference_frame
+from oscine.types import SPEAKER, Prompt, reference_frame
 
 
 class SpeechModel(nn.Module):
@@ -36,23 +40,23 @@ class SpeechModel(nn.Module):
         return torch.cat((first, self.predictor.embed(codes[:, 1:])), dim=1).sum(1)
 
     def prompt_rows(self, prompt: Prompt) -> Tensor:
-        """[rows, width]: the talker's input for a prompt."""
-        rows = self.talker.text_rows(self._ids(prompt.text_ids))
-        codec_ids = self._ids(prompt.codec_ids)
-        codec_rows = self.talker.code_embedding(codec_ids.clamp(min=0))
-        codec_rows[codec_ids == NO_CODEC] = 0
+        """[rows, width]: the talker's input for a prompt. Which rows are what is decided on the host: asking the device
+        would make the host wait for every frame that is enqueued before."""
+        codec_ids = prompt.codec_ids
+        codec_rows = self.talker.code_embedding(self._sent(codec_ids.clip(min=0)))
+        codec_rows = codec_rows * self._sent(codec_ids >= 0)[:, None]
         if prompt.speaker is not None:
-            codec_rows[codec_ids == SPEAKER] = torch.tensor(prompt.speaker).to(codec_rows)
+            codec_rows[self._sent(np.flatnonzero(codec_ids == SPEAKER))] = self._sent(prompt.speaker).to(codec_rows)
         if prompt.reference_codes is not None:
-            is_frame = codec_ids <= reference_frame(0)
-            frames = self.frame_rows(torch.tensor(prompt.reference_codes, device=self.device))
-            codec_rows[is_frame] = frames[reference_frame(0) - codec_ids[is_frame]]
-        return rows + codec_rows
+            places = np.flatnonzero(codec_ids <= reference_frame(0))
+            frames = self.frame_rows(self._sent(prompt.reference_codes[reference_frame(0) - codec_ids[places]]))
+            codec_rows[self._sent(places)] = frames
+        return self.talker.text_rows(self._sent(prompt.text_ids)) + codec_rows
 
     def trailing_rows(self, prompt: Prompt) -> Tensor:
         """[trailing + 1, width]: text rows added to the frames as they are made; the last one for ever."""
-        pad = torch.tensor([self.config.tts_pad_id], device=self.device)
-        return self.talker.text_rows(torch.cat((self._ids(prompt.trailing_ids), pad)))
+        return self.talker.text_rows(self._sent(np.append(prompt.trailing_ids, self.config.tts_pad_id)))
 
-    def _ids(self, ids: object) -> Tensor:
-        return torch.as_tensor(ids, dtype=torch.int64, device=self.device)
+    def _sent(self, values: npt.NDArray[Any]) -> Tensor:
+        tensor = torch.tensor(values)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

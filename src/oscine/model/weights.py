@@ -26,6 +26,15 @@ from oscine.types import CheckpointError
 
 Progress = Callable[[int, int], None]  # tensors loaded, tensors in all
 
+_IN_DTYPE = ("talker.", "predictor.")  # the parts that are computed in the chosen precision
+
+
+def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """What `load_model` will hold on its device, before anything is loaded."""
+    with torch.device("meta"):
+        tensors = SpeechModel(config).named_parameters()
+    return sum(tensor.numel() * _dtype_of(name, dtype).itemsize for name, tensor in tensors)
+
 
 def load_model(
     folder: Path,
@@ -48,8 +57,7 @@ def load_model(
         with TensorFiles(source, str(device)) as files:
             _check_names(files, names, unused)
             for ours, theirs in names.items():
-                wanted = dtype if ours.startswith(("talker.", "predictor.")) else torch.float32
-                _fill(model, ours, theirs, files, device, wanted)
+                _fill(model, ours, theirs, files, device, _dtype_of(ours, dtype))
                 done += 1
                 progress(done, total)
     for module in model.modules():
@@ -57,6 +65,10 @@ def load_model(
         if prepare is not None:
             prepare()
     return model.eval().requires_grad_(False)
+
+
+def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
+    return dtype if name.startswith(_IN_DTYPE) else torch.float32
 
 
 def _tables(config: ModelConfig, folder: Path) -> list[tuple[Path, Names, re.Pattern[str]]]:

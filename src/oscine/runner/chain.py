@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from oscine.kernels.attention import predictor_attention, talker_attention
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.linear import Scratch, linear
-from oscine.kernels.norm import Norm, RowStats, rms_norm, row_stats
+from oscine.kernels.norm import rms_norm
 from oscine.kernels.prefill import write_keys_values
 from oscine.kernels.sample import Draws, FirstCode, sample
 from oscine.model.layers import Stack, rope_angles
@@ -43,9 +43,8 @@ class KernelChain:
         self._mixed = like.new_zeros(rows, max(c.heads * c.head_dim for c in stacks))
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
-        self._stats = RowStats.empty(rows, talker.stack.config.width, device)
+        self._normed = like.new_zeros(rows, max(c.width for c in stacks))
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
-        self._narrow_stats = RowStats.empty(rows, predictor.stack.config.width, device)
         self._hidden = like.new_zeros(max_rows, talker.stack.config.width)
         self._logits = like.new_zeros(max_rows, talker.config.code_vocab)
         self._rest_logits = like.new_zeros(max_rows, predictor.config.vocab)
@@ -102,9 +101,8 @@ class KernelChain:
         """inputs [rows, width] of any prompts, page_table [rows, pages] and positions [rows] each row's own, the rows
         of a prompt in order. Fills the pages; what the last layer makes of the rows is nobody's."""
         stack, rows, kv = self._model.talker.stack, len(inputs), self._kv
-        x, stats = self._x[:rows], self._stats
+        x = self._x[:rows]
         x.copy_(inputs)
-        row_stats(x, stats)
         own = torch.where(positions < 0, positions, torch.arange(rows, device=positions.device))
         heads = [cast(Any, layer).attention for layer in stack.layers]
 
@@ -117,12 +115,12 @@ class KernelChain:
                 talker_attention(qkv, *norms, eps, *self._rope, *pages, page_table, positions, own, mixed)
 
         for index in range(len(heads)):
-            self._layer(stack, index, x, stats, attend)
+            self._layer(stack, index, x, attend)
 
     def _talker_step(self, slots: Tensor) -> None:
         stack, rows, state, kv = self._model.talker.stack, len(slots), self._state, self._kv
-        x, stats = self._x[:rows], self._stats
-        gather(state.inputs, slots, x, stats)
+        x = self._x[:rows]
+        gather(state.inputs, slots, x)
         heads = [cast(Any, layer).attention for layer in stack.layers]
 
         def attend(layer: int, qkv: Tensor, mixed: Tensor) -> None:
@@ -134,38 +132,36 @@ class KernelChain:
             )
 
         for index in range(len(heads)):
-            self._layer(stack, index, x, stats, attend)
-        rms_norm(x, _norm(stack.norm, stack, stats), self._hidden[:rows])
+            self._layer(stack, index, x, attend)
+        _norm(stack.norm, stack, x, self._hidden[:rows])
 
     def _rest_codes(self, slots: Tensor, codes: Tensor) -> None:
         """Codes 1..15: the first pass has two rows per sequence, the talker's hidden state and code 0."""
         predictor, sequences = self._model.predictor, len(slots)
         stack, draws = predictor.stack, self._draws("rest")
-        x, stats = self._narrow_x[: 2 * sequences], self._narrow_stats
-        self._begin(codes, x, stats)
-        logits = self._rest_logits[:sequences]
-        self._passed(x, stats, position=0, new=2)
-        last, last_stats = x[1::2], stats.rows(slice(1, 2 * sequences, 2))
+        x, logits = self._narrow_x[: 2 * sequences], self._rest_logits[:sequences]
+        normed = self._rows_of(self._normed, sequences, stack.config.width)
+        self._begin(codes, x)
+        self._pass(x, position=0, new=2)
+        last = x[1::2]
         for book in range(1, CODEBOOKS):
-            linear(last, predictor.heads[book - 1], logits, self._scratch, norm=_norm(stack.norm, stack, last_stats))
+            _norm(stack.norm, stack, last, normed)
+            linear(normed, predictor.heads[book - 1], logits, self._scratch)
             sample(logits, slots, draws, codes, book)
             if book < CODEBOOKS - 1:
-                last, last_stats = self._narrow_x[:sequences], stats.rows(slice(0, sequences))
-                gather(self._rest_tables[book - 1], codes[:, book], last, last_stats)
-                self._passed(last, last_stats, position=book + 1, new=1)
+                last = self._narrow_x[:sequences]
+                gather(self._rest_tables[book - 1], codes[:, book], last)
+                self._pass(last, position=book + 1, new=1)
 
-    def _begin(self, codes: Tensor, x: Tensor, stats: RowStats) -> None:
-        rows = len(x)
-        hidden, hidden_rows = self._hidden[: rows // 2], stats.rows(slice(0, rows, 2))
-        narrow = self._model.predictor.narrow
+    def _begin(self, codes: Tensor, x: Tensor) -> None:
+        hidden, narrow = self._hidden[: len(x) // 2], self._model.predictor.narrow
         if isinstance(narrow, nn.Linear):
-            linear(hidden, narrow.weight, x[0::2], self._scratch, bias=narrow.bias, stats=hidden_rows)
+            linear(hidden, narrow.weight, x[0::2], self._scratch, bias=narrow.bias)
         else:
             x[0::2].copy_(hidden)
-            row_stats(x[0::2], hidden_rows)
-        gather(self._first_table, codes[:, 0], x[1::2], stats.rows(slice(1, rows, 2)))
+        gather(self._first_table, codes[:, 0], x[1::2])
 
-    def _passed(self, x: Tensor, stats: RowStats, *, position: int, new: int) -> None:
+    def _pass(self, x: Tensor, *, position: int, new: int) -> None:
         stack = self._model.predictor.stack
         heads = [cast(Any, layer).attention for layer in stack.layers]
 
@@ -175,20 +171,27 @@ class KernelChain:
             predictor_attention(qkv, *norms, stack.config.eps, *self._rest_rope, *cache, position, mixed, new=new)
 
         for index in range(len(heads)):
-            self._layer(stack, index, x, stats, attend)
+            self._layer(stack, index, x, attend)
 
-    def _layer(self, stack: Stack, index: int, x: Tensor, stats: RowStats, attend: Attend) -> None:
-        """x and stats in place. Five launches: qkv, attention, out, gate and up, down."""
+    def _layer(self, stack: Stack, index: int, x: Tensor, attend: Attend) -> None:
+        """x in place. Seven launches: norm, qkv, attention, out, norm, gate and up, down."""
         layer, config, rows = cast(Any, stack.layers[index]), stack.config, len(x)
-        qkv = self._qkv.flatten()[: rows * layer.attention.qkv.out_features].view(rows, -1)
-        mixed = self._mixed.flatten()[: rows * config.heads * config.head_dim].view(rows, -1)
-        inner = self._inner.flatten()[: rows * config.inner].view(rows, -1)
-        scratch = self._scratch
-        linear(x, layer.attention.qkv.weight, qkv, scratch, norm=_norm(layer.attention_norm, stack, stats))
+        normed = self._rows_of(self._normed, rows, config.width)
+        qkv = self._rows_of(self._qkv, rows, layer.attention.qkv.out_features)
+        mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
+        inner = self._rows_of(self._inner, rows, config.inner)
+        _norm(layer.attention_norm, stack, x, normed)
+        linear(normed, layer.attention.qkv.weight, qkv, self._scratch)
         attend(index, qkv, mixed)
-        linear(mixed, layer.attention.out.weight, x, scratch, residual=x, stats=stats)
-        linear(x, layer.mlp.gate_up.weight, inner, scratch, norm=_norm(layer.mlp_norm, stack, stats), glu=True)
-        linear(inner, layer.mlp.down.weight, x, scratch, residual=x, stats=stats)
+        linear(mixed, layer.attention.out.weight, x, self._scratch, residual=x)
+        _norm(layer.mlp_norm, stack, x, normed)
+        linear(normed, layer.mlp.gate_up.weight, inner, self._scratch, glu=True)
+        linear(inner, layer.mlp.down.weight, x, self._scratch, residual=x)
+
+    @staticmethod
+    def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:
+        """The buffers are as wide as the widest stack needs; narrower rows lie close together."""
+        return buffer.flatten()[: rows * width].view(rows, width)
 
     def _draws(self, part: str) -> Draws:
         state = self._state
@@ -203,8 +206,8 @@ class KernelChain:
         )
 
 
-def _norm(norm: nn.Module, stack: Stack, stats: RowStats) -> Norm:
-    return Norm(cast(Tensor, norm.weight), stack.config.eps, stats)
+def _norm(norm: nn.Module, stack: Stack, x: Tensor, out: Tensor) -> None:
+    rms_norm(x, cast(Tensor, norm.weight), stack.config.eps, out)
 
 
 def _rope(stack: Stack, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:

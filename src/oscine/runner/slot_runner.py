@@ -3,8 +3,10 @@ device (frame.py), and kernels under captured graphs (graph_frame.py, kernel_pre
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,12 +24,40 @@ from oscine.runner.prefill import Prefill, TorchPrefill
 from oscine.runner.prefix import PrefixCache, prefix_key
 from oscine.runner.runner import Admission, FrameOutput, Ticket
 from oscine.runner.state import SlotState
-from oscine.types import Prompt, SamplingParams, TooLongError
+from oscine.types import EngineError, Prompt, SamplingParams, TooLongError
 
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a voice's reference
 _CACHED_REFERENCES = 32
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+# Since torch 2.8 most have a class of their own; Triton's and older ones are known by their words. Not among them: a
+# device that is out of memory, which still works.
+_DEVICE_ERRORS = ("CUDA error", "Triton Error [CUDA]", "cuDNN error")
+_DEVICE_ERROR: type[Exception] | None = getattr(torch, "AcceleratorError", None)
+
+
+def _on_device(
+    method: Callable[Concatenate[SlotRunner, _P], _R],
+) -> Callable[Concatenate[SlotRunner, _P], _R]:
+    """Makes the runner's device the calling thread's own. Its failures become EngineErrors: after one of them nothing
+    works any more in this process."""
+
+    @functools.wraps(method)
+    def on_device(runner: SlotRunner, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if runner._device.type == "cuda":
+            torch.cuda.set_device(runner._device)
+        try:
+            return method(runner, *args, **kwargs)
+        except RuntimeError as error:
+            known = _DEVICE_ERROR is not None and isinstance(error, _DEVICE_ERROR)
+            if known or any(words in str(error) for words in _DEVICE_ERRORS):
+                raise EngineError(f"the device failed: {str(error).splitlines()[0]}") from error
+            raise
+
+    return on_device
 
 
 @dataclass(slots=True)
@@ -57,7 +87,7 @@ class SlotRunner:
         self.sample_rate_hz = config.codec.sample_rate_hz
         self.samples_per_frame = config.codec.samples_per_frame
         self.eos_id = config.talker.eos_id
-        self._model, self._budget = model, budget
+        self._model, self._budget, self._device = model, budget, model.device
         like = model.talker.head.weight
         self._pool = PagePool(budget.pages)
         self._kv = PagedKV.allocate(config.talker.stack, budget.pages, like)
@@ -65,6 +95,7 @@ class SlotRunner:
         self._prefixes = PrefixCache(budget.prefix_bytes)
         self._references: BoundedCache[StreamState] = BoundedCache(_CACHED_REFERENCES)
         self._held: dict[int, _Held] = {}
+        self._slot_ids = torch.arange(budget.slots, device=model.device)  # sending one up would make the host wait
         if kernels is None:
             kernels = available(model.device) and like.dtype == torch.bfloat16
         self._codec: FrameCodec
@@ -85,7 +116,7 @@ class SlotRunner:
         from oscine.runner.graph_frame import GraphFrame
         from oscine.runner.kernel_prefill import PREFILL_SIZES, KernelPrefill
 
-        model, device = self._model, self._model.device
+        model, device = self._model, self._device
         arena = CodecArena(model.config.codec.decoder, self.slots, device)
         codec = TritonCodec(model.codec, arena, sizes[-1])
         chain = KernelChain(model, self._state, self._kv, sizes[-1], PREFILL_SIZES[-1])
@@ -94,6 +125,7 @@ class SlotRunner:
         prefill = KernelPrefill(chain, width, self._budget.pages_per_slot, like, captured=graphs)
         return codec, frame, prefill
 
+    @_on_device
     def capture(self, progress: Progress = lambda done, total: None) -> None:
         """Compiles and captures everything that a request may meet, before the first one comes."""
         steps = self._frame.sizes + self._prefill.sizes
@@ -103,6 +135,7 @@ class SlotRunner:
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
         return pages_for(self._positions(prompt, sampling)) <= self._pool.free
 
+    @_on_device
     @torch.inference_mode()
     def admit(self, admission: Admission) -> None:
         prompt, sampling, slot = admission.prompt, admission.sampling, admission.slot
@@ -128,6 +161,7 @@ class SlotRunner:
             raise
         self._held[slot] = _Held(sampling, prompt.rows - 1, len(prompt.trailing_ids))
 
+    @_on_device
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         held = self._held[slot]
         if held.text_known + len(text_ids) > self._budget.text_capacity:
@@ -136,6 +170,7 @@ class SlotRunner:
             self._state.append_text(slot, held.text_known, text_ids, ended=ended)
         held.text_known += len(text_ids)
 
+    @_on_device
     def launch(self, slots: Sequence[int]) -> Ticket:
         rows = [self._held[slot] for slot in slots]
         longest = max(row.position for row in rows) + 1
@@ -144,6 +179,7 @@ class SlotRunner:
             row.position += 1
         return ticket
 
+    @_on_device
     def collect(self, ticket: Ticket) -> FrameOutput:
         return self._frame.collect(ticket)
 
@@ -186,9 +222,9 @@ class SlotRunner:
     def _start_codec(self, slot: int, prompt: Prompt) -> None:
         """Silence before the first frame; for an in-context voice, the sound of its reference."""
         if prompt.reference_codes is None:
-            self._codec.reset(torch.tensor([slot], device=self._model.device))
+            self._codec.reset(self._slot_ids[slot : slot + 1])
             return
-        codes = torch.tensor(prompt.reference_codes, device=self._model.device)
+        codes = torch.tensor(prompt.reference_codes, device=self._device)
         key = prefix_key(prompt, 0)
         self._codec.load_state(slot, self._references.get_or_make(key, lambda: self._heard(codes)))
 

@@ -1,0 +1,33 @@
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
+
+from tests.kernels.measures import assert_same_roundings
+
+from oscine.kernels.norm import rms_norm
+from oscine.model.layers import RMSNorm
+
+EPS = 1e-6
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("width", [64, 96, 2048])
+def test_rounds_where_the_module_rounds(device, rows, width):
+    generator = torch.Generator(device).manual_seed(rows)
+    x = (3 * torch.randn(rows, width, generator=generator, device=device)).bfloat16()
+    module = RMSNorm(width, EPS)
+    weight = (1 + 0.2 * torch.randn(width, generator=generator, device=device)).bfloat16()
+    module.weight = torch.nn.Parameter(weight, requires_grad=False)
+    out = torch.full_like(x, float("nan"))
+    rms_norm(x, weight, EPS, out)
+    assert_same_roundings(out, module(x))
+
+
+def test_rows_may_lie_apart(device):
+    x = torch.randn(6, 64, device=device).bfloat16()
+    weight = torch.ones(64, device=device).bfloat16()
+    dense, apart = torch.zeros(3, 64, device=device).bfloat16(), torch.zeros(6, 64, device=device).bfloat16()
+    rms_norm(x[1::2].contiguous(), weight, EPS, dense)
+    rms_norm(x[1::2], weight, EPS, apart[::2])
+    assert torch.equal(dense, apart[::2]) and not apart[1::2].any()
