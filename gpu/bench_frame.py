@@ -7,6 +7,7 @@ audio from submission; start-up time and memory.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
@@ -233,6 +234,8 @@ def main() -> None:
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:
+        gc.collect()  # a runner and its graphs hold each other
+        torch.cuda.empty_cache()
         folder = options.scratch / f"full-{size}"
         if not (folder / "config.json").exists():
             write_checkpoint(folder, size=size, kind="custom_voice", widths="published")

@@ -28,13 +28,24 @@ def commit() -> str:
     return described.stdout.strip()
 
 
+def _command(argv: list[str]) -> str:
+    """As anyone can run it: where the files went is this machine's own business."""
+    words, skip = ["python"], False
+    for word in argv:
+        if skip or word in ("--out", "--scratch"):
+            skip = not skip
+            continue
+        words.append(word)
+    return shlex.join(words)
+
+
 def write_result(folder: Path, name: str, figures: dict[str, Any]) -> Path:
     cuda = torch.cuda.is_available()
     result = {
         "name": name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": _command(sys.argv),
         "machine": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda},
         "figures": figures,

@@ -33,7 +33,7 @@ from random_checkpoint import SIZES
 
 RATE = 24000
 EOS, CODES, CODE_VOCAB = 2150, 2048, 3072
-ROWS_ATOL = 1e-5  # rows are of size 1; measured 7e-7
+ROWS_ATOL = 1e-5  # rows are of size 1; measured 1e-6
 AUDIO_ATOL = 1e-4  # samples lie in -1..1; measured 2.1e-6
 BF16_CAP = 7
 CPU = torch.device("cpu")
@@ -483,5 +483,5 @@ def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
         record_property(name, round(float(share), 4))
         print(f"{size} {name}: {share:.1%}")
     assert same.size > 400
-    assert same.mean() >= 0.95  # measured 98.5 % to 99.8 % in several batches
-    assert first_frames >= 0.5  # measured 100 % (1b7) and 85 % (0b6): one other code 0 takes fifteen with it
+    assert same.mean() >= 0.95  # measured 98.3 % to 99.8 % in several batches
+    assert first_frames >= 0.5  # measured 100 % (1b7) and 84 % (0b6): one other code 0 takes fifteen with it

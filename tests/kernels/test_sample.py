@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="triton is not installed: kernels cannot be
 from tests.kernels.measures import graph_seconds
 
 from oscine.kernels.sample import Draws, FirstCode, sample
-from oscine.runner.sampling import DrawTable, draw, penalize, uniforms
+from oscine.runner.sampling import DrawTable, draw, penalize, probabilities, uniforms
 from oscine.types import DrawParams
 
 PARAMS = {
@@ -69,8 +69,14 @@ def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame
     sample(logits.flip(0), slot, state(device, params, seeds, frame), codes, book)
     cpu = torch.device("cpu")
     uniform = uniforms(seeds, frame, 1, cpu)[:, 0, book]
-    expected = draw(logits.cpu().float(), DrawTable.of(params, cpu), uniform)
-    assert codes[:, book].flip(0).tolist() == expected.tolist()
+    table = DrawTable.of(params, cpu)
+    expected = draw(logits.cpu().float(), table, uniform)
+    drawn = codes[:, book].flip(0).cpu()
+    for row in (drawn != expected).nonzero()[:, 0].tolist():
+        # Sums of thousands of shares in fp32 end a few last digits apart: only a draw on the border may differ.
+        mass = probabilities(logits.cpu().float(), table)[row].double().cumsum(0)
+        border = mass[min(drawn[row], expected[row])]
+        assert abs(border - uniform[row] * mass[-1]) < 1e-6, (row, drawn[row], expected[row])
     assert (codes[:, :book] == -1).all() and (codes[:, book + 1 :] == -1).all()
 
 

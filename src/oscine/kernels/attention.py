@@ -41,6 +41,7 @@ def _talker(
     qkv, q_weight, k_weight, cos, sin, keys, values, page_table, positions, slots, out,
     eps, scale, qkv_stride, out_stride, page_stride, head_stride, table_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr, block: tl.constexpr,
+    write: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -57,10 +58,11 @@ def _talker(
         q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [block, dim]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)  # [1, dim]
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
-        new_page = tl.load(pages + position // page).to(tl.int64)
-        new_place = new_page * page_stride + kv_head * head_stride + (position % page) * dim + column
-        tl.store(keys + new_place, to_bf16(k))
-        tl.store(values + new_place, v)
+        if write:
+            new_page = tl.load(pages + position // page).to(tl.int64)
+            new_place = new_page * page_stride + kv_head * head_stride + (position % page) * dim + column
+            tl.store(keys + new_place, to_bf16(k))
+            tl.store(values + new_place, v)
 
         # The sums begin with the new position, from registers; memory is read only where earlier steps wrote it.
         peak = tl.sum(q * k, 1) * scale  # [block]
@@ -138,8 +140,11 @@ def talker_attention(
     position: Tensor,
     slot: Tensor,
     out: Tensor,
+    *,
+    write: bool = True,
 ) -> None:
-    """One new position per row; every slot at its own length.
+    """One new position per row; every slot at its own length. `write` off: the new keys and values are there already,
+    and rows that look at each other's (prefill) must find them as they are.
 
     qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], pages [pages, kv_heads, positions of a
     page, dim] of one layer, page_table [slots, most pages], position [slots], slot [rows] -> out [rows, heads dim].
@@ -156,7 +161,7 @@ def talker_attention(
         qkv, q_norm, k_norm, cos, sin, key_pages, value_pages, page_table, position, slot, out,
         eps, dim**-0.5, qkv.stride(0), out.stride(0), key_pages.stride(0), key_pages.stride(1), page_table.stride(0),
         heads=heads, kv_heads=kv_heads, dim=dim, page=page,
-        block=max(16, heads // kv_heads), num_warps=4, enable_fp_fusion=False,
+        block=max(16, heads // kv_heads), write=write, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -112,7 +112,8 @@ class KernelChain:
             write_keys_values(qkv, norm.k_norm.weight, eps, *self._rope, *pages, page_table, positions)
             if layer + 1 < len(heads):
                 norms = (norm.q_norm.weight, norm.k_norm.weight)
-                talker_attention(qkv, *norms, eps, *self._rope, *pages, page_table, positions, own, mixed)
+                # Not written again: another kernel's last bit may differ, and rows read each other's keys meanwhile.
+                talker_attention(qkv, *norms, eps, *self._rope, *pages, page_table, positions, own, mixed, write=False)
 
         for index in range(len(heads)):
             self._layer(stack, index, x, attend)
