@@ -142,6 +142,35 @@ def model_section(result: Result) -> str:
     )
 
 
+def listeners_section(result: Result) -> str:
+    figures = result["figures"]
+    head = ["listeners", "taken", "refused", "x real time", "first audio, median ms", "worst ms", "worst gap, ms"]
+    rows = [
+        [
+            count,
+            str(figure["accepted"]),
+            str(figure["refused"]),
+            f"{figure['x_real_time']:.1f}",
+            f"{figure['first_audio_ms']['median']:.0f}",
+            f"{figure['first_audio_ms']['worst']:.0f}",
+            f"{figure['worst_deficit_ms']:.0f}",
+        ]
+        for count, figure in figures["listeners"].items()
+    ]
+    return "\n".join(
+        [
+            "## Listeners on a CPU",
+            "",
+            f"The whole engine, a small random checkpoint in fp32, {figures['threads']} threads; all listeners come at",
+            "once and play from their first chunk on. Whom the engine cannot keep in real time it refuses.",
+            "",
+            origin(result),
+            "",
+            table(head, rows),
+        ]
+    )
+
+
 def readme_table() -> str:
     result = load("frame")
     head = ["streams on one H200", *(f"{name}, ms per frame" for s, name in SIZES.items() if s in result["figures"])]
@@ -158,6 +187,8 @@ def benchmarks() -> str:
         "per second, higher is better.",
         "",
         frame_section(load("frame")),
+        "",
+        listeners_section(load("listeners-cpu")),
         "",
         model_section(load("model")),
         "",

@@ -109,6 +109,12 @@ class DrawParams:
     top_k: int = 50
     top_p: float = 1.0
 
+    @property
+    def tail(self) -> float:
+        """The share of the least likely ids that top-p cuts off; 0: off. Subtracted here, in double precision, as
+        upstream does it: in fp32 a share of exactly this size would fall to the other side."""
+        return 1.0 - self.top_p
+
     def check(self, prefix: str = "") -> None:
         if not isinstance(self.greedy, bool):
             raise RequestError(f"greedy must be true or false, got {self.greedy!r}", "greedy")

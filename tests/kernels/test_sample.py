@@ -44,7 +44,7 @@ def state(device, params: list[DrawParams], seeds: list[int], frame: int) -> Dra
     return Draws(
         temperature=column([p.temperature for p in params], torch.float32),
         top_k=column([p.top_k for p in params], torch.int32),
-        top_p=column([p.top_p for p in params], torch.float32),
+        tail=column([p.tail for p in params], torch.float32),
         greedy=column([p.greedy for p in params], torch.bool),
         seed_low=column([seed % 2**32 for seed in seeds], torch.int64),
         seed_high=column([seed >> 32 for seed in seeds], torch.int64),

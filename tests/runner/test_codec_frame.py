@@ -14,12 +14,14 @@ from oscine.model.codec import Codec
 from oscine.model.config import CodecConfig
 from oscine.model.memory import StreamState, stack_states
 from oscine.model.weights import load_model
-from oscine.runner.codec_frame import CodecArena, FrameCodec, TorchCodec, TritonCodec
+from oscine.runner.codec_frame import FrameCodec, TorchCodec
 from oscine.types import CODEBOOKS
 
 SLOTS = 3
 CPU = torch.device("cpu")
 needs_triton = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed")
+if importlib.util.find_spec("triton"):
+    from oscine.runner.triton_codec import CodecArena, TritonCodec
 
 # Ticks: slots of the rows. Streams begin at different frames; None is a padding row.
 TICKS: list[list[int | None]] = [[0], [0, 2], [2, 0, None, None], [0, 2], [2, 0, 1], [None, 1, 2]]

@@ -3,12 +3,12 @@
     x = fp32(logits); code 0 only: x = x < 0 ? x * p : x / p for ids seen before; ids that are no codes impossible
     greedy:  argmax x, the first of equals
     else:    x / temperature; keep the k largest and what ties with the k-th; drop the least likely ids that together
-             hold at most 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first id whose
-             cumulative mass lies above u * total
+             hold at most the tail, 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first
+             id whose cumulative mass lies above u * total
     u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
 
 Divisions are IEEE, sums run in fp64 and are rounded to fp32 before they are compared. So the ids are those of the
-plain reference, unless u or 1 - top_p lies within the last fp32 digit of a border between two ids.
+plain reference, unless u or the tail lies within the last fp32 digit of a border between two ids.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Draws:
 
     temperature: Tensor  # fp32, above 0
     top_k: Tensor  # int32, 0: off
-    top_p: Tensor  # fp32, 1: off
+    tail: Tensor  # fp32, 1 - top_p, 0: off
     greedy: Tensor  # bool or uint8
     seed_low: Tensor  # int64, the seed's lower 32 bits
     seed_high: Tensor  # int64, its upper ones
@@ -106,7 +106,7 @@ def _uniform(seed_low, seed_high, frame, book):
 
 @triton.jit(do_not_specialize=["book"])
 def _sample(
-    logits, slots, codes, temperatures, top_ks, top_ps, greedies, seeds_low, seeds_high, frames,
+    logits, slots, codes, temperatures, top_ks, tails, greedies, seeds_low, seeds_high, frames,
     penalties, seen, holds,
     vocab, code_count, eos, least_frames, book, logits_stride, codes_stride, seen_stride,
     block: tl.constexpr, key_bits: tl.constexpr, first: tl.constexpr,
@@ -135,9 +135,9 @@ def _sample(
             top_k = tl.minimum(tl.load(top_ks + slot).to(tl.int32), vocab)
             if top_k > 0:
                 keep = keep & (key >= _kth_largest(key, top_k, key_bits))
-            top_p = tl.load(top_ps + slot)
-            if top_p < 1.0:
-                keep = _nucleus(keep, _shares(scaled, keep), key, 1.0 - top_p, key_bits)
+            tail = tl.load(tails + slot)
+            if tail > 0.0:
+                keep = _nucleus(keep, _shares(scaled, keep), key, tail, key_bits)
             mass = tl.cumsum(_shares(scaled, keep).to(tl.float64), 0).to(tl.float32)
             total = tl.max(mass, 0)
             u = _uniform(tl.load(seeds_low + slot), tl.load(seeds_high + slot), frame, book)
@@ -163,16 +163,16 @@ def sample(
     assert slot.shape == (rows,) and slot.is_contiguous(), slot.shape
     assert codes.shape[0] >= rows and 0 <= book < codes.shape[1] and codes.stride(1) == 1, (codes.shape, book)
     slots = draws.temperature.shape
-    for tensor in (draws.top_k, draws.top_p, draws.greedy, draws.seed_low, draws.seed_high, draws.frame):
+    for tensor in (draws.top_k, draws.tail, draws.greedy, draws.seed_low, draws.seed_high, draws.frame):
         assert tensor.shape == slots and tensor.is_contiguous(), (tensor.shape, slots)
     assert draws.seed_low.dtype == draws.seed_high.dtype == torch.int64, draws.seed_low.dtype
-    assert draws.temperature.dtype == draws.top_p.dtype == torch.float32, draws.temperature.dtype
+    assert draws.temperature.dtype == draws.tail.dtype == torch.float32, draws.temperature.dtype
     if first is not None:
         assert first.seen.shape == (*slots, vocab) and first.seen.stride(1) == 1, first.seen.shape
         assert first.penalty.dtype == torch.float32 and first.penalty.is_contiguous(), first.penalty.dtype
         assert first.eos < vocab and first.codes <= vocab, (first.eos, first.codes, vocab)
     _sample[(rows,)](
-        logits, slot, codes, draws.temperature, draws.top_k, draws.top_p, _bytes(draws.greedy),
+        logits, slot, codes, draws.temperature, draws.top_k, draws.tail, _bytes(draws.greedy),
         draws.seed_low, draws.seed_high, draws.frame,
         first.penalty if first else logits, _bytes(first.seen) if first else logits,
         _bytes(first.hold_eos) if first else logits,

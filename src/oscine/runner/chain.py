@@ -199,7 +199,7 @@ class KernelChain:
         return Draws(
             temperature=state.float_row(f"{part}_temperature"),
             top_k=state.int_row(f"{part}_top_k"),
-            top_p=state.float_row(f"{part}_top_p"),
+            tail=state.float_row(f"{part}_tail"),
             greedy=state.int_row(f"{part}_greedy"),
             seed_low=state.int_row("seed_low"),
             seed_high=state.int_row("seed_high"),

@@ -121,7 +121,7 @@ class TorchFrame:
         return DrawTable(
             temperature=state.float_row(f"{part}_temperature")[slots][:, None],
             top_k=state.int_row(f"{part}_top_k")[slots],
-            top_p=state.float_row(f"{part}_top_p")[slots][:, None],
+            tail=state.float_row(f"{part}_tail")[slots][:, None],
             greedy=state.int_row(f"{part}_greedy")[slots].bool(),
             largest_top_k=max(p.top_k for p in params),
             some_unlimited=any(p.top_k == 0 for p in params),

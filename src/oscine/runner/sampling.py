@@ -23,7 +23,7 @@ class DrawTable:
 
     temperature: Tensor  # [rows, 1]
     top_k: Tensor  # [rows], 0: off
-    top_p: Tensor  # [rows, 1]
+    tail: Tensor  # [rows, 1], 0: off
     greedy: Tensor  # [rows]
     largest_top_k: int
     some_unlimited: bool
@@ -38,7 +38,7 @@ class DrawTable:
         return DrawTable(
             temperature=column([p.temperature for p in params]),
             top_k=torch.tensor([p.top_k for p in params], device=device),
-            top_p=column([p.top_p for p in params]),
+            tail=column([p.tail for p in params]),
             greedy=torch.tensor([p.greedy for p in params], device=device),
             largest_top_k=max(p.top_k for p in params),
             some_unlimited=any(p.top_k == 0 for p in params),
@@ -64,17 +64,17 @@ def probabilities(logits: Tensor, table: DrawTable) -> Tensor:
             weakest = weakest.masked_fill((table.top_k == 0)[:, None], float("-inf"))
         logits = logits.masked_fill(logits < weakest, float("-inf"))
     if table.some_top_p:
-        logits = _nucleus(logits, table.top_p)
+        logits = _nucleus(logits, table.tail)
     return torch.softmax(logits, dim=-1)
 
 
-def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
-    """Drop the least likely ids that together hold at most 1 - top_p; the likeliest one always stays."""
+def _nucleus(logits: Tensor, tail: Tensor) -> Tensor:
+    """Drop the least likely ids that together hold at most `tail`; the likeliest one always stays."""
     ordered, ids = logits.sort(dim=-1, stable=True)  # equal logits in the order of their ids, on any device
     below = torch.softmax(ordered, dim=-1).cumsum(-1)
-    drop = below <= 1 - top_p
+    drop = below <= tail
     drop[:, -1] = False
-    drop &= top_p < 1
+    drop &= tail > 0
     return logits.masked_fill(torch.zeros_like(drop).scatter(1, ids, drop), float("-inf"))
 
 

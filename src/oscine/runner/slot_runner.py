@@ -112,9 +112,9 @@ class SlotRunner:
     def _on_kernels(self, sizes: Sequence[int], graphs: bool) -> tuple[FrameCodec, Frame, Prefill]:
         # Here, not above: they need Triton.
         from oscine.runner.chain import KernelChain
-        from oscine.runner.codec_frame import CodecArena, TritonCodec
         from oscine.runner.graph_frame import GraphFrame
         from oscine.runner.kernel_prefill import PREFILL_SIZES, KernelPrefill
+        from oscine.runner.triton_codec import CodecArena, TritonCodec
 
         model, device = self._model, self._device
         arena = CodecArena(model.config.codec.decoder, self.slots, device)

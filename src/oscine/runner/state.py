@@ -24,7 +24,7 @@ _INTS = (
     "seed_low",
     "seed_high",
 )
-_FLOATS = ("first_temperature", "rest_temperature", "first_top_p", "rest_top_p", "penalty")
+_FLOATS = ("first_temperature", "rest_temperature", "first_tail", "rest_tail", "penalty")
 _INT_ROW = {name: row for row, name in enumerate(_INTS)}
 _FLOAT_ROW = {name: row for row, name in enumerate(_FLOATS)}
 _MASK32 = 0xFFFFFFFF
@@ -90,8 +90,8 @@ class SlotState:
         floats = {
             "first_temperature": first.temperature,
             "rest_temperature": rest.temperature,
-            "first_top_p": first.top_p,
-            "rest_top_p": rest.top_p,
+            "first_tail": first.tail,
+            "rest_tail": rest.tail,
             "penalty": sampling.repetition_penalty,
         }
         self.ints[:, slot] = self._upload([ints[name] for name in _INTS], torch.int64)
