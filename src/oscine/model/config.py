@@ -182,6 +182,11 @@ def _qwen_stack(fields: Fields) -> StackConfig:
     fields.expect("attention_bias", False)
     fields.expect("hidden_act", "silu")
     fields.expect("sliding_window", None)
+    return _stack(fields, eps_key="rms_norm_eps", qk_norm=True)
+
+
+def _stack(fields: Fields, *, eps_key: str, **kind: Any) -> StackConfig:
+    """What every transformer's section has; `kind` is what sets it apart."""
     return StackConfig(
         width=fields.size("hidden_size"),
         inner=fields.size("intermediate_size"),
@@ -189,9 +194,9 @@ def _qwen_stack(fields: Fields) -> StackConfig:
         heads=fields.size("num_attention_heads"),
         kv_heads=fields.size("num_key_value_heads"),
         head_dim=fields.size("head_dim"),
-        eps=fields.number("rms_norm_eps"),
+        eps=fields.number(eps_key),
         theta=fields.number("rope_theta"),
-        qk_norm=True,
+        **kind,
     )
 
 
@@ -273,20 +278,8 @@ def _codec_decoder(fields: Fields) -> CodecDecoderConfig:
     fields.expect("num_quantizers", CODEBOOKS)
     fields.expect("attention_bias", False)
     fields.expect("hidden_act", "silu")
-    stack = StackConfig(
-        width=fields.size("hidden_size"),
-        inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers"),
-        heads=fields.size("num_attention_heads"),
-        kv_heads=fields.size("num_key_value_heads"),
-        head_dim=fields.size("head_dim"),
-        eps=fields.number("rms_norm_eps"),
-        theta=fields.number("rope_theta"),
-        layer_scale=True,
-        window=fields.size("sliding_window"),
-    )
     return CodecDecoderConfig(
-        stack=stack,
+        stack=_stack(fields, eps_key="rms_norm_eps", layer_scale=True, window=fields.size("sliding_window")),
         codebook_size=fields.size("codebook_size"),
         codebook_dim=fields.size("codebook_dim"),
         latent=fields.size("latent_dim"),
@@ -301,15 +294,9 @@ def _codec_encoder(fields: Fields) -> CodecEncoderConfig:
     fields.expect("use_conv_shortcut", False)
     fields.expect("audio_channels", 1)
     fields.expect("compress", 2)
-    stack = StackConfig(
-        width=fields.size("hidden_size"),
-        inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers"),
-        heads=fields.size("num_attention_heads"),
-        kv_heads=fields.size("num_key_value_heads"),
-        head_dim=fields.size("head_dim"),
-        eps=fields.number("norm_eps"),
-        theta=fields.number("rope_theta"),
+    stack = _stack(
+        fields,
+        eps_key="norm_eps",
         layer_scale=True,
         # The file says 250, but the official run applies a plain causal mask (its loader never asks for the
         # attention that windows), and the published codes were made that way.
