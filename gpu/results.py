@@ -46,7 +46,7 @@ def write_result(folder: Path, name: str, figures: dict[str, Any]) -> Path:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
         "command": _command(sys.argv),
-        "machine": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+        "machine": torch.cuda.get_device_name() if cuda else f"{os.cpu_count()} cores, {platform.machine()}",
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda},
         "figures": figures,
     }

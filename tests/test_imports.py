@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
 }
 EVERYTHING = {"cli"}
-WITHOUT_TORCH = ("oscine", "oscine.types", "oscine.audio", "oscine.voice", "oscine.cache", "oscine.cli")
+WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in ("types", "config", "audio", "voice", "cache", "cli")))
 
 
 def part_of(module: str) -> str:

@@ -173,7 +173,10 @@ def listeners_section(result: Result) -> str:
 
 def readme_table() -> str:
     result = load("frame")
-    head = ["streams on one H200", *(f"{name}, ms per frame" for s, name in SIZES.items() if s in result["figures"])]
+    head = [
+        f"streams on one {result['machine']}",
+        *(f"{name}, ms per frame" for s, name in SIZES.items() if s in result["figures"]),
+    ]
     sizes = [result["figures"][size] for size in SIZES if size in result["figures"]]
     rows = [[streams, *(f"{s['frames'][streams]['tick_ms']:.2f}" for s in sizes)] for streams in sizes[0]["frames"]]
     return table(head, rows)

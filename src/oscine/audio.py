@@ -230,8 +230,8 @@ def resample(clip: Clip, rate_hz: int) -> Clip:
     import soxr
 
     n_samples = math.ceil(len(clip.samples) * (rate_hz / clip.rate_hz))
-    # Nothing is worth keeping between calls: a first call costs what the fifth does, 10 ms of sound 0.1 to 0.2 ms (1 ms
-    # for a rate such as 44101), 20 s of it 5 to 15 ms.
+    # Nothing is worth keeping between calls: 10 ms of sound cost 0.1 to 0.2 ms (1 ms for a rate such as 44101), 20 s of
+    # it 5 to 15 ms, and a first call at most 1 ms more than later ones.
     resampled: Samples = soxr.resample(clip.samples, clip.rate_hz, rate_hz, quality="HQ")
     # soxr rounds the length, librosa fills or cuts to the ceiling.
     resampled = np.pad(resampled[:n_samples], (0, max(0, n_samples - len(resampled))))

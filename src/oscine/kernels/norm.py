@@ -3,7 +3,8 @@
     y = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)        the inner part in fp32, x and weight bf16
 
 A launch of its own, not a part of the matrix product behind it: there every program would normalize all rows again,
-and the rounded rows could not go straight from memory to the tensor cores. Measured on an H200, that cost more.
+and the rounded rows could not go straight from memory to the tensor cores. Measured on an H200, a tick with the norm
+inside was slower at 1, 32 and 64 rows and the same at 8.
 """
 
 from __future__ import annotations

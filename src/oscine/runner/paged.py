@@ -23,9 +23,9 @@ class PagedKV:
         # Zeros: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
         return PagedKV(like.new_zeros(shape), like.new_zeros(shape))
 
-    def write(self, page_row: Tensor, keys: Tensor, values: Tensor, first: int = 0) -> None:
-        """keys [n, layers, kv heads, head_dim] to positions first.. of the slot whose pages are page_row."""
-        pages, offsets = _places(page_row, first, len(keys))
+    def write(self, page_row: Tensor, keys: Tensor, values: Tensor) -> None:
+        """keys [n, layers, kv heads, head_dim] to the first positions of the slot whose pages are page_row."""
+        pages, offsets = _places(page_row, 0, len(keys))
         self.keys[:, pages, :, offsets] = keys
         self.values[:, pages, :, offsets] = values
 
@@ -41,10 +41,6 @@ class PagedKV:
             side[layer][pages].transpose(0, 1).flatten(1, 2)[:, :count] for side in (self.keys, self.values)
         )
         return keys, values
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
 
 
 def _places(page_row: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:

@@ -114,7 +114,3 @@ class SlotState:
     def _upload(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
         pinned = self.ints.is_cuda
         return torch.tensor(values, dtype=dtype, pin_memory=pinned).to(self.ints.device, non_blocking=True)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(t.nbytes for t in (self.ints, self.floats, self.inputs, self.page_table, self.text_ids, self.seen))
