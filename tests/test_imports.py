@@ -23,16 +23,31 @@ ALLOWED: dict[str, set[str]] = {
     "audio": {"types"},
     "voice": {"types"},
     "config": {"types"},
+    "sentences": set(),
+    "settings": {"config", "types"},
     "model": {"kernels", "types"},
     "runner": {"model", "kernels", "cache", "config", "types"},
     "prompt": {"model", "audio", "cache", "types", "voice"},
     "engine": {ROOT, "prompt", "runner", "model", "audio", "config", "types", "voice"},
     "speaker": {"prompt", "runner", "model", "audio", "cache", "types", "voice"},
-    "server": {ROOT, "audio", "config", "types", "voice"},  # is handed an engine, never makes one
+    "server": {ROOT, "audio", "config", "sentences", "types", "voice"},  # is handed an engine, never makes one
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
 }
-EVERYTHING = {"cli"}
-WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in ("types", "config", "audio", "voice", "cache", "cli")))
+EVERYTHING = {"cli", "serve"}
+_TORCHLESS = (
+    "types",
+    "config",
+    "settings",
+    "sentences",
+    "audio",
+    "voice",
+    "cache",
+    "cli",
+    "serve",
+    "server.app",
+    "bench",
+)
+WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 
 
 def part_of(module: str) -> str:

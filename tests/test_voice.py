@@ -147,8 +147,13 @@ def rewritten(path: Path, about: dict[str, str], drop: str = "") -> None:
         (lambda path: rewritten(path, {"transcript": "5"}), "damaged voice file: a transcript is a string"),
         (lambda path: rewritten(path, {}), "damaged voice file: reference codes and their transcript go together"),
         (lambda path: rewritten(path, {"transcript": '"a"'}, drop="speaker"), "damaged voice file: a speaker vector"),
+        (lambda path: rewritten(path, {"transcript": '"a"', "notes": "["}), "damaged voice file: Expecting value"),
+        (lambda path: rewritten(path, {"transcript": '"a"', "notes": '{"a": 1}'}), "damaged voice file: its notes"),
     ],
-    ids=["missing", "empty", "garbage", "truncated", "foreign", "tampered", "hash", "json", "type", "pair", "speaker"],
+    ids=[
+        *("missing", "empty", "garbage", "truncated", "foreign", "tampered", "hash", "json", "type", "pair", "speaker"),
+        *("notes", "note"),
+    ],
 )
 def test_a_bad_voice_file_is_refused(tmp_path: Path, spoil: Callable[[Path], object], said: str) -> None:
     path = tmp_path / "voice.safetensors"
@@ -176,6 +181,15 @@ def test_a_saved_voice_is_the_same_voice(tmp_path: Path, transcript: str) -> Non
         assert again.transcript == voice.transcript
         np.testing.assert_array_equal(again.speaker, voice.speaker)
         Voice.load(str(tmp_path / name))  # a path as text is as good
+
+
+def test_notes_travel_with_a_voice_and_are_no_part_of_it(tmp_path: Path) -> None:
+    notes = {"consent": "yes, 你好", "": "\ud800\0"}
+    in_context().save(tmp_path / "noted", notes)
+    in_context().save(tmp_path / "plain")
+    assert Voice.load_with_notes(tmp_path / "noted") == (in_context(), notes)
+    assert Voice.load_with_notes(tmp_path / "plain") == (in_context(), {})
+    assert Voice.load(tmp_path / "noted") == Voice.load(tmp_path / "plain")
 
 
 def test_a_saved_voice_speaks_what_the_cloned_one_spoke(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from oscine import __version__
-from oscine.types import OscineError, RequestError, Speech, SpeechRequest
+from oscine.types import ConfigError, OscineError, RequestError, Speech, SpeechRequest
 
 if TYPE_CHECKING:
     from oscine.speaker import Oscine
@@ -117,6 +118,54 @@ def say(
     speeches, took_s = _speak(tts, requests)
     _write(speeches, outputs, save_codes, many=file is not None)
     _report(speeches, outputs, took_s, as_json)
+
+
+@app.command()
+def serve(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Folder, hub id, or 'demo'")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all (default 127.0.0.1)")] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", help="Default 8000; 0: any free one")] = None,
+    api_key: Annotated[list[str] | None, typer.Option(help="Ask for this key; may be given several times")] = None,
+    devices: Annotated[str | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
+    slots: Annotated[int | None, typer.Option(help="Streams at once, per device")] = None,
+    name: Annotated[str | None, typer.Option(help="The name that the model is served under")] = None,
+    voices_dir: Annotated[Path | None, typer.Option(help="Where uploaded voices are kept")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; see --print-config")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
+    ] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Show all settings as TOML and end")] = False,
+) -> None:
+    """Serve a model over HTTP and WebSocket, with a page to try it."""
+    from oscine.settings import load_settings
+
+    flags: dict[str, Any] = {
+        "model": model,
+        "server.host": host,
+        "server.port": port,
+        "server.api_keys": tuple(api_key) if api_key else None,
+        "devices": devices,
+        "dtype": dtype.value if dtype else None,
+        "engine.slots": slots,
+        "name": name,
+        "server.voices_dir": str(voices_dir) if voices_dir else None,
+        "server.log_format": log_format,
+    }
+    flags = {path: value for path, value in flags.items() if value is not None}
+    for one in setting or []:
+        path, equals, value = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes path=value, such as engine.queue_limit=8; got {one!r}")
+        flags[path.strip()] = value.strip()
+    settings = load_settings(config, os.environ, flags)
+    if print_config:
+        print(settings.as_toml(), end="")
+        return
+    from oscine.serve import serve as run  # here: the server's libraries take time that `--help` should not
+
+    run(settings, console)
 
 
 def _texts(text: str | None, file: Path | None) -> list[str]:

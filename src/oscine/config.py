@@ -1,4 +1,4 @@
-"""Settings of the engine: frozen, with defaults that work, checked whole before any weight is loaded. No torch here.
+"""Settings of engine and server: frozen, defaults that work, checked whole before any weight is loaded. No torch here.
 
 What is learnt at start (pages that fit, graphs that were captured, tick times) lives elsewhere, never in here.
 """
@@ -13,7 +13,7 @@ from typing import Any, Self, get_type_hints
 from oscine.types import FRAME_RATE_HZ, ConfigError, unknown_choice
 
 
-class _Section:
+class Section:
     """A group of settings. `from_mapping` reads one from parsed YAML, JSON or command-line options."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class _Section:
             if name not in types:
                 raise ConfigError(unknown_choice("setting", f"{where}{name}", [f"{where}{key}" for key in types]))
             kind = types[name]
-            if isinstance(kind, type) and issubclass(kind, _Section):
+            if isinstance(kind, type) and issubclass(kind, Section):
                 value = kind.from_mapping(value, f"{where}{name}.")
             elif isinstance(value, list):
                 value = tuple(value)
@@ -58,17 +58,21 @@ def _check_type(name: str, value: object, kind: Any) -> None:
         int | None: value is None or (number and isinstance(value, int)),
         float: number,
         bool: isinstance(value, bool),
+        str: isinstance(value, str),
+        str | None: value is None or isinstance(value, str),
         tuple[int, ...]: isinstance(value, tuple) and all(type(item) is int for item in value),
+        tuple[str, ...]: isinstance(value, tuple) and all(type(item) is str for item in value),
     }
     if not right.get(kind, True):
         raise ConfigError(f"{name} has a value of the wrong kind: {value!r}")
 
 
 _MANY = 2**31
+_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkConfig(_Section):
+class ChunkConfig(Section):
     """How many frames (80 ms each) a chunk on the wire carries: one at first, more as the listener's buffer grows."""
 
     first_chunk_frames: int = 1  # small: the listener is waiting
@@ -88,7 +92,7 @@ class ChunkConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class PacingConfig(_Section):
+class PacingConfig(Section):
     """Who runs when slots are scarce (engine/policy.py)."""
 
     lead_s: float = 1.0  # streams with more unplayed audio than this may be left out of a tick
@@ -104,7 +108,7 @@ class PacingConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class TrimConfig(_Section):
+class TrimConfig(Section):
     """Silence before the first sound is not sent (engine/silence.py)."""
 
     enabled: bool = True
@@ -119,7 +123,7 @@ class TrimConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class GuardConfig(_Section):
+class GuardConfig(Section):
     """When speech is ended because the model would not (engine/guard.py)."""
 
     enabled: bool = True
@@ -150,7 +154,7 @@ class GuardConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryConfig(_Section):
+class MemoryConfig(Section):
     """What the runner may hold (runner/budget.py divides it)."""
 
     positions_per_slot: int = 4096  # the longest prompt plus speech; a frame is one position
@@ -171,7 +175,7 @@ class MemoryConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineConfig(_Section):
+class EngineConfig(Section):
     slots: int = 32  # streams that run at once
     queue_limit: int = 64  # requests that may wait for a slot; the next one is refused
     queue_wait_s: float = 3.0  # a request that would wait longer than this is refused at once
@@ -210,7 +214,7 @@ class EngineConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessConfig:
+class ProcessConfig(Section):
     """How a front end treats an engine in a process of its own (engine/process.py)."""
 
     heartbeat_s: float = 10.0  # an engine that does not answer for this long is taken for dead
@@ -224,7 +228,48 @@ class ProcessConfig:
     restarts_window_s: float = 600.0
     delivery_threads: int = 2  # a listener whose `deliver` is slow holds one of them
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         for name in ("heartbeat_s", "start_s", "submit_s", "clone_s", "terminate_s", "delivery_threads"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"process.{name} must be above 0, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig(Section):
+    """The door to the network (server/)."""
+
+    host: str = "127.0.0.1"  # this machine alone, unless told otherwise
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()  # none: whoever reaches the port may speak
+    streams_per_key: int | None = None
+    text_chars_most: int = 200_000  # of one request; some three hours of speech
+    body_bytes_most: int = 32 * 2**20
+    clip_bytes_most: int = 10 * 2**20
+    batch_items_most: int = 32
+    segment_chars: int = 400  # long texts are spoken in parts of about this length; see sentences.py
+    voices_dir: str | None = None  # None: uploaded voices are forgotten at the end; `oscine serve` names a folder
+    voices_most: int = 1000
+    ref_urls: bool = False  # fetch clips from the network; never from private addresses
+    ref_files_below: str | None = None  # read clips from files below this folder
+    cors_origins: tuple[str, ...] = ()  # web pages of other origins that may call
+    live_idle_s: float = 60.0  # a WebSocket that says nothing and hears nothing for so long is closed
+    stalled_s: float = 300.0  # so is an answer that nobody reads
+    drain_s: float = 30.0  # after SIGTERM, how long running streams may go on
+    playground: bool = True
+    log_format: str = "console"  # or json
+    log_level: str = "info"
+
+    def _check(self) -> None:
+        self._between(0, 65535, "port")
+        self._between(1, _MANY, "streams_per_key", "text_chars_most", "batch_items_most", "voices_most")
+        self._between(1024, 2**40, "body_bytes_most", "clip_bytes_most")
+        self._between(50, 10_000, "segment_chars")
+        self._between(1.0, 86400.0, "live_idle_s", "stalled_s")
+        self._between(0.0, 86400.0, "drain_s")
+        for name, possible in (("log_format", ("console", "json")), ("log_level", _LOG_LEVELS)):
+            if getattr(self, name) not in possible:
+                raise ConfigError(unknown_choice(name, getattr(self, name), possible))
+        # What cannot stand in a header could never be shown.
+        for key in self.api_keys:
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
+                raise ConfigError("an API key is printable ASCII without spaces, and not empty")

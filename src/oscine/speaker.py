@@ -20,7 +20,18 @@ from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.text import Tokenizer
 from oscine.runner.codec_stream import CodecStream, CodecWindows
 from oscine.runner.reference import generate
-from oscine.types import FinishReason, OscineError, Samples, Speech, SpeechRequest, SpokenFrames, unknown_choice
+from oscine.types import (
+    FinishReason,
+    OscineError,
+    Prompt,
+    RequestError,
+    Samples,
+    SamplingParams,
+    Speech,
+    SpeechRequest,
+    SpokenFrames,
+    unknown_choice,
+)
 from oscine.voice import Voice
 
 # Frames per decoded piece: small while somebody waits for the first sound, then larger, as fewer calls are faster.
@@ -96,13 +107,12 @@ class Oscine:
     def check(self, requests: Sequence[SpeechRequest]) -> None:
         """Raises what `run` would raise, and makes nothing."""
         for request in requests:
-            self._builder.build(request)
-            request.sampling(self.config.sampling)
+            self._checked(request)
 
     def run(self, requests: Sequence[SpeechRequest]) -> Iterator[SpokenFrames]:
         """Everything is checked before this returns; the iterator then makes the audio of all rows side by side."""
-        prompts = [self._builder.build(request) for request in requests]
-        sampling = [request.sampling(self.config.sampling) for request in requests]
+        checked = [self._checked(request) for request in requests]
+        prompts, sampling = [prompt for prompt, _ in checked], [params for _, params in checked]
         streams = [self._codec_stream(request.voice) for request in requests]
 
         def chunks() -> Iterator[SpokenFrames]:
@@ -119,6 +129,16 @@ class Oscine:
                         yield chunk
 
         return chunks()
+
+    def _checked(self, request: SpeechRequest) -> tuple[Prompt, SamplingParams]:
+        request.check_delivery()  # of it, `continues_s` asks for nothing here: nobody waits in a queue
+        if request.trim_silence:
+            raise RequestError(
+                "here every sample is given as the model makes it, so trim_silence cannot be true; leave it out, or "
+                "let an engine speak",
+                "trim_silence",
+            )
+        return self._builder.build(request), request.sampling(self.config.sampling)
 
     def _codec_stream(self, voice: str | Voice | None) -> CodecStream:
         """Fresh; for an in-context voice one that has heard the reference, which is decoded once per voice."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FRAME_RATE_HZ = 12.5
 CODEBOOKS = 16
+CONTINUES_MOST_S = 3600.0  # the largest SpeechRequest.continues_s: who has more to play is in no hurry
 
 TextMode = Literal["whole", "streaming"]
 # stop: the model ended its speech. length: the frame limit. runaway: it never would have ended (the good part is kept).
@@ -165,6 +166,10 @@ class SpeechRequest:
     subtalker_top_k: int | None = None
     subtalker_top_p: float | None = None
     max_new_tokens: int | None = None
+    trim_silence: bool | None = None  # leave the silence before the first sound out; None: as the engine has it
+    # The next part of a speech whose listener was let in already, and the seconds that this listener still has to play:
+    # never refused for load, first in the queue, and due when they are over.
+    continues_s: float | None = None
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:
         """The checkpoint's defaults with this request's own values over them."""
@@ -187,6 +192,19 @@ class SpeechRequest:
             repetition_penalty=self.repetition_penalty,
             max_new_tokens=self.max_new_tokens,
         )
+
+    def check_delivery(self) -> None:
+        """How it is to be heard. Raises RequestError."""
+        trim, left_s = self.trim_silence, self.continues_s
+        if trim is not None and not isinstance(trim, bool):
+            raise RequestError(f"trim_silence must be true or false, or be left out, got {trim!r}", "trim_silence")
+        real = isinstance(left_s, _REAL) and not isinstance(left_s, bool)
+        if left_s is not None and not (real and 0 <= left_s <= CONTINUES_MOST_S):
+            raise RequestError(
+                f"continues_s must be a number of seconds from 0 to {CONTINUES_MOST_S:g} (what the listener still has "
+                f"to play), or be left out for a new listener, got {left_s!r}",
+                "continues_s",
+            )
 
 
 _Params = TypeVar("_Params", DrawParams, SamplingParams)
@@ -250,6 +268,14 @@ class SpokenFrames:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What an utterance took: text ids spoken (without the prompt's own), frames made."""
+
+    text_ids: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class AudioChunk:
     """What a listener gets: sound with its place in the utterance. The last chunk says why it is the last."""
 
@@ -258,6 +284,7 @@ class AudioChunk:
     finish_reason: FinishReason | None = None
     error: OscineError | None = None  # with finish_reason "error"
     seed: int = 0
+    usage: Usage | None = None  # on the last chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +305,17 @@ class Cancel:
 Command = AppendText | EndText | Cancel
 
 
+TICK_BOUNDS_S = (0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.024, 0.04, 0.06, 0.08, 0.12, 0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TickHistogram:
+    """How long ticks took since the start: counts up to each of TICK_BOUNDS_S, and beyond the last; not cumulative."""
+
+    counts: tuple[int, ...] = (0,) * (len(TICK_BOUNDS_S) + 1)
+    sum_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
     ready: bool
@@ -286,6 +324,44 @@ class EngineStatus:
     queued: int
     frames: int  # made since the start
     tick_s: float  # of the last ticks, smoothed
+    ticks: TickHistogram = field(default_factory=TickHistogram)
+    underruns: int = 0  # times that a listener ran dry while its text was there, since the start
+    prefix_hits: int = 0  # prompts whose beginning was kept from another one
+    prefix_misses: int = 0
+    prefix_bytes: int = 0
+    memory_bytes: int = 0  # of the device, held by the engine
+
+
+EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """How the process of an engine is doing; of several engines, the best one's state."""
+
+    state: EngineState
+    pid: int | None = None
+    restarts: int = 0  # since the start
+    last_reason: str | None = None  # why the engine process ended the last time
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a front end must know of a checkpoint, without its weights or torch."""
+
+    name: str
+    kind: Literal["custom_voice", "voice_design", "base"]
+    speakers: tuple[str, ...]  # lower case; none but for custom_voice
+    languages: tuple[str, ...]  # that can be asked for, without "auto"
+    dialects: tuple[tuple[str, str], ...]  # (speaker, dialect that he speaks)
+    takes_instructions: bool
+    sample_rate_hz: int
+    samples_per_frame: int
+    speaker_width: int  # of a voice's embedding
+
+    @property
+    def clones(self) -> bool:
+        return self.kind == "base"
 
 
 class SpeechEngine(Protocol):

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -81,13 +82,16 @@ class Voice:
     def __hash__(self) -> int:
         return hash(self.content_hash)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """One safetensors file; written beside its name first, so that a crash leaves the old one whole."""
+    def save(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
+        """One safetensors file; written beside its name first, so that a crash leaves the old one whole. `notes` travel
+        in it and are no part of the voice."""
         tensors: dict[str, np.ndarray] = {"speaker": self.speaker}
         about = {"format": _FORMAT, "content_hash": self.content_hash}
         if self.reference_codes is not None and self.transcript is not None:
             tensors["reference_codes"] = self.reference_codes
             about["transcript"] = json.dumps(self.transcript)
+        if notes:
+            about["notes"] = json.dumps(dict(notes))
         target = Path(path)
         partial = target.parent / f".{target.name}.{os.getpid()}.part"
         try:
@@ -103,6 +107,10 @@ class Voice:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Voice:
+        return Voice.load_with_notes(path)[0]
+
+    @staticmethod
+    def load_with_notes(path: str | os.PathLike[str]) -> tuple[Voice, dict[str, str]]:
         try:
             with safe_open(path, framework="np") as file:
                 about = file.metadata() or {}
@@ -118,11 +126,14 @@ class Voice:
             transcript = json.loads(about["transcript"]) if "transcript" in about else None
             speaker: Any = tensors.get("speaker")
             voice = Voice(speaker, tensors.get("reference_codes"), transcript)
+            notes = json.loads(about.get("notes", "{}"))
+            if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
+                raise ValueError("its notes are no table of strings")
         except ValueError as error:
             raise VoiceError(f"{str(path)!r} is a damaged voice file: {error}", "voice") from None
         if voice.content_hash != about.get("content_hash"):
             raise VoiceError(f"{str(path)!r} does not match its own content hash; it was changed or damaged", "voice")
-        return voice
+        return voice, notes
 
 
 def _kept(array: _Array) -> _Array:

@@ -5,7 +5,8 @@ die exit | kill   at this word the process ends; `die sick`: the engine reports 
 hang submit | loop
 refuse VoiceError
 
-A transcript of a clip to clone may say `die kill` or `refuse VoiceError` too, or `sleep 0.5`.
+A transcript of a clip to clone may say `die kill` or `refuse VoiceError` too, `sleep 0.5`, or `hold FOLDER`: it writes
+a line to FOLDER/begun and waits for FOLDER/go_on.
 """
 
 import os
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -49,6 +51,7 @@ class FakeConfig:
     queue_most: int = 10_000
     fail_build: str = ""
     build_s: float = 0.0
+    gate: str = ""  # a file: no build goes on before it is there
     marker: str = ""  # a file: with fail_build, only builds after the first fail
 
 
@@ -69,7 +72,14 @@ def refusal(kind: str) -> OscineError:
     return cls(f"no {kind}", "voice") if issubclass(cls, RequestError) else cls(f"no {kind}")
 
 
+def wait_for_file(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def build_fake(config: FakeConfig, progress: Callable[[str, int, int], None]) -> "FakeEngine":
+    if config.gate:
+        wait_for_file(Path(config.gate))
     for done in range(3):
         time.sleep(config.build_s / 3)
         progress(os.environ.get("FAKE_STAGE", "weights"), done + 1, 3)
@@ -134,6 +144,10 @@ class FakeEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if verb == "sleep":
             time.sleep(float(what))
+        if verb == "hold":
+            with (Path(what) / "begun").open("a") as begun:
+                begun.write("begun\n")
+            wait_for_file(Path(what) / "go_on")
         assert isinstance(clip, tuple)
         speaker = np.array([clip[1], len(clip[0])], np.float32)
         return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((1, 16), np.int64), transcript)

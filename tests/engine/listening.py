@@ -1,37 +1,41 @@
-"""What the tests of an engine in its own process share: a listener that checks every sample, and ways to wait."""
+"""What the tests of an engine in its own process share: a listener that checks every sample, and ways to wait.
+
+They wait for what happens, never for a time: a machine that is busy with something else changes no result.
+"""
 
 import functools
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.engine.fake_engine import FakeConfig, build_fake, pcm
 
 from oscine.engine.process import EngineProcess, ProcessConfig
-from oscine.types import AudioChunk, SpeechRequest
+from oscine.types import AppendText, AudioChunk, SpeechRequest
 
-CONFIG = ProcessConfig(heartbeat_s=5.0, start_s=30.0, submit_s=10.0, terminate_s=2.0, backoff_s=0.05)
-IMPATIENT = ProcessConfig(heartbeat_s=0.8, start_s=30.0, submit_s=10.0, terminate_s=0.3, backoff_s=0.05)
+WAIT_S = 60.0  # for what should happen at once: only a test that fails waits so long
+CONFIG = ProcessConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
+IMPATIENT = ProcessConfig(heartbeat_s=2.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=0.3, backoff_s=0.05)
 LONG = "say 100000"
 
 
 class Heard:
-    """A listener: what it got, and that nothing comes after the end."""
+    """A listener: what it got, and that nothing comes after the end. `hold` is called before each chunk is taken: it
+    makes the listener as slow as it likes."""
 
-    def __init__(self, seed: int = 0, sleep_s: float = 0.0) -> None:
-        self.seed, self.sleep_s = seed, sleep_s
+    def __init__(self, seed: int = 0, hold: Callable[[], object] = lambda: None) -> None:
+        self.seed, self.hold = seed, hold
         self.chunks: list[AudioChunk] = []
-        self.arrived_s: list[float] = []
         self.ended = threading.Event()
 
     def __call__(self, chunk: AudioChunk) -> None:
-        time.sleep(self.sleep_s)
+        self.hold()
         self.chunks.append(chunk)
-        self.arrived_s.append(time.monotonic())
         if chunk.finish_reason is not None:
             self.ended.set()
 
-    def end(self, timeout_s: float = 15.0) -> AudioChunk:
+    def end(self, timeout_s: float = WAIT_S) -> AudioChunk:
         assert self.ended.wait(timeout_s), f"no end after {len(self.chunks)} chunks"
         return self.chunks[-1]
 
@@ -46,17 +50,26 @@ class Heard:
 
 def started(config: ProcessConfig = CONFIG, fake: FakeConfig | None = None) -> EngineProcess:
     engine = EngineProcess(functools.partial(build_fake, fake or FakeConfig()), config)
-    engine.wait_ready(20)
+    engine.wait_ready(WAIT_S)
     return engine
 
 
-def speak(engine, text: str, seed: int = 0, *, sleep_s: float = 0.0) -> Heard:
-    heard = Heard(seed, sleep_s)
+def speak(engine, text: str, seed: int = 0, *, hold: Callable[[], object] = lambda: None) -> Heard:
+    heard = Heard(seed, hold)
     engine.submit(SpeechRequest(text=text, seed=seed), heard)
     return heard
 
 
-def eventually(condition, timeout_s: float = 10.0) -> None:
+def speak_and_then(engine, text: str, seed: int = 0) -> Heard:
+    """Three chunks, and when they were heard the text: what a process has not sent when it is killed, nobody hears."""
+    heard = Heard(seed)
+    utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), heard, text_open=True)
+    eventually(lambda: len(heard.chunks) == 3)
+    engine.tell(utterance, AppendText(text))
+    return heard
+
+
+def eventually(condition, timeout_s: float = WAIT_S) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "did not become true"

@@ -13,7 +13,7 @@ import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
 from oscine.engine.session import Session, Sound
-from oscine.runner.runner import Admission, FrameOutput, Ticket
+from oscine.runner.runner import Admission, FrameOutput, RunnerCounts, Ticket
 from oscine.types import AudioChunk, Prompt, SamplingParams, TooLongError
 
 SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
@@ -69,6 +69,7 @@ class ScriptedRunner:
     samples_per_frame: int = SAMPLES_PER_FRAME
     eos_id: int = EOS_ID
     held: dict[int, _Held] = field(default_factory=dict)
+    admitted: int = 0
     launches: list[tuple[int, ...]] = field(default_factory=list)
     flying: list[_Ticket] = field(default_factory=list)
     free_s: float = 0.0  # when the device has done everything that is enqueued
@@ -82,6 +83,7 @@ class ScriptedRunner:
             raise TooLongError("does not fit", "text")
         text_ids = admission.prompt.trailing_ids.tolist()
         self.held[slot] = _Held(tag, frames, text_ids, admission.text_open, sampling.max_new_tokens)
+        self.admitted += 1
         self._enqueue(self.prefill_row_s * admission.prompt.rows)
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
@@ -118,6 +120,10 @@ class ScriptedRunner:
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
         return sum(held.most for held in self.held.values()) + sampling.max_new_tokens <= self.positions
+
+    def counts(self) -> RunnerCounts:
+        """Every prompt but the first is known; each stream holds a hundred bytes."""
+        return RunnerCounts(max(0, self.admitted - 1), min(1, self.admitted), 7, 100 * len(self.held))
 
     def _enqueue(self, cost_s: float) -> float:
         self.free_s = max(self.free_s, self.clock.now_s) + cost_s
@@ -201,11 +207,24 @@ def session_of(
     rows: int = 10,
     max_new_tokens: int | None = None,
     text_open: bool = False,
+    trim_silence: bool | None = None,
+    continues: bool = False,
+    plays_until_s: float | None = None,
 ) -> Session:
     """A request of `frames` frames. With `text_open` it has no prompt yet: post a Begin."""
     sampling = SamplingParams(seed=tag * 1000 + frames, max_new_tokens=max_new_tokens or 1000)
-    budgeted = max_new_tokens is None
-    session = Session(str(tag), sampling, listener, config, SOUND, budgeted=budgeted, text_open=text_open)
+    session = Session(
+        str(tag),
+        sampling,
+        listener,
+        config,
+        SOUND,
+        budgeted=max_new_tokens is None,
+        text_open=text_open,
+        trim_silence=trim_silence,
+        continues=continues,
+        plays_until_s=plays_until_s,
+    )
     if not text_open:
         session.begin(prompt_of(rows), text_ids, text_ended=True)
     return session

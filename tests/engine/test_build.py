@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.conftest import CheckpointMaker
 from tests.engine.listening import eventually
-from tests.engine.test_speech import Ear, assert_heard
+from tests.engine.test_speech import WAIT_S, Ear, assert_heard
 
 from oscine import Oscine, SpeechRequest, Voice
 from oscine.audio import pcm16, write_wav
@@ -26,6 +26,7 @@ from oscine.engine.build import build_engine
 from oscine.engine.engine import InProcessEngine
 from oscine.engine.listen import speak
 from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.model.weights import weight_bytes
 from oscine.types import Cancel, CheckpointError, ConfigError, EngineError, RequestError, SpeechEngine, VoiceError
 
 RATE_HZ = 24000
@@ -83,6 +84,7 @@ def stage(request: pytest.FixtureRequest, small_checkpoints: CheckpointMaker) ->
     status = stage.engine.status()
     stage.engine.stop()
     assert status.ready and (status.slots_active, status.queued) == (0, 0)
+    assert status.prefix_hits > 0, "the same voices spoke again and again"
 
 
 def test_a_built_engine_is_warm_and_has_told_how_far_it_was(stage: Stage) -> None:
@@ -92,7 +94,12 @@ def test_a_built_engine_is_warm_and_has_told_how_far_it_was(stage: Stage) -> Non
         *_, (done, total) = [(done, total) for told, done, total in stage.told if told == name]
         assert done == total > 0
     cost = stage.engine._loop._meter.cost
-    assert stage.engine.status().frames > 0 and cost.fixed_s + cost.row_s > 0 and cost.rows_seen >= 1
+    status = stage.engine.status()
+    assert status.frames > 0 and cost.fixed_s + cost.row_s > 0 and cost.rows_seen >= 1
+    assert status.prefix_misses >= 1 and status.prefix_bytes > 0
+    assert sum(status.ticks.counts) > 0 and status.ticks.sum_s > 0
+    weights = weight_bytes(stage.reference.config, torch.float32)
+    assert 0.5 * weights + status.prefix_bytes < status.memory_bytes < 1.5 * weights + 2**30
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -153,7 +160,6 @@ def test_settings_that_cannot_work_are_refused_before_a_weight_is_loaded(
     small_checkpoints: CheckpointMaker, memory: MemoryConfig, told: str
 ) -> None:
     stages: list[str] = []
-    began_s = time.monotonic()
     with pytest.raises(ConfigError, match=told):
         build_engine(
             small_checkpoints("1b7", "base"),
@@ -161,7 +167,7 @@ def test_settings_that_cannot_work_are_refused_before_a_weight_is_loaded(
             lambda stage, done, total: stages.append(stage),
             device="cpu",
         )
-    assert stages == [] and time.monotonic() - began_s < 5
+    assert stages == []
 
 
 def test_no_checkpoint_no_engine(tmp_path: Path) -> None:
@@ -188,7 +194,7 @@ def here(base_folder: Path) -> Iterator[InProcessEngine]:
 def there(base_folder: Path) -> Iterator[EngineProcess]:
     build = functools.partial(build_engine, base_folder, replace(CONFIG, slots=4), device="cpu")
     engine = EngineProcess(build, ProcessConfig(backoff_s=0.05))
-    engine.wait_ready(60)
+    engine.wait_ready(WAIT_S)
     yield engine
     engine.stop()
 
@@ -224,6 +230,11 @@ def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessE
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=3, max_new_tokens=10)
     said = speak(there, request)
     assert np.abs(samples(said) - samples(speak(here, request))).max() <= 1
+    eventually(lambda: there.status().prefix_misses > 0 and sum(there.status().ticks.counts) > 0)
+    assert there.status().memory_bytes > 0
+    ear = Ear()
+    there.submit(replace(request, continues_s=1.0), ear)
+    assert len(ear.wait()) == len(samples(said)) and ear.chunks[-1].usage is not None
     ears = [Ear() for _ in range(4)]
     for ear in ears:
         there.submit(replace(request, max_new_tokens=400, seed=8), ear)
@@ -234,7 +245,7 @@ def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessE
     for ear in ears:
         ear.wait()
         assert ear.reason == "error" and isinstance(ear.chunks[-1].error, EngineError)
-    there.wait_ready(60)
+    there.wait_ready(WAIT_S)
     assert there.health.pid != pid and speak(there, request) == said
 
 

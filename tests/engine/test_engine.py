@@ -1,4 +1,5 @@
-"""The engine as others hold it: real threads, real prompts; a scripted runner makes the sound."""
+"""The engine as others hold it: real threads, real prompts; a scripted runner makes the sound, and the time: how long
+a tick took here decides nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from tests.conftest import CheckpointMaker
 from tests.engine.scripted import PLAIN, SAMPLES_PER_FRAME, Listener, ScriptedRunner, VirtualClock
 
-from oscine.config import EngineConfig
+from oscine.config import EngineConfig, TrimConfig
 from oscine.engine.engine import InProcessEngine
 from oscine.engine.listen import speak
 from oscine.model.config import ModelConfig, read_config
@@ -29,11 +30,12 @@ from oscine.types import (
     RequestError,
     SpeechEngine,
     SpeechRequest,
+    Usage,
     VoiceError,
 )
 from oscine.voice import Voice
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Recorder(Listener):
@@ -88,7 +90,8 @@ def make_engine(model_config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Mak
 
     def make(config: EngineConfig = PLAIN, slots: int = 4, **runner: object) -> InProcessEngine:
         scripted = ScriptedRunner(slots, **runner)  # type: ignore[arg-type]
-        made.append(InProcessEngine(scripted, PromptBuilder(model_config, tokenizer), tokenizer, config))
+        builder = PromptBuilder(model_config, tokenizer)
+        made.append(InProcessEngine(scripted, builder, tokenizer, config, clock=scripted.clock))
         return made[-1]
 
     yield make
@@ -137,6 +140,61 @@ def test_bad_requests_raise_at_once(
     with pytest.raises(error):
         engine.submit(SpeechRequest(**fields), Recorder(), text_open=text_open)  # type: ignore[arg-type]
     assert engine.status().queued == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("continues_s", value) for value in (-0.1, 3601, float("nan"), float("inf"), True, "1", [1])),
+        *(("trim_silence", value) for value in (1, "yes", 0.0)),
+    ],
+)
+@pytest.mark.parametrize("text_open", [False, True])
+def test_how_it_is_to_be_heard_is_checked(make_engine: MakeEngine, name: str, value: object, text_open: bool) -> None:
+    engine = make_engine()
+    with pytest.raises(RequestError, match=name) as refused:
+        engine.submit(SpeechRequest(text="Hi.", **{name: value}), Recorder(), text_open=text_open)  # type: ignore[arg-type]
+    assert refused.value.param == name and engine.status().queued == 0
+
+
+def test_silence_is_trimmed_as_the_request_has_it(make_engine: MakeEngine) -> None:
+    loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, most_frames=3))  # all is silence
+    engine = make_engine(loud)
+    heard = {
+        trim: len(speak(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
+        for trim in (None, True, False)
+    }
+    assert heard == {None: 6 * SAMPLES_PER_FRAME, True: 6 * SAMPLES_PER_FRAME, False: 9 * SAMPLES_PER_FRAME}
+
+
+@pytest.mark.parametrize("continues_s", [0, 0.5, 3600.0])
+def test_a_full_engine_takes_who_continues(make_engine: MakeEngine, continues_s: float) -> None:
+    clock, holder, continuing = VirtualClock(), Recorder(), Recorder()
+    clock.now_s = 1000.0
+    engine = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1, clock=clock)
+    utterance_id = engine.submit(SpeechRequest(text="One two three", seed=seed_of(9)), holder, text_open=True)
+    wait_until(lambda: engine.status().slots_active == 1)
+    with pytest.raises(OverloadedError):
+        engine.submit(SpeechRequest(text="Hi."), Recorder())
+    request = SpeechRequest(text="And so on.", seed=seed_of(4), continues_s=continues_s)
+    engine.submit(request, continuing)
+    engine.tell(utterance_id, Cancel())
+    assert continuing.wait() == ["stop"] and len(continuing.frames) == 4
+    assert engine.status().underruns == 0, "its clock starts when it is asked for"
+    engine.stop()
+    with pytest.raises(EngineError):
+        engine.submit(request, Recorder())
+
+
+def test_every_end_tells_what_it_took(make_engine: MakeEngine, tokenizer: Tokenizer) -> None:
+    engine, whole, pieces = make_engine(), Recorder(), Recorder()
+    body_ids = tokenizer.encode_turn("assistant", "Hello there, you.").body_ids
+    engine.submit(SpeechRequest(text="Hello there, you.", seed=seed_of(30)), whole)
+    utterance_id = engine.submit(SpeechRequest(text="Hello there", seed=seed_of(30)), pieces, text_open=True)
+    engine.tell(utterance_id, AppendText(", you."))
+    engine.tell(utterance_id, EndText())
+    for listener in (whole, pieces):
+        assert listener.wait() == ["stop"] and listener.chunks[-1].usage == Usage(len(body_ids), 30)
 
 
 def test_an_overloaded_engine_says_so(make_engine: MakeEngine) -> None:
@@ -290,19 +348,23 @@ def test_a_dead_runner_is_seen_from_outside(make_engine: MakeEngine) -> None:
 
 
 def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> None:
-    go_on = threading.Event()
+    clock, hangs, go_on = VirtualClock(), threading.Event(), threading.Event()
 
     def fail(stage: str, tag: int) -> None:
         if stage == "collect" and tag == 2:
+            hangs.set()
             assert go_on.wait(WAIT_S)
 
-    engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=0.2), fail=fail), Recorder()
+    engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), Recorder()
     speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
-    time.sleep(0.3)
-    assert engine.status().ready  # nothing to do is no reason
+    clock.now_s += 100.0
+    wait_until(lambda: engine.status().ready)  # nothing to do is no reason
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
+    assert hangs.wait(WAIT_S)
+    clock.now_s += 4.9
     assert engine.status().ready
-    wait_until(lambda: not engine.status().ready)
+    clock.now_s += 0.2
+    assert not engine.status().ready
     go_on.set()
     assert listener.wait() == ["stop"]
     wait_until(lambda: engine.status().ready)
@@ -311,6 +373,7 @@ def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> No
 def test_an_idle_engine_sleeps(make_engine: MakeEngine) -> None:
     engine = make_engine()
     speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
-    used_s = time.process_time()
+    thread_clock = time.pthread_getcpuclockid(engine._thread.ident)  # type: ignore[arg-type]
+    used_s = time.clock_gettime(thread_clock)
     time.sleep(0.3)
-    assert time.process_time() - used_s < 0.1
+    assert time.clock_gettime(thread_clock) - used_s < 0.1

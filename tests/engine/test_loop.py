@@ -10,7 +10,7 @@ from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, pro
 from oscine.config import EngineConfig, GuardConfig
 from oscine.engine.door import Begin, End, MoreText, Stop
 from oscine.engine.loop import EngineLoop
-from oscine.types import EngineError, OverloadedError, RequestError, TooLongError
+from oscine.types import EngineError, OverloadedError, RequestError, TickHistogram, TooLongError, Usage
 
 
 class Bench:
@@ -300,3 +300,50 @@ def test_stopping_lets_speech_finish_for_a_while() -> None:
     assert short.ends == ["stop"] and long.ends == ["cancelled"] and 0 < len(long.frames) < 300
     assert bench.loop.finished
     bench.check_rest()
+
+
+# --- what is counted ---
+
+
+def test_underruns_are_counted_where_they_are_heard() -> None:
+    bench = Bench(fixed_s=0.1)  # more than a frame
+    listeners = [bench.say(tag, frames=6) for tag in (1, 2)]
+    bench.run()
+    assert [len(listener.chunks) for listener in listeners] == [7, 7] and listeners[0].underrun_s() > 0.1
+    assert bench.loop.status().underruns == 2 * 5
+    bench.runner.fixed_s = 0.005
+    steady = bench.say(3, frames=30)
+    bench.turns(30)
+    assert bench.runner.held[0].frame == 30, "what is launched next ends it"
+    bench.runner.fixed_s = 5.0
+    bench.run()
+    assert steady.ends == ["stop"] and steady.chunks[-1].pcm, "sound that was held meanwhile comes late"
+    assert bench.loop.status().underruns == 2 * 5 + 1
+
+
+def test_a_listener_that_waits_for_text_does_not_count_as_an_underrun() -> None:
+    bench = Bench()
+    listener = Listener(bench.runner.clock)
+    bench.loop.submit(session_of(1, 0, listener, text_open=True))
+    bench.loop.post(Begin("1", prompt_of(trailing=[11, 12]), text_ids=3, text_ended=False))
+    for number in range(4):
+        bench.run()
+        bench.runner.clock.now_s += 5.0
+        bench.turns(1)
+        bench.loop.post(MoreText("1", (13, END_MARK)[: 1 + number // 3], 1, ended=number == 3))
+    bench.run()
+    assert listener.ends == ["stop"] and listener.underrun_s() > 10
+    assert bench.loop.status().underruns == 0
+
+
+def test_the_status_tells_ticks_and_what_the_runner_counts() -> None:
+    bench = Bench(fixed_s=0.02, row_s=0.0, prefill_row_s=0.0)
+    assert bench.loop.status().ticks == TickHistogram() and bench.loop.status().memory_bytes == 0
+    listeners = [bench.say(tag, frames=5) for tag in (1, 2, 3)]
+    bench.turns(2)
+    status = bench.loop.status()
+    assert (status.prefix_hits, status.prefix_misses, status.prefix_bytes, status.memory_bytes) == (2, 1, 7, 300)
+    bench.run()
+    status, ticks = bench.loop.status(), len(bench.runner.launches)
+    assert sum(status.ticks.counts) == ticks and status.ticks.sum_s == pytest.approx(0.02 * ticks)
+    assert status.memory_bytes == 0 and [listener.chunks[-1].usage for listener in listeners] == [Usage(10, 5)] * 3

@@ -17,12 +17,27 @@ from oscine.types import (
     OverloadedError,
     RequestError,
     SpeechRequest,
+    TickHistogram,
     TooLongError,
+    Usage,
     VoiceError,
 )
 from oscine.voice import Voice
 
-STATUS = EngineStatus(ready=True, slots=8, slots_active=3, queued=1, frames=1234, tick_s=0.0045)
+STATUS = EngineStatus(
+    ready=True,
+    slots=8,
+    slots_active=3,
+    queued=1,
+    frames=1234,
+    tick_s=0.0045,
+    ticks=TickHistogram(tuple(range(15)), 1.5),
+    underruns=2,
+    prefix_hits=3,
+    prefix_misses=4,
+    prefix_bytes=5,
+    memory_bytes=2**40,
+)
 REPORT = wire.ErrorReport("VoiceError", "no such voice", "voice", None)
 SPEAKER = np.linspace(-1, 1, 64, dtype=np.float32)
 CODES = np.arange(5 * 16, dtype=np.int64).reshape(5, 16)
@@ -64,6 +79,7 @@ def test_what_the_front_end_says_arrives_as_it_was(message):
         wire.Refused("a", REPORT),
         wire.Chunk("a", b"\x00\xff" * 1920, 2**40, None, None, 2**64 - 1),
         wire.Chunk("a", b"", 7, "error", REPORT, 0),
+        wire.Chunk("a", b"", 7, "stop", None, 0, Usage(12, 345)),
         wire.Pong(STATUS),
     ],
 )
@@ -78,6 +94,8 @@ def test_what_the_engine_says_arrives_as_it_was(message):
         SpeechRequest(text="", voice="ryan", language="german", instruct="slowly", text_mode="streaming", seed=2**63),
         SpeechRequest(text="x", greedy=True, temperature=0.1, top_k=0, top_p=1.0, repetition_penalty=1.0),
         SpeechRequest(text="x", subtalker_temperature=2, subtalker_top_k=3, subtalker_top_p=0.4, max_new_tokens=2),
+        SpeechRequest(text="x", trim_silence=False, continues_s=1.25),
+        SpeechRequest(text="x", trim_silence="no", continues_s=float("inf")),  # type: ignore[arg-type]
         SpeechRequest(text="x", voice=Voice(SPEAKER)),
         SpeechRequest(text="x", voice=Voice(SPEAKER, CODES, "what was said")),
         SpeechRequest(text="half \ud800 pair", voice=Voice(SPEAKER, CODES, "half \udc00 pair")),
@@ -129,11 +147,11 @@ def test_commands_arrive_as_they_were(command):
     ids=lambda error: type(error).__name__,
 )
 def test_errors_keep_class_text_and_values(error):
-    chunk = AudioChunk(b"", 5, "error", error, 3)
+    chunk = AudioChunk(b"", 5, "error", error, 3, Usage(7, 9))
     message = wire.decode_for_front_end(wire.encode(wire.chunk_message("a", chunk)))
     assert isinstance(message, wire.Chunk)
     arrived = wire.chunk_of(message)
-    assert (arrived.first_sample, arrived.finish_reason, arrived.seed) == (5, "error", 3)
+    assert (arrived.first_sample, arrived.finish_reason, arrived.seed, arrived.usage) == (5, "error", 3, Usage(7, 9))
     assert type(arrived.error) is type(error) and str(arrived.error) == str(error)
     assert vars(arrived.error) == vars(error)
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from oscine.engine.meter import TickCost, TickMeter
+from oscine.types import TICK_BOUNDS_S, TickHistogram
 
 
 def test_the_line_is_found_through_noise() -> None:
@@ -57,3 +58,19 @@ def test_one_stall_does_not_shut_the_door() -> None:
 )
 def test_how_many_rows_a_tick_may_have(cost: TickCost, rows: int) -> None:
     assert cost.rows_within(0.064, 32) == rows
+
+
+def test_every_tick_is_counted_by_its_length() -> None:
+    meter = TickMeter()
+    assert meter.histogram == TickHistogram()
+    for tick_s in (0.001, 0.002, 0.0021, 0.05, 1.0, 3.0, 7.0):
+        meter.add(1, prefill_rows=4, tick_s=tick_s)
+    counted = dict(zip([*TICK_BOUNDS_S, float("inf")], meter.histogram.counts, strict=True))
+    assert {bound_s: count for bound_s, count in counted.items() if count} == {
+        0.002: 2,
+        0.004: 1,
+        0.06: 1,
+        1.0: 1,
+        float("inf"): 2,
+    }
+    assert meter.histogram.sum_s == pytest.approx(11.0551)

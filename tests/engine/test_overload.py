@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 
 import pytest
-from tests.engine.scripted import PLAIN, Listener, ScriptedRunner, session_of
+from tests.engine.scripted import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
 from oscine.config import ChunkConfig
 from oscine.engine.loop import EngineLoop
@@ -80,3 +81,85 @@ def test_at_half_the_load_nobody_is_refused() -> None:
     capacity_hz = slots / (fixed_s + row_s * slots) / 50
     listeners, refused, _ = drive(runner, poisson(capacity_hz / 2, 4.0, seed=1))
     assert refused == 0 and sum(listener.underrun_s() for listener in listeners) == 0
+
+
+# --- speeches in several parts ---
+
+HOP_S = 0.01  # from the end of a part to the request for the next one: a newcomer may take its place meanwhile
+
+
+@dataclasses.dataclass
+class Speech:
+    """One listener; the next part is asked for when the last has been made."""
+
+    parts: list[int]  # frames of each
+    heard: list[Listener]
+    next_s: float | None = None
+
+    def player(self) -> Listener:
+        """All parts as one player hears them."""
+        player = Listener(self.heard[0].clock)
+        player.chunks = [chunk for part in self.heard for chunk in part.chunks]
+        player.heard_s = [heard_s for part in self.heard for heard_s in part.heard_s]
+        return player
+
+    def dry_s(self) -> float:
+        dry_s = 0.0
+        for part in self.heard:
+            for chunk, heard_s in zip(part.chunks, part.heard_s, strict=True):
+                dry_s = max(dry_s, heard_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
+        return dry_s
+
+
+def speak_part(loop: EngineLoop, clock: VirtualClock, speech: Speech, name: str) -> None:
+    listener, frames = Listener(clock), speech.parts[len(speech.heard)]
+    continues, dry_s = bool(speech.heard), speech.dry_s()
+    plays_until_s = dry_s if dry_s > clock.now_s else None
+    session = session_of(
+        1, frames, listener, CONFIG, text_ids=frames // 4, continues=continues, plays_until_s=plays_until_s
+    )
+    session.utterance_id = f"{name}.{len(speech.heard)}"
+    loop.submit(session)
+    speech.heard.append(listener)
+    speech.next_s = None
+
+
+def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]]]) -> tuple[list[Speech], int]:
+    """Gives the speeches that were let in, and the underruns as the engine counts them."""
+    loop, clock = EngineLoop(runner, CONFIG, runner.clock), runner.clock
+    speeches: list[Speech] = []
+    coming = sorted(arrivals, reverse=True)
+    while True:
+        while coming and coming[-1][0] <= clock.now_s:
+            speech = Speech(coming.pop()[1], [])
+            with contextlib.suppress(OverloadedError):
+                speak_part(loop, clock, speech, f"{len(speeches)} {len(coming)}")
+                speeches.append(speech)
+        for number, speech in enumerate(speeches):
+            if speech.next_s is not None and speech.next_s <= clock.now_s:
+                speak_part(loop, clock, speech, str(number))  # never refused
+        busy = loop.turn()
+        for speech in speeches:
+            if speech.heard[-1].ends and speech.next_s is None and len(speech.heard) < len(speech.parts):
+                speech.next_s = clock.now_s + HOP_S
+        next_s = [coming[-1][0]] if coming else []
+        next_s += [speech.next_s for speech in speeches if speech.next_s is not None]
+        if not busy and not next_s:
+            return speeches, loop.status().underruns
+        if not busy:
+            clock.now_s = max(clock.now_s, min(next_s))
+
+
+@pytest.mark.parametrize("machine", ["h200", "cpu"])
+def test_at_three_times_the_load_who_was_let_in_hears_every_part_without_a_gap(machine: str) -> None:
+    fixed_s, row_s, prefill_row_s, slots = MACHINES[machine]
+    runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
+    rows = min(slots, int((0.064 - fixed_s) / row_s))
+    capacity_hz = rows / (fixed_s + row_s * rows) / 200
+    rng, seconds = random.Random(4), min(20.0, 100 / capacity_hz)
+    times_s = [at_s for at_s, _ in poisson(3 * capacity_hz, seconds, seed=4)]
+    arrivals = [(at_s, [rng.randint(10, 90) for _ in range(4)]) for at_s in times_s]
+    speeches, underruns = drive_speeches(runner, arrivals)
+    assert len(arrivals) > 1.3 * len(speeches) > 10, "some are refused"
+    assert [[part.ends for part in speech.heard] for speech in speeches] == [[["stop"]] * 4] * len(speeches)
+    assert underruns == 0 and sum(speech.player().underrun_s() > 0.001 for speech in speeches) == 0

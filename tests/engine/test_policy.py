@@ -6,7 +6,7 @@ import pytest
 
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.meter import TickCost
-from oscine.engine.policy import FRAME_S, Load, Running, Snapshot, Step, choose_step, expected_frames, refusal
+from oscine.engine.policy import FRAME_S, Load, Running, Snapshot, Step, Waiting, choose_step, expected_frames, refusal
 
 PACING = PacingConfig()
 FAST = TickCost(0.004, 0.00003, 0.00002, rows_seen=128)
@@ -17,8 +17,12 @@ def playing(*ahead_s: float | None) -> tuple[Running, ...]:
     return tuple(Running(slot, True, None if ahead is None else NOW_S + ahead) for slot, ahead in enumerate(ahead_s))
 
 
-def choose(running: tuple[Running, ...], waiting: tuple[int, ...] = (), free: int = 4, cost: TickCost = FAST) -> Step:
-    return choose_step(Snapshot(running, waiting, free), NOW_S, cost, PACING)
+def choose(
+    running: tuple[Running, ...], waiting: tuple[int | Waiting, ...] = (), free: int = 4, cost: TickCost = FAST
+) -> Step:
+    """A number is a newcomer with so many prompt rows."""
+    queue = tuple(one if isinstance(one, Waiting) else Waiting(one) for one in waiting)
+    return choose_step(Snapshot(running, queue, free), NOW_S, cost, PACING)
 
 
 def test_with_free_slots_everyone_runs_at_full_speed() -> None:
@@ -70,6 +74,36 @@ def test_a_prefill_waits_until_nobody_would_run_dry_from_it() -> None:
     assert choose(dry, waiting=(100,), cost=cost).admit == 1, "neither can be harmed"
 
 
+def continues(rows: int, ahead_s: float | None = None) -> Waiting:
+    return Waiting(rows, continues=True, deadline_s=None if ahead_s is None else NOW_S + ahead_s)
+
+
+def test_who_continues_needs_a_slot_but_no_room_in_real_time() -> None:
+    cost = TickCost(0.004, 0.02, 0.0, rows_seen=128)  # three rows fit into 64 ms
+    three = playing(1.0, 1.0, 1.0)
+    assert choose(three, waiting=(continues(10), 10), cost=cost).admit == 1
+    assert choose(three, waiting=(continues(10), continues(10), 10), cost=cost).admit == 2
+    assert choose(three, waiting=(continues(10),), free=0, cost=cost).admit == 0
+    assert choose(playing(1.0), waiting=(continues(10), 10, 10), cost=cost).admit == 2, "a newcomer needs it still"
+
+
+def test_who_continues_makes_nobody_run_dry() -> None:
+    cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
+    assert choose(playing(0.05), waiting=(continues(100),), cost=cost).admit == 0
+    assert choose(playing(0.05), waiting=(continues(100), 1), cost=cost).admit == 0, "and nobody overtakes"
+    assert choose(playing(0.15), waiting=(continues(100),), cost=cost).admit == 1
+
+
+def test_a_newcomer_does_not_make_him_who_continues_run_dry() -> None:
+    cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
+    assert choose((), waiting=(continues(10, 0.05), 100), cost=cost).admit == 1
+    assert choose((), waiting=(continues(10, 0.50), 100), cost=cost).admit == 2
+    assert choose((), waiting=(continues(10), 100), cost=cost).admit == 2, "he is dry already"
+    slow = TickCost(0.005, 0.01, 0.0, rows_seen=128)
+    assert len(choose(playing(5.0, 5.0, 5.0), waiting=(continues(10, 0.06),), free=1, cost=slow).run) == 1
+    assert len(choose(playing(5.0, 5.0, 5.0), waiting=(continues(10, 5.00),), free=1, cost=slow).run) == 3
+
+
 def test_admissions_of_one_tick_are_bounded() -> None:
     assert choose((), waiting=(300, 300, 300), free=8).admit == 1
     assert choose((), waiting=(200, 200, 200), free=8).admit == 2
@@ -84,7 +118,9 @@ def test_a_step_is_always_possible() -> None:
             Running(slot, rng.random() < 0.8, rng.choice([None, NOW_S + rng.uniform(-1, 5)]))
             for slot in range(rng.randint(0, 6))
         )
-        waiting = tuple(rng.randint(1, 600) for _ in range(rng.randint(0, 4)))
+        newcomers = tuple(Waiting(rng.randint(1, 600)) for _ in range(rng.randint(0, 4)))
+        ahead_s = rng.choice([None, rng.random()])
+        waiting = (*(continues(rng.randint(1, 600), ahead_s) for _ in range(rng.randint(0, 2))), *newcomers)
         free = rng.randint(0, 3)
         cost = TickCost(rng.random() * 0.1, rng.random() * 0.05, rng.random() * 0.001, rng.randint(0, 8))
         step = choose(running, waiting, free, cost)

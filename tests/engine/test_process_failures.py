@@ -12,7 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.engine.fake_engine import FakeConfig, FakeEngine, build_fake
-from tests.engine.listening import CONFIG, IMPATIENT, LONG, Heard, eventually, gone, speak, started
+from tests.engine.listening import (
+    CONFIG,
+    IMPATIENT,
+    LONG,
+    WAIT_S,
+    Heard,
+    eventually,
+    gone,
+    speak,
+    speak_and_then,
+    started,
+)
 
 from oscine.engine.process import EngineProcess, ProcessConfig
 from oscine.types import (
@@ -43,32 +54,34 @@ def test_a_voice_that_never_comes_is_an_error(start):
     engine = start(replace(CONFIG, clone_s=0.3))
     clip = (np.full(16000, 0.5, np.float32), 16000)
     with pytest.raises(EngineError, match=r"no voice within 0\.3 s"):
-        engine.clone(clip, "sleep 1")
+        engine.clone(clip, "sleep 600")
     engine = start()
     with pytest.raises(EngineError, match="SIGKILL"):
         engine.clone(clip, "die kill")
-    engine.wait_ready(10)
+    engine.wait_ready(WAIT_S)
     assert engine.clone(clip).speaker[0] == 16000 and not engine._clonings
 
 
-def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start):
-    engine = start()
+def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    engine = start(CONFIG, FakeConfig(gate=str(gate)))
     first_pid = engine.health.pid
     heard = [speak(engine, LONG, seed) for seed in range(8)]
     eventually(lambda: all(len(one.chunks) > 3 for one in heard))
+    gate.unlink()
     os.kill(first_pid, signal.SIGKILL)
     for one in heard:
-        last = one.end(5)
+        last = one.end()
         assert last.finish_reason == "error" and isinstance(last.error, EngineError)
         assert "SIGKILL" in str(last.error) and last.seed == one.seed
     assert not engine.status().ready
     with pytest.raises(OverloadedError) as caught:
         speak(engine, "say 1")
     assert caught.value.retry_after_s > 0
-    began_s = time.monotonic()
-    engine.wait_ready(10)
+    gate.touch()
+    engine.wait_ready(WAIT_S)
     assert speak(engine, "say 5", 77).end().finish_reason == "stop" and engine.status().ready
-    assert time.monotonic() - began_s < 5
     for one in heard:
         one.check()
     assert engine.health.restarts == 1 and "SIGKILL" in engine.health.last_reason
@@ -79,25 +92,23 @@ def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start):
     ("text", "reason"), [("die exit", "status 3"), ("die kill", "SIGKILL"), ("die sick", "does not work any more")]
 )
 def test_an_engine_that_fails_is_restarted(start, text, reason):
-    engine = start(IMPATIENT)
-    heard = speak(engine, f"say 3 {text} say 100000", 4)
+    engine = start()
+    heard = speak_and_then(engine, f"{text} say 100000", 4)
     last = heard.end()
     assert last.finish_reason == "error" and reason in str(last.error)
     heard.check()
-    assert len(heard.chunks) >= 4  # what was said before is not lost
-    engine.wait_ready(10)
+    assert len(heard.chunks) >= 4  # what was heard before, and the end
+    engine.wait_ready(WAIT_S)
     assert speak(engine, "say 1").end().finish_reason == "stop"
 
 
 def test_a_hung_loop_is_noticed_by_its_silence(start):
     engine = start(IMPATIENT)
     heard = [speak(engine, LONG, 1), speak(engine, "say 3 hang loop", 2)]
-    began_s = time.monotonic()
     for one in heard:
-        assert "no sign of life" in str(one.end().error)
+        assert f"no sign of life for {IMPATIENT.heartbeat_s:g} s" in str(one.end().error)
         one.check()
-    assert time.monotonic() - began_s < 4 * IMPATIENT.heartbeat_s
-    engine.wait_ready(10)
+    engine.wait_ready(WAIT_S)
     assert speak(engine, "say 1").end().finish_reason == "stop"
 
 
@@ -107,7 +118,7 @@ def test_a_hung_submit_is_refused_and_noticed(start):
     with pytest.raises(EngineError, match="no sign of life"):
         engine.submit(SpeechRequest(text="hang submit"), heard)
     assert not heard.chunks
-    engine.wait_ready(10)
+    engine.wait_ready(WAIT_S)
 
 
 def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
@@ -120,10 +131,10 @@ def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
 def test_restarts_are_bounded(start, tmp_path):
     config = ProcessConfig(backoff_s=0.02, restarts_most=2, terminate_s=1.0)
     engine = start(config, FakeConfig(fail_build="exit", marker=str(tmp_path / "built")))
-    heard = speak(engine, "say 3 die kill")
+    heard = speak_and_then(engine, "die kill")
     assert "SIGKILL" in str(heard.end().error)
     with pytest.raises(EngineError, match=r"status 7; this was failure 3 within"):
-        engine.wait_ready(20)
+        engine.wait_ready(WAIT_S)
     with pytest.raises(EngineError, match="stays down"):
         speak(engine, "say 1")
     assert engine.health.state == "failed" and engine.health.restarts == 2 and engine.health.pid is None
@@ -142,7 +153,7 @@ def test_restarts_are_bounded(start, tmp_path):
 def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error, text, capfd):
     engine = EngineProcess(functools.partial(build_fake, FakeConfig(fail_build=fail_build)), CONFIG)
     with pytest.raises(error, match=text):
-        engine.wait_ready(20)
+        engine.wait_ready(WAIT_S)
     with pytest.raises(EngineError, match=text):
         speak(engine, "say 1")
     assert engine.health.restarts == 0 and not engine.status().ready
@@ -166,15 +177,15 @@ from oscine.engine.process import EngineProcess
 from tests.engine.fake_engine import FakeConfig, build_fake
 if sys.argv[1] == "building":
     began = threading.Event()
-    build = functools.partial(build_fake, FakeConfig(build_s=60))
+    build = functools.partial(build_fake, FakeConfig(build_s=600))
     engine = EngineProcess(build, on_progress=lambda *progress: began.set())
-    began.wait(20)
+    began.wait(60)
 else:
     engine = EngineProcess(functools.partial(build_fake, FakeConfig()))
-    engine.wait_ready(20)
+    engine.wait_ready(60)
 print(engine.health.pid, flush=True)
 if sys.argv[1] != "leave":
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -189,11 +200,11 @@ def test_no_child_or_file_outlives_its_parent(moment, tmp_path):
         if moment == "frozen":
             os.kill(pid, signal.SIGSTOP)
         if moment == "leave":
-            assert parent.wait(10) == 0
+            assert parent.wait(WAIT_S) == 0
         else:
             assert not gone(pid)
             parent.kill()
-        eventually(lambda: gone(pid), 5)
+        eventually(lambda: gone(pid))
     assert not list(tmp_path.iterdir())
 
 
@@ -203,7 +214,7 @@ from tests.engine.fake_engine import FakeConfig, build_fake
 from oscine.engine.process import EngineProcess
 from tests.engine.listening import IMPATIENT, speak
 engine = EngineProcess(functools.partial(build_fake, FakeConfig()), IMPATIENT)
-engine.wait_ready(20)
+engine.wait_ready(60)
 print("ready", flush=True)
 sys.stdin.readline()
 speak(engine, "say 3").end()

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from tests.engine.fake_engine import FakeConfig, build_fake
+from tests.engine.listening import WAIT_S
 
 from oscine.engine.process import EngineProcess, ProcessConfig
 from oscine.engine.router import Router
@@ -18,6 +19,7 @@ from oscine.types import (
     OverloadedError,
     RequestError,
     SpeechRequest,
+    TickHistogram,
     VoiceError,
 )
 from oscine.voice import Voice
@@ -48,7 +50,8 @@ class Scripted:
 
     def status(self):
         active = min(self.running, 4)
-        return EngineStatus(self.ready, 4, active, self.running - active, 100, 0.001 * (1 + self.running))
+        tick_s, ticks = 0.001 * (1 + self.running), TickHistogram((1, 2, *[0] * 13), 0.5)
+        return EngineStatus(self.ready, 4, active, self.running - active, 100, tick_s, ticks, 1, 2, 3, 4, 5)
 
     def stop(self, drain_s=0.0):
         self.stopped.append(drain_s)
@@ -77,7 +80,7 @@ def test_equal_engines_take_turns():
 def test_callers_at_the_same_moment_do_not_choose_the_same():
     class Slow(Scripted):
         def submit(self, request, deliver, *, text_open=False):
-            gate.wait(10)
+            gate.wait(WAIT_S)
             return super().submit(request, deliver, text_open=text_open)
 
     gate = threading.Barrier(16)  # all have chosen before any is counted by its engine
@@ -174,19 +177,20 @@ def test_any_engine_that_works_makes_a_voice():
 def test_status_sums_what_is_ready_and_stop_reaches_all():
     engines = [Scripted(5), Scripted(2), Scripted(9, ready=False)]
     router = Router(engines)
-    assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006)
+    ticks = TickHistogram((2, 4, *[0] * 13), 1.0)
+    assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006, ticks, 2, 4, 6, 8, 10)
     engines[0].error = EngineError("would not")
     with pytest.raises(EngineError, match="would not"):
         router.stop(1.5)
     assert [engine.stopped for engine in engines] == [[1.5]] * 3
-    assert not Router([Scripted(ready=False)]).status().ready
+    assert Router([Scripted(ready=False)]).status() == EngineStatus(False, 0, 0, 0, 0, 0.0)
 
 
 def test_over_two_processes_the_death_of_one_is_not_the_end():
     build = functools.partial(build_fake, FakeConfig())
     engines = [EngineProcess(build, ProcessConfig(backoff_s=30.0, terminate_s=2.0)) for _ in range(2)]
     for engine in engines:
-        engine.wait_ready(20)
+        engine.wait_ready(WAIT_S)
     router = Router(engines)
     reasons: list[str | None] = []
     ended = threading.Semaphore(0)
@@ -199,9 +203,9 @@ def test_over_two_processes_the_death_of_one_is_not_the_end():
     for _ in range(4):
         router.submit(SpeechRequest(text="say 100000", voice="ryan"), deliver)
     os.kill(engines[0].health.pid, signal.SIGKILL)
-    assert all(ended.acquire(timeout=10) for _ in range(4)) and reasons == ["error"] * 4  # all were at home there
+    assert all(ended.acquire(timeout=WAIT_S) for _ in range(4)) and reasons == ["error"] * 4  # all were at home there
     assert router.status().ready and not engines[0].status().ready
     for _ in range(10):
         assert router.submit(SpeechRequest(text="say 2", voice="ryan"), deliver).startswith("1.")
-    assert all(ended.acquire(timeout=10) for _ in range(10)) and reasons[4:] == ["stop"] * 10
+    assert all(ended.acquire(timeout=WAIT_S) for _ in range(10)) and reasons[4:] == ["stop"] * 10
     router.stop(5.0)

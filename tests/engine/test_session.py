@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.engine.scripted import EOS_ID, PLAIN, SAMPLES_PER_FRAME, SOUND, prompt_of, session_of
+from tests.engine.scripted import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SOUND, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, GuardConfig, TrimConfig
 from oscine.engine.session import Session
-from oscine.types import SamplingParams, TooLongError
+from oscine.types import SamplingParams, TooLongError, Usage
 
 FRAME = np.full(SAMPLES_PER_FRAME, 5000, np.int16)
 
@@ -129,3 +129,115 @@ def test_who_cancels_hears_no_more() -> None:
     session = session_of(1, 5, quiet)
     session.take_frame(1, FRAME, -20.0)
     assert session.last_chunk("cancelled", None, 0.0).pcm == b""
+
+
+@pytest.mark.parametrize(("asked", "samples"), [(None, 8), (True, 8), (False, 16)])
+def test_a_request_decides_whether_silence_is_trimmed(asked: bool | None, samples: int) -> None:
+    config = EngineConfig(trim_silence=TrimConfig(keep_ms=0.0))
+    for enabled in (True, False):
+        trim = dataclasses.replace(config.trim_silence, enabled=enabled)
+        session = session_of(1, 2, quiet, dataclasses.replace(config, trim_silence=trim), trim_silence=asked)
+        for pcm in (np.zeros(SAMPLES_PER_FRAME, np.int16), FRAME):
+            session.take_frame(1, pcm, -20.0)
+        expected = samples if asked is not None or enabled else 16
+        assert len(session.last_chunk("stop", None, 0.0).pcm) == 2 * expected
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "runaway", "cancelled", "error"])
+def test_the_last_chunk_and_no_other_tells_what_it_took(reason: str) -> None:
+    session = session_of(1, 5, quiet, text_ids=7)
+    session.take_frame(1, FRAME, -20.0)
+    chunk = session.due_chunk(0.0, 0.0)
+    assert chunk is not None and chunk.usage is None
+    session.take_frame(1, FRAME, -20.0)
+    assert session.last_chunk(reason, None, 0.0).usage == Usage(text_ids=7, frames=2)  # type: ignore[arg-type]
+
+
+def test_an_open_text_is_counted_as_far_as_it_came() -> None:
+    session = session_of(1, 5, quiet, text_open=True)
+    session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
+    session.take_text([8, 9, END_MARK], spoken_ids=2, ended=True)
+    assert session.last_chunk("cancelled", None, 0.0).usage == Usage(text_ids=4, frames=0)
+    wordless = session_of(1, 5, quiet, text_open=True)
+    assert wordless.last_chunk("cancelled", None, 0.0).usage == Usage(0, 0)
+
+
+# --- who continues ---
+
+
+def first_chunk(plays_until_s: float | None, now_s: float, tick_s: float) -> tuple[int, float | None]:
+    """Frames of the first chunk, and when the listener is dry after it."""
+    session = session_of(
+        1, 0, quiet, dataclasses.replace(PLAIN, chunks=ChunkConfig()), continues=True, plays_until_s=plays_until_s
+    )
+    for frame in range(1, 20):
+        session.frames_launched += 1
+        session.take_frame(frame, FRAME, -20.0)
+        if session.due_chunk(now_s, tick_s):
+            return frame, session.deadline_s(now_s)
+    raise AssertionError("nothing was sent")
+
+
+def test_who_continues_has_a_deadline_before_the_first_chunk() -> None:
+    session = session_of(1, 5, quiet, continues=True, plays_until_s=12.0)
+    assert session.deadline_s(10.0) == 12.0 and session.deadline_s(12.0) is None
+    session.frames_launched = 1
+    assert session.deadline_s(10.0) == pytest.approx(12.08), "a frame is on its way"
+    session.take_frame(1, FRAME, -20.0)
+    last = session.last_chunk("stop", None, 10.0)
+    assert last.first_sample == 0 and session.deadline_s(10.0) == pytest.approx(12.08)
+
+
+def test_chunks_of_who_continues_are_those_of_a_listener_with_that_buffer() -> None:
+    assert first_chunk(20.0, now_s=10.0, tick_s=0.005) == (8, pytest.approx(20.64))
+    assert first_chunk(10.5, now_s=10.0, tick_s=0.005) == (3, pytest.approx(10.74))
+    assert first_chunk(10.05, now_s=10.0, tick_s=0.078) == (1, pytest.approx(10.13)), "he must not wait for more"
+    for over in (None, 10.0, 9.0):
+        assert first_chunk(over, now_s=10.0, tick_s=0.078) == (3, pytest.approx(10.24)), "his player starts again"
+
+
+# --- running dry ---
+
+
+def heard(session: Session, now_s: float) -> bool:
+    """A frame is made and sent now. Did the listener run dry before it?"""
+    session.frames_launched += 1
+    session.take_frame(session.frames_made, FRAME, -20.0)
+    assert session.due_chunk(now_s, 0.0) is not None
+    return session.ran_dry
+
+
+def test_a_late_frame_is_an_underrun_and_the_first_one_is_not() -> None:
+    session = session_of(1, 9, quiet)
+    assert [heard(session, now_s) for now_s in (5.0, 5.08, 5.1605, 5.3, 5.31)] == [False, False, False, True, False]
+    late_at_last = session_of(1, 9, quiet)
+    heard(late_at_last, 5.0)
+    late_at_last.take_frame(1, FRAME, -20.0)
+    assert late_at_last.last_chunk("stop", None, 6.0).pcm and late_at_last.ran_dry
+
+
+def test_who_ends_or_leaves_does_not_run_dry() -> None:
+    for reason in ("stop", "cancelled"):
+        session = session_of(1, 9, quiet)
+        assert [heard(session, 5.0), heard(session, 6.0)] == [False, True]
+        session.last_chunk(reason, None, 9.0)  # type: ignore[arg-type]
+        assert not session.ran_dry
+
+
+def test_between_two_parts_a_listener_may_run_dry_as_well() -> None:
+    assert not heard(session_of(1, 9, quiet, continues=True, plays_until_s=6.0), 5.9)
+    assert heard(session_of(1, 9, quiet, continues=True, plays_until_s=6.0), 6.1)
+    assert not heard(session_of(1, 9, quiet, continues=True, plays_until_s=None), 6.1), "he was dry when it was asked"
+
+
+def test_a_gap_is_no_underrun_where_the_text_was_late() -> None:
+    session = session_of(1, 9, quiet, text_open=True, continues=True, plays_until_s=6.0)
+    session.idle_since_s = 5.0
+    session.begin(prompt_of(trailing=[7, 8]), text_ids=3, text_ended=False)
+    session.idle_since_s = None
+    assert not heard(session, 7.0)
+    assert heard(session, 8.0), "this one's text was there"
+    session.idle_since_s = 8.0
+    session.take_text([9, 9], spoken_ids=2, ended=False)
+    session.idle_since_s = None
+    assert not heard(session, 9.0) and heard(session, 10.0)

@@ -19,10 +19,11 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.text import Tokenizer
 from oscine.runner.budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AppendText, AudioChunk, Cancel, EndText
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, RequestError
 
 SLOTS = 3
 WAIT_S = 120.0
+SAMPLES_PER_FRAME = 1920
 # Random weights: nothing they say is to be judged.
 CONFIG = EngineConfig(
     slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), guard=GuardConfig(enabled=False)
@@ -90,6 +91,8 @@ def expected(base: Oscine, requests: list[SpeechRequest]) -> list[tuple[np.ndarr
 def assert_heard(ear: Ear, pcm: np.ndarray, reason: str) -> None:
     heard = ear.wait()
     assert (ear.reason, len(heard)) == (reason, len(pcm))
+    usage = ear.chunks[-1].usage
+    assert usage is not None and usage.text_ids > 0 and usage.frames * SAMPLES_PER_FRAME == len(pcm)
     # One step apart where the float sample lies on a rounding edge.
     assert np.abs(heard.astype(int) - pcm.astype(int)).max(initial=0) <= 1
 
@@ -132,3 +135,16 @@ def test_text_in_pieces_says_what_the_whole_text_says(
         ear.ended.wait(0.01)
     engine.tell(utterance_id, EndText())
     assert_heard(ear, np.frombuffer(pcm16(whole.audio), np.int16), whole.finish_reason)
+
+
+def test_the_reference_gives_every_sample(base: Oscine, requests: list[SpeechRequest]) -> None:
+    request = replace(requests[3], max_new_tokens=3)
+    whole = base.speak_batch([request])[0].audio
+    np.testing.assert_array_equal(
+        base.speak_batch([replace(request, trim_silence=False, continues_s=2.0)])[0].audio, whole
+    )
+    for asked, name in (({"trim_silence": True}, "trim_silence"), ({"continues_s": -1.0}, "continues_s")):
+        for ask in (base.run, base.check):
+            with pytest.raises(RequestError, match=name) as refused:
+                ask([replace(request, **asked)])  # type: ignore[arg-type]
+            assert refused.value.param == name

@@ -1,6 +1,8 @@
 """config.json, speech_tokenizer/config.json and generation_config.json: read whole, or refused with file and key."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,42 @@ def test_a_base_model_without_encoder_constants_has_the_architectures_own(base: 
     encoder = read_config(base).speaker_encoder
     assert encoder is not None
     assert (encoder.width, encoder.channels, encoder.res2net_scale) == (96, (512, 512, 512, 512, 1536), 8)
+
+
+# What a front end is told
+
+
+def test_the_card_of_a_custom_voice_names_what_can_be_asked_for(tmp_path: Path) -> None:
+    published = published_config("1b7", "custom_voice")
+    replace_file(tmp_path / "config.json", json.dumps(published))
+    (tmp_path / "speech_tokenizer").mkdir()
+    replace_file(tmp_path / CODEC, json.dumps(published_codec_config()))
+    card = read_config(tmp_path).card("demo")
+    assert (card.name, card.kind, card.takes_instructions, card.clones) == ("demo", "custom_voice", True, False)
+    assert card.speakers == tuple(name.lower() for name in published["talker_config"]["spk_id"])
+    assert len(card.languages) == 10 and {"english", "chinese"} <= set(card.languages) and "auto" not in card.languages
+    assert dict(card.dialects) == {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
+    assert (card.sample_rate_hz, card.samples_per_frame, card.speaker_width) == (24000, 1920, 2048)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_card(small_checkpoints: CheckpointMaker, size: str, kind: str) -> None:
+    config = read_config(small_checkpoints(size, kind))
+    card = config.card("x")
+    assert (card.kind, card.clones, bool(card.speakers)) == (kind, kind == "base", kind == "custom_voice")
+    assert card.takes_instructions == config.follows_instructions
+    assert card.languages and card.speaker_width == config.talker.stack.width
+    assert {speaker for speaker, _ in card.dialects} <= set(card.speakers)
+
+
+def test_a_card_needs_no_torch(small_checkpoints: CheckpointMaker) -> None:
+    code = (
+        "import sys, pathlib; from oscine.model.config import read_config; "
+        "read_config(pathlib.Path(sys.argv[1])).card('x'); sys.exit('torch' in sys.modules)"
+    )
+    folder = str(small_checkpoints("1b7", "custom_voice"))
+    assert subprocess.run([sys.executable, "-c", code, folder], check=False).returncode == 0
 
 
 # What is refused

@@ -63,17 +63,16 @@ class Door:
     # --- callers ---
 
     def submit(self, session: Session, load: Callable[[tuple[float, ...]], Load]) -> None:
-        """Queues the session, or raises: OverloadedError with the time to retry, EngineError where it is over."""
+        """Queues the session, or raises: OverloadedError with the time to retry, EngineError where it is over. Who
+        continues is never refused for load: his listener was let in already."""
         with self._news:
             if self._closed:
                 raise EngineError(str(self._closed))
+            if not session.continues:
+                self._check_load(session, load)
             if session.prompt is None:
-                self._check_wordless()
                 self._wordless.add(session.utterance_id)
             else:
-                if refused := refusal(load(tuple(self._queued.values())), self._config):
-                    reason, retry_after_s = refused
-                    raise OverloadedError(f"{reason}; try again in {retry_after_s:.1f} s", retry_after_s)
                 self._queue(session)
             self._inbox.append(session)
             self._news.notify()
@@ -133,8 +132,12 @@ class Door:
     def _queue(self, session: Session) -> None:
         self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)
 
-    def _check_wordless(self) -> None:
-        if len(self._wordless) >= self._config.open_text_limit:
-            raise OverloadedError(
-                f"{len(self._wordless)} open texts wait for their first words, which is as many as may", 1.0
-            )
+    def _check_load(self, session: Session, load: Callable[[tuple[float, ...]], Load]) -> None:
+        if session.prompt is None:
+            if len(self._wordless) >= self._config.open_text_limit:
+                raise OverloadedError(
+                    f"{len(self._wordless)} open texts wait for their first words, which is as many as may", 1.0
+                )
+        elif refused := refusal(load(tuple(self._queued.values())), self._config):
+            reason, retry_after_s = refused
+            raise OverloadedError(f"{reason}; try again in {retry_after_s:.1f} s", retry_after_s)

@@ -128,9 +128,19 @@ class InProcessEngine:
         *,
         text_open: bool = False,
     ) -> Session:
+        request.check_delivery()
         sampling = request.sampling(self._builder.config.sampling)
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._config.max_new_tokens))
-        budgeted = request.max_new_tokens is None
+        left_s = request.continues_s
         return Session(
-            utterance_id, sampling, deliver, self._config, self._sound, budgeted=budgeted, text_open=text_open
+            utterance_id,
+            sampling,
+            deliver,
+            self._config,
+            self._sound,
+            budgeted=request.max_new_tokens is None,
+            text_open=text_open,
+            trim_silence=request.trim_silence,
+            continues=left_s is not None,
+            plays_until_s=self._clock() + left_s if left_s else None,
         )

@@ -16,7 +16,7 @@ from oscine.config import EngineConfig
 from oscine.engine.door import Begin, Door, End, MoreText, Stop
 from oscine.engine.guard import frame_levels_dbfs
 from oscine.engine.meter import TickMeter
-from oscine.engine.policy import Load, Running, Snapshot, choose_step, expected_frames
+from oscine.engine.policy import Load, Running, Snapshot, Waiting, choose_step, expected_frames
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.runner.runner import Runner, Ticket
@@ -52,11 +52,12 @@ class EngineLoop:
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}
-        self._waiting: deque[Session] = deque()  # ready for a slot, the longest waiting first
+        self._waiting: deque[Session] = deque()  # ready for a slot: who continues, then the longest waiting
         self._in_flight: _Flight | None = None
         self._collected_s = clock()
         self._meter = TickMeter()
-        self._frames_made = 0
+        self._frames_made = self._underruns = 0
+        self._counts = runner.counts()
         self._failures = 0
         self._stop_s: float | None = None
         self._running: tuple[Session, ...] = ()  # all that have a slot; replaced whole, so that any thread may read it
@@ -81,6 +82,12 @@ class EngineLoop:
             queued=self._door.queued,
             frames=self._frames_made,
             tick_s=self._meter.smooth_tick_s,
+            ticks=self._meter.histogram,
+            underruns=self._underruns,
+            prefix_hits=self._counts.prefix_hits,
+            prefix_misses=self._counts.prefix_misses,
+            prefix_bytes=self._counts.prefix_bytes,
+            memory_bytes=self._counts.memory_bytes,
         )
 
     @property
@@ -136,14 +143,20 @@ class EngineLoop:
             self._finish(launched)
         if self._changed:
             self._running = tuple(self._by_slot.values())
+            # Here, not in `status`: that must answer also while this thread hangs in a call to the device.
+            self._counts = self._runner.counts()
         return bool(launched or finished or self._changed)
 
     def _snapshot(self, now_s: float) -> Snapshot:
         running = tuple(
             Running(slot, session.can_launch, session.deadline_s(now_s)) for slot, session in self._by_slot.items()
         )
-        rows = tuple(session.prompt.rows for session in self._waiting if session.prompt is not None)
-        return Snapshot(running, rows, self._slots.free)
+        waiting = tuple(
+            Waiting(session.prompt.rows, session.continues, session.deadline_s(now_s))
+            for session in self._waiting
+            if session.prompt is not None
+        )
+        return Snapshot(running, waiting, self._slots.free)
 
     # --- inbox ---
 
@@ -154,7 +167,7 @@ class EngineLoop:
             elif isinstance(message, Session):
                 self._sessions[message.utterance_id] = message
                 if message.prompt is not None:
-                    self._waiting.append(message)
+                    self._enqueue(message)
             elif session := self._sessions.get(message.utterance_id):  # or it has ended meanwhile
                 self._take(session, message)
 
@@ -165,7 +178,7 @@ class EngineLoop:
         try:
             if isinstance(message, Begin):
                 session.begin(message.prompt, message.text_ids, text_ended=message.text_ended)
-                self._waiting.append(session)
+                self._enqueue(session)
                 self._door.words_came(session)
             else:
                 session.take_text(message.text_ids, spoken_ids=message.spoken_ids, ended=message.ended)
@@ -173,6 +186,11 @@ class EngineLoop:
                     self._runner.append_text(session.slot, message.text_ids, ended=message.ended)
         except Exception as error:
             self._blame(session, error)
+
+    def _enqueue(self, session: Session) -> None:
+        """Who continues goes before those not yet let in; each kind keeps its order."""
+        continuing = sum(waiting.continues for waiting in self._waiting)
+        self._waiting.insert(continuing if session.continues else len(self._waiting), session)
 
     def _end_overdue(self) -> None:
         """Streams whose text does not come, and everything when the time to stop has come."""
@@ -266,6 +284,7 @@ class EngineLoop:
                 self._end(session, reason)
         for session in list(self._by_slot.values()):
             if chunk := session.due_chunk(now_s, self._meter.smooth_tick_s):
+                self._underruns += session.ran_dry
                 self._deliver(session, chunk)
 
     def _deliver(self, session: Session, chunk: AudioChunk) -> None:
@@ -282,6 +301,7 @@ class EngineLoop:
         if session.finish_reason is not None:
             return
         chunk = session.last_chunk(reason, error, self._clock())
+        self._underruns += session.ran_dry
         del self._sessions[session.utterance_id]
         self._changed = True
         try:

@@ -28,6 +28,7 @@ from oscine.types import (
     OverloadedError,
     RequestError,
     SpeechRequest,
+    Usage,
 )
 from oscine.voice import Voice
 
@@ -122,6 +123,7 @@ class Chunk(_Message, frozen=True):
     finish_reason: FinishReason | None
     error: ErrorReport | None
     seed: int
+    usage: Usage | None = None
 
 
 class Cloned(_Message, frozen=True):
@@ -221,12 +223,12 @@ def command_of(message: Tell) -> Command:
 
 def chunk_message(utterance_id: str, chunk: AudioChunk) -> Chunk:
     error = None if chunk.error is None else report_of(chunk.error)
-    return Chunk(utterance_id, chunk.pcm, chunk.first_sample, chunk.finish_reason, error, chunk.seed)
+    return Chunk(utterance_id, chunk.pcm, chunk.first_sample, chunk.finish_reason, error, chunk.seed, chunk.usage)
 
 
 def chunk_of(message: Chunk) -> AudioChunk:
     error = None if message.error is None else error_of(message.error)
-    return AudioChunk(message.pcm, message.first_sample, message.finish_reason, error, message.seed)
+    return AudioChunk(message.pcm, message.first_sample, message.finish_reason, error, message.seed, message.usage)
 
 
 _KINDS: dict[str, type[OscineError]] = {

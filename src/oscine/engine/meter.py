@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+
+from oscine.types import TICK_BOUNDS_S, TickHistogram
 
 _FORGET = 0.97  # per tick: about the last thirty count
 _SMOOTH = 0.1
@@ -36,8 +39,16 @@ class TickMeter:
         self._weight = self._rows = self._rows2 = self._time = self._rows_time = 0.0
         self.cost = TickCost()
         self.smooth_tick_s = 0.0
+        self._counts = [0] * (len(TICK_BOUNDS_S) + 1)
+        self._sum_s = 0.0
+
+    @property
+    def histogram(self) -> TickHistogram:
+        return TickHistogram(tuple(self._counts), self._sum_s)
 
     def add(self, rows: int, prefill_rows: int, tick_s: float) -> None:
+        self._counts[bisect_left(TICK_BOUNDS_S, tick_s)] += 1
+        self._sum_s += tick_s
         self.smooth_tick_s += (tick_s - self.smooth_tick_s) * (_SMOOTH if self.smooth_tick_s else 1.0)
         if prefill_rows:
             self._learn_prefill(rows, prefill_rows, tick_s)

@@ -29,9 +29,18 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that has no slot yet."""
+
+    prompt_rows: int
+    continues: bool = False  # its listener was let in with an earlier part: it takes the place which that one gave back
+    deadline_s: float | None = None  # when that listener runs dry; None: plays nothing now
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     running: tuple[Running, ...]
-    waiting_rows: tuple[int, ...]  # prompt rows of those that wait, the longest waiting first
+    waiting: tuple[Waiting, ...]  # those that continue first, then the longest waiting
     free_slots: int
 
 
@@ -44,37 +53,41 @@ class Step:
 def choose_step(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> Step:
     admit = _admissions(snapshot, now_s, cost, pacing)
     runnable = [stream for stream in snapshot.running if stream.can_run]
-    scarce = len(snapshot.waiting_rows) > admit or snapshot.free_slots == admit
+    scarce = len(snapshot.waiting) > admit or snapshot.free_slots == admit
     if not scarce:
         return Step(admit, tuple(stream.slot for stream in runnable))
-    return Step(admit, _paced(runnable, admit, now_s, cost, pacing))
+    return Step(admit, _paced(runnable, snapshot.waiting[:admit], now_s, cost, pacing))
 
 
 def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> int:
     """As many as keep everyone in real time: for good (a tick of all of them is shorter than a frame) and right now
-    (their prefill is over before the next listener runs dry)."""
+    (their prefill is over before the next listener runs dry). For good does not hold back who continues: he was
+    counted when his first part was let in, and a newcomer that took his place since must not cost him his."""
     slots = snapshot.free_slots + len(snapshot.running)
     # At most twice the largest batch whose time is known: a guess from far below would let too many in.
     known = max(_ROWS_AT_FIRST, 2 * cost.rows_seen)
     room = min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots)) - len(snapshot.running)
+    room = max(room, sum(waiting.continues for waiting in snapshot.waiting))
     # Who waits for text runs dry by himself, and who is dry cannot be saved: no reason to keep others out.
     playing = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
     slack_s = min(playing) - now_s if playing else float("inf")
     admitted = rows = 0
-    for prompt_rows in snapshot.waiting_rows[: max(0, min(room, snapshot.free_slots))]:
-        rows += prompt_rows
+    for waiting in snapshot.waiting[: min(room, snapshot.free_slots)]:
+        rows += waiting.prompt_rows
         if admitted and rows > pacing.prefill_rows_per_tick:
             break
         # The frame that is in flight comes first, then the prefill, then the frame that the listener waits for.
         busy_s = cost.tick_s(len(snapshot.running)) + cost.tick_s(len(snapshot.running) + admitted + 1, rows)
-        if playing and busy_s > slack_s:
+        if busy_s > slack_s:
             break
         admitted += 1
+        if waiting.deadline_s is not None:
+            slack_s = min(slack_s, waiting.deadline_s - now_s)
     return admitted
 
 
 def _paced(
-    runnable: Sequence[Running], admit: int, now_s: float, cost: TickCost, pacing: PacingConfig
+    runnable: Sequence[Running], admitted: Sequence[Waiting], now_s: float, cost: TickCost, pacing: PacingConfig
 ) -> tuple[int, ...]:
     """Slots are scarce: whoever has less than the lead runs. The rest join, nearest deadline first, as long as nobody
     hears it: a batch costs little more than one row, and left out they would only keep their slots longer."""
@@ -85,10 +98,11 @@ def _paced(
     ordered = sorted(runnable, key=ahead_s)
     hurried = sum(ahead_s(stream) < pacing.lead_s for stream in ordered)
     # Real time for everyone in the tick, and never so long that the nearest deadline is missed.
-    nearest_s = min((ahead_s(stream) for stream in ordered if stream.deadline_s is not None), default=FRAME_S)
+    deadlines_s = [stream.deadline_s for stream in ordered] + [waiting.deadline_s for waiting in admitted]
+    nearest_s = min((deadline_s - now_s for deadline_s in deadlines_s if deadline_s is not None), default=FRAME_S)
     tick_limit_s = min(pacing.real_time_share * FRAME_S, max(0.0, nearest_s) / 2)
     rows = len(ordered)
-    while rows > max(hurried, 1) and admit + hurried > 0 and cost.tick_s(admit + rows) > tick_limit_s:
+    while rows > max(hurried, 1) and len(admitted) + hurried > 0 and cost.tick_s(len(admitted) + rows) > tick_limit_s:
         rows -= 1
     return tuple(stream.slot for stream in ordered[:rows])
 

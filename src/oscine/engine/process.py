@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from oscine.audio import check_reference, read_clip
 from oscine.config import ProcessConfig
@@ -31,6 +30,8 @@ from oscine.types import (
     Command,
     ConfigError,
     EngineError,
+    EngineHealth,
+    EngineState,
     EngineStatus,
     FinishReason,
     OscineError,
@@ -41,19 +42,9 @@ from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)
 
-State = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]
-
 _FIRST_START_GUESS_S = 10.0  # what to tell callers before any start has been measured
 # How long what a process sent before its end may take to arrive: one that was killed had no last words.
 _KILLED_UNHEARD_S, _ENDED_UNHEARD_S = 0.05, 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class EngineHealth:
-    state: State
-    pid: int | None
-    restarts: int  # since the start
-    last_reason: str | None  # why the engine process ended the last time
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +90,7 @@ class EngineProcess:
         self._utterances: dict[str, _Utterance] = {}
         self._clonings: dict[str, _Cloning] = {}
         self._child: ChildProcess | None = None
-        self._state: State = "starting"
+        self._state: EngineState = "starting"
         self._status = EngineStatus(ready=False, slots=0, slots_active=0, queued=0, frames=0, tick_s=0.0)
         self._silence_s = 0.0
         self._was_ready = False
@@ -385,7 +376,7 @@ class EngineProcess:
             for utterance in [one for one in self._utterances.values() if one.listener is listener]:
                 self._cancel(utterance)
 
-    def _set_state(self, state: State) -> None:
+    def _set_state(self, state: EngineState) -> None:
         with self._changed:
             self._state = state
             self._changed.notify_all()

@@ -19,6 +19,7 @@ from oscine.types import (
     OverloadedError,
     SpeechEngine,
     SpeechRequest,
+    TickHistogram,
 )
 from oscine.voice import Voice
 
@@ -64,6 +65,12 @@ class Router:
             queued=sum(status.queued for status in ready),
             frames=sum(status.frames for status in ready),
             tick_s=max((status.tick_s for status in ready), default=0.0),
+            ticks=_sum_of([status.ticks for status in ready]),
+            underruns=sum(status.underruns for status in ready),
+            prefix_hits=sum(status.prefix_hits for status in ready),
+            prefix_misses=sum(status.prefix_misses for status in ready),
+            prefix_bytes=sum(status.prefix_bytes for status in ready),
+            memory_bytes=sum(status.memory_bytes for status in ready),
         )
 
     def stop(self, drain_s: float = 0.0) -> None:
@@ -132,6 +139,11 @@ class Router:
             self._homes.move_to_end(voice)
             if len(self._homes) > self._voices_kept:
                 self._homes.popitem(last=False)
+
+
+def _sum_of(histograms: Sequence[TickHistogram]) -> TickHistogram:
+    columns = zip(TickHistogram().counts, *(one.counts for one in histograms), strict=True)
+    return TickHistogram(tuple(sum(column) for column in columns), sum(one.sum_s for one in histograms))
 
 
 def _voice_key(request: SpeechRequest) -> str | None:

@@ -13,10 +13,11 @@ from oscine.engine.guard import RunawayGuard, frame_budget
 from oscine.engine.policy import FRAME_S
 from oscine.engine.silence import LeadingSilence, Pcm
 from oscine.runner.runner import Admission
-from oscine.types import AudioChunk, FinishReason, OscineError, Prompt, SamplingParams, TooLongError
+from oscine.types import AudioChunk, FinishReason, OscineError, Prompt, SamplingParams, TooLongError, Usage
 
 Phase = Literal["waiting", "running", "paused", "ended"]
 Deliver = Callable[[AudioChunk], None]
+_GAP_S = 0.001  # a shorter one is not heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,14 @@ class Session:
         *,
         budgeted: bool,
         text_open: bool = False,
+        trim_silence: bool | None = None,
+        continues: bool = False,
+        plays_until_s: float | None = None,
     ) -> None:
-        """`budgeted`: the request left max_new_tokens open, so that its text decides how long it may speak."""
+        """`budgeted`: the request left max_new_tokens open, so that its text decides how long it may speak.
+        `continues`: its listener was let in with an earlier part, and has sound of it until `plays_until_s`, if any."""
         self.utterance_id, self.sampling, self.deliver = utterance_id, sampling, deliver
+        self.continues = continues
         self.text_open = text_open
         self.text_ended = not text_open
         self.text_ids = 0  # of the text to speak, as far as it is known
@@ -52,14 +58,17 @@ class Session:
         self.frames_launched = 0
         self.frames_made = 0
         self.idle_since_s: float | None = None  # waits for text since then
+        self.ran_dry = False  # before the chunk given last, though its text was there
         self._sound = sound
         self._guard_config, self._budgeted = config.guard, budgeted and config.guard.enabled
         self._most_frames = float("inf")  # the guard's budget
         self._known_ids = 0  # text ids that frames have been promised: frame n needs the n-th
         self._unsent_ids: list[int] = []  # came while there was no slot
+        self._text_was_late = False  # since the last chunk
         self._guard = RunawayGuard(config.guard)
-        self._silence = LeadingSilence(config.trim_silence, sound.sample_rate_hz, sound.samples_per_frame)
-        self._outbox = _Outbox(config.chunks, sound)
+        trim = config.trim_silence if trim_silence is None else replace(config.trim_silence, enabled=trim_silence)
+        self._silence = LeadingSilence(trim, sound.sample_rate_hz, sound.samples_per_frame)
+        self._outbox = _Outbox(config.chunks, sound, plays_until_s)
 
     # --- phase and text ---
 
@@ -87,6 +96,7 @@ class Session:
                 "text",
             )
         self.prompt, self.text_ids, self.text_ended = prompt, text_ids, text_ended
+        self._text_was_late |= self.idle_since_s is not None
         self._known_ids = len(prompt.trailing_ids)
         self._set_budget()
         # The runner sets memory aside for all that may be spoken: a short text needs little.
@@ -95,6 +105,7 @@ class Session:
     def take_text(self, text_ids: Sequence[int], *, spoken_ids: int, ended: bool) -> None:
         """More ids for later frames, `spoken_ids` of them text (the others mark its end)."""
         assert self.prompt is not None and not self.text_ended, self.utterance_id
+        self._text_was_late |= self.idle_since_s is not None
         self._known_ids += len(text_ids)
         self.text_ids += spoken_ids
         self.text_ended = ended
@@ -145,14 +156,18 @@ class Session:
         """What is left, and why it is the last. Who has cancelled wants to hear no more."""
         assert self.finish_reason is None, (self.utterance_id, self.finish_reason, reason)
         self.finish_reason = reason
+        usage = Usage(self.text_ids, self.frames_made)
         if reason == "cancelled":
-            return AudioChunk(b"", self._outbox.sent_samples, reason, error, self.sampling.seed)
+            self.ran_dry = False
+            return AudioChunk(b"", self._outbox.sent_samples, reason, error, self.sampling.seed, usage)
         self._outbox.put(self._silence.finish())
-        return self._chunk(now_s, reason, error)
+        return replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage)
 
-    def _chunk(self, now_s: float, reason: FinishReason | None = None, error: OscineError | None = None) -> AudioChunk:
+    def _chunk(self, now_s: float) -> AudioChunk:
+        self.ran_dry = self._outbox.late(now_s) and not self._text_was_late
+        self._text_was_late = False
         first_sample = self._outbox.sent_samples
-        return AudioChunk(self._outbox.take(now_s), first_sample, reason, error, self.sampling.seed)
+        return AudioChunk(self._outbox.take(now_s), first_sample, seed=self.sampling.seed)
 
     def deadline_s(self, now_s: float) -> float | None:
         """When the listener has nothing left to play, if the frames on their way arrive and no others are launched.
@@ -166,13 +181,13 @@ class Session:
 class _Outbox:
     """Sound on its way to the listener: held until a chunk is worth a message, never until the player waits for it."""
 
-    def __init__(self, config: ChunkConfig, sound: Sound) -> None:
+    def __init__(self, config: ChunkConfig, sound: Sound, plays_until_s: float | None) -> None:
         self._config, self._rate_hz = config, sound.sample_rate_hz
         self._frame_samples = sound.samples_per_frame
         self._held: list[bytes] = []  # copies: the runner may write its next frames where these came from
         self._held_samples = 0
         self.sent_samples = 0
-        self.dry_s: float | None = None  # when the player has played all that was sent; None: it has not begun
+        self.dry_s = plays_until_s  # when the player has played all that was sent; None: it has not begun
 
     @property
     def held_s(self) -> float:
@@ -187,12 +202,16 @@ class _Outbox:
         config = self._config
         if not self._held or hurry:
             return bool(self._held)
-        if self.dry_s is None:
+        if self.dry_s is None or (not self.sent_samples and self.dry_s <= now_s):
             # The player starts with this chunk: it has to last until the next one, also where trimming cut it short.
             return len(self._held) >= config.first_chunk_frames and self.held_s >= config.first_chunk_ticks * tick_s
         unplayed_samples = (self.dry_s - now_s) * self._rate_hz
         share = int(unplayed_samples * config.buffer_share / self._frame_samples)
         return len(self._held) >= min(config.steady_chunk_frames, max(1, share))
+
+    def late(self, now_s: float) -> bool:
+        """The player, once begun, has nothing to play before what is held now. At the end of speech that is nothing."""
+        return bool(self._held) and self.dry_s is not None and now_s > self.dry_s + _GAP_S
 
     def take(self, now_s: float) -> bytes:
         """Everything held. The listener's clock starts with the first chunk, and again after every time it ran dry."""

@@ -6,14 +6,17 @@ import os
 import re
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from oscine.model.fields import read_json
 from oscine.types import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DEMO = "demo"
 _DEMO_FOLDER = Path(__file__).resolve().parent.parent / "demo"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oscine.model.fields import Fields, read_json
-from oscine.types import CODEBOOKS, CheckpointError, DrawParams, RequestError, SamplingParams
+from oscine.types import CODEBOOKS, CheckpointError, DrawParams, ModelCard, RequestError, SamplingParams
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
@@ -134,6 +134,20 @@ class ModelConfig:
     def selectable_languages(self) -> tuple[str, ...]:
         # Dialects are reached through their speakers, never by name.
         return tuple(name for name in self.talker.languages if "dialect" not in name)
+
+    def card(self, name: str) -> ModelCard:
+        """What a front end must know; `name` is what the checkpoint is served as."""
+        return ModelCard(
+            name=name,
+            kind=self.kind,
+            speakers=tuple(self.talker.speakers) if self.kind == "custom_voice" else (),
+            languages=self.selectable_languages,
+            dialects=tuple(self.talker.dialects.items()) if self.kind == "custom_voice" else (),
+            takes_instructions=self.follows_instructions,
+            sample_rate_hz=self.codec.sample_rate_hz,
+            samples_per_frame=self.codec.samples_per_frame,
+            speaker_width=self.talker.stack.width,
+        )
 
 
 def read_config(folder: Path) -> ModelConfig:

@@ -34,6 +34,16 @@ class FrameOutput:
     pcm: npt.NDArray[np.int16]  # [n, samples per frame]
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerCounts:
+    """For whoever watches the engine (EngineStatus has the same names)."""
+
+    prefix_hits: int = 0
+    prefix_misses: int = 0
+    prefix_bytes: int = 0
+    memory_bytes: int = 0
+
+
 class Ticket(Protocol):
     """A tick in flight."""
 
@@ -64,3 +74,6 @@ class Runner(Protocol):
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
         """Whether the memory for this prompt and its longest speech is free now."""
+
+    def counts(self) -> RunnerCounts:
+        """As they are now. Waits for nothing that is enqueued."""

@@ -4,6 +4,7 @@ device (frame.py), and kernels under captured graphs (graph_frame.py, kernel_pre
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
@@ -22,7 +23,7 @@ from oscine.runner.paged import PagedKV
 from oscine.runner.pages import PagePool, pages_for
 from oscine.runner.prefill import Prefill, TorchPrefill
 from oscine.runner.prefix import PrefixCache, prefix_key
-from oscine.runner.runner import Admission, FrameOutput, Ticket
+from oscine.runner.runner import Admission, FrameOutput, RunnerCounts, Ticket
 from oscine.runner.state import SlotState
 from oscine.types import EngineError, Prompt, SamplingParams, TooLongError
 
@@ -88,6 +89,7 @@ class SlotRunner:
         self.samples_per_frame = config.codec.samples_per_frame
         self.eos_id = config.talker.eos_id
         self._model, self._budget, self._device = model, budget, model.device
+        self._weight_bytes = sum(tensor.nbytes for tensor in itertools.chain(model.parameters(), model.buffers()))
         like = model.talker.head.weight
         self._pool = PagePool(budget.pages)
         self._kv = PagedKV.allocate(config.talker.stack, budget.pages, like)
@@ -186,6 +188,16 @@ class SlotRunner:
     def release(self, slot: int) -> None:
         del self._held[slot]
         self._pool.give(slot)
+
+    def counts(self) -> RunnerCounts:
+        prefixes = self._prefixes
+        return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._memory_bytes())
+
+    def _memory_bytes(self) -> int:
+        """On a GPU what the allocator has given out; elsewhere what was planned, as nobody counts there."""
+        if self._device.type == "cuda":
+            return torch.cuda.memory_allocated(self._device)
+        return self._weight_bytes + self._budget.kv_bytes + self._budget.codec_bytes + self._prefixes.nbytes
 
     def _positions(self, prompt: Prompt, sampling: SamplingParams) -> int:
         """The most that this request can need; one more frame may be in flight when it ends."""

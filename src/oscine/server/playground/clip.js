@@ -1,0 +1,104 @@
+// A clip of somebody's voice, chosen, dropped or recorded; it stays on the page until it is spoken with or saved.
+
+const LONGEST_S = 30; // the model needs a few seconds; nobody should record for minutes by mistake
+const TYPES = ["audio/webm;codecs=opus", "audio/mp4", "audio/ogg;codecs=opus"];
+
+const byId = (id) => document.getElementById(id);
+
+export class Clip {
+  #file = null;
+  #recorder = null;
+  #failed;
+
+  constructor({ failed }) {
+    this.#failed = failed;
+    byId("clip-file").addEventListener("change", ({ target }) => target.files[0] && this.#choose(target.files[0]));
+    byId("clip-clear").addEventListener("click", () => this.#choose(null));
+    byId("record").addEventListener("click", () => (this.#recorder ? this.#recorder.stop() : this.#record()));
+    this.#takeDrops(byId("drop"));
+    if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) {
+      byId("record").disabled = true;
+      byId("clip-hint").textContent += " Recording needs https, or this page from the same machine.";
+    }
+  }
+
+  get file() {
+    return this.#file;
+  }
+
+  get words() {
+    return byId("clip-words").value.trim();
+  }
+
+  // As the API takes it. Parameters such as codecs= are left out: not every reader of data URLs expects them.
+  async dataUrl() {
+    const bytes = new Uint8Array(await this.#file.arrayBuffer());
+    let binary = "";
+    for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+    const type = this.#file.type.split(";")[0] || "application/octet-stream";
+    return `data:${type};base64,${btoa(binary)}`;
+  }
+
+  #choose(file) {
+    this.#file = file;
+    const audio = byId("clip-audio");
+    if (audio.src) URL.revokeObjectURL(audio.src);
+    byId("clip-chosen").hidden = !file;
+    if (!file) {
+      audio.removeAttribute("src");
+      byId("clip-file").value = "";
+      return;
+    }
+    audio.src = URL.createObjectURL(file);
+    byId("clip-name").textContent = `${file.name} (${Math.max(1, Math.round(file.size / 1024))} KB)`;
+    byId("clip-status").textContent = "The clip is ready.";
+  }
+
+  #takeDrops(zone) {
+    const over = (event, inside) => {
+      event.preventDefault();
+      zone.classList.toggle("over", inside);
+    };
+    zone.addEventListener("dragover", (event) => over(event, true));
+    zone.addEventListener("dragleave", (event) => over(event, false));
+    zone.addEventListener("drop", (event) => {
+      over(event, false);
+      if (event.dataTransfer.files[0]) this.#choose(event.dataTransfer.files[0]);
+    });
+  }
+
+  async #record() {
+    let stream;
+    try {
+      // Untouched: what makes a call clearer also changes the voice.
+      const untouched = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
+      stream = await navigator.mediaDevices.getUserMedia({ audio: untouched });
+    } catch (error) {
+      this.#failed(new Error(`The microphone cannot be used: ${error.message}`));
+      return;
+    }
+    const pieces = [];
+    const recorder = new MediaRecorder(stream, { mimeType: TYPES.find((type) => MediaRecorder.isTypeSupported(type)) });
+    const button = byId("record");
+    const startMs = performance.now();
+    const timer = setInterval(() => {
+      const seconds = (performance.now() - startMs) / 1000;
+      button.textContent = `Stop recording (${seconds.toFixed(0)} s)`;
+      if (seconds > LONGEST_S) recorder.stop();
+    }, 250);
+    recorder.ondataavailable = ({ data }) => pieces.push(data);
+    recorder.onstop = () => {
+      clearInterval(timer);
+      for (const track of stream.getTracks()) track.stop();
+      this.#recorder = null;
+      button.textContent = "Record";
+      button.setAttribute("aria-pressed", "false");
+      const type = recorder.mimeType.split(";")[0];
+      this.#choose(new File(pieces, `recording.${type.split("/")[1]}`, { type }));
+    };
+    recorder.start();
+    this.#recorder = recorder;
+    button.textContent = "Stop recording";
+    button.setAttribute("aria-pressed", "true");
+  }
+}

@@ -1,0 +1,110 @@
+// The pane for speaking while typing: words leave the line for the log as they are sent.
+
+import { LiveSession, splitTyped } from "./live.js";
+
+const byId = (id) => document.getElementById(id);
+
+export class Typing {
+  #line = byId("live-line");
+  #log = byId("live-log");
+  #session;
+  #stage;
+  #settings;
+  #failed;
+  #order = Promise.resolve(); // a clip has to be read before the first word goes out; the words stay in order
+  #rows = new Map(); // take -> its line in the log
+
+  constructor({ stage, settings, failed }) {
+    this.#stage = stage;
+    this.#settings = settings;
+    this.#failed = failed;
+    this.#session = new LiveSession({ stage, failed, ended: (take) => this.#close(take) });
+    this.#line.addEventListener("input", (event) => !event.isComposing && this.#typed());
+    this.#line.addEventListener("compositionend", () => this.#typed());
+    this.#line.addEventListener("focus", () => this.#connect());
+    this.#line.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.isComposing) this.finish();
+    });
+  }
+
+  // The rest of the line, and no more of this utterance.
+  finish() {
+    const rest = this.#line.value;
+    this.#line.value = "";
+    if (rest.trim()) this.#write(rest);
+    this.#inOrder(() => {
+      if (this.#session.writing) this.#rows.get(this.#session.writing).dataset.state = "sent";
+      this.#session.finish();
+    });
+  }
+
+  // Barge-in: what was typed and not sent goes too.
+  cancel() {
+    this.#line.value = "";
+    const heard = this.#stage.take?.running ? this.#stage.take : null;
+    this.#stage.stop(); // at once; the server follows
+    this.#inOrder(() => this.#session.cancel(heard));
+  }
+
+  leave() {
+    this.cancel();
+    this.#inOrder(() => this.#session.close());
+  }
+
+  focus() {
+    this.#line.focus();
+  }
+
+  #connect() {
+    try {
+      this.#session.connect();
+    } catch {
+      this.#failed(new Error("This API key has letters that a browser cannot send over a WebSocket."));
+    }
+  }
+
+  #typed() {
+    const [words, rest] = splitTyped(this.#line.value);
+    if (!words) return;
+    this.#line.value = rest;
+    if (words.trim() || this.#session.writing) this.#write(words);
+  }
+
+  #write(text) {
+    this.#stage.open(this.#settings.rateHz);
+    this.#inOrder(async () => {
+      const request = this.#session.writing ? null : await this.#settings.request();
+      const { voiceName: voice, rateHz } = this.#settings;
+      const take = this.#session.write(text, () => ({ request, voice, rateHz }));
+      if (!this.#rows.has(take)) this.#open(take);
+      this.#rows.get(take).textContent = take.text;
+      this.#log.scrollTop = this.#log.scrollHeight;
+    });
+  }
+
+  #inOrder(step) {
+    this.#order = this.#order.then(step).catch((error) => this.#failed(error));
+  }
+
+  #open(take) {
+    byId("live-hint").hidden = true;
+    const row = document.createElement("p");
+    row.className = "typed";
+    row.dir = "auto";
+    row.dataset.state = "open";
+    this.#rows.set(take, row);
+    this.#log.append(row);
+  }
+
+  // After an interruption the server says about how far the listener got; the rest is struck out.
+  #close(take) {
+    const row = this.#rows.get(take);
+    if (!row) return;
+    row.dataset.state = take.finishReason === "cancelled" ? "cancelled" : take.state === "failed" ? "failed" : "spoken";
+    const [heard, text] = [take.spokenText, take.text.trim()];
+    if (take.finishReason !== "cancelled" || heard === undefined || !text.startsWith(heard)) return;
+    const unheard = document.createElement("s");
+    unheard.textContent = text.slice(heard.length);
+    row.replaceChildren(heard, unheard);
+  }
+}

@@ -1,0 +1,117 @@
+"""The playground in Chromium, driven by Playwright, against a real server. Without a browser a test is skipped, but
+never silently where it is asked for (OSCINE_BROWSER=required)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import serving
+
+from oscine.config import ServerConfig
+from oscine.server.app import build_app
+from oscine.types import ModelCard
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PLAIN_HOST = "plain.test"  # is this machine too, but not by a name that browsers trust without https
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--autoplay-policy=no-user-gesture-required",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+    f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
+)
+
+
+def _missing(what: str) -> None:
+    message = f"{what}; apt-get install chromium, pip install playwright"
+    if os.environ.get("OSCINE_BROWSER") == "required":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("OSCINE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        _missing("there is no chromium on the path")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("the package playwright is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """One page on a server of its own, and everything that went wrong on it."""
+
+    page: Page
+    engine: ScriptedEngine
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def stats(self) -> dict[str, Any]:
+        stats: dict[str, Any] = self.page.evaluate("window.oscineStats")
+        return stats
+
+    def until(self, condition: str) -> None:
+        self.page.wait_for_function(f"() => {condition}")  # a function: the page's policy allows no text to be run
+
+    def wait_for(self, state: str) -> None:
+        self.until(f"window.oscineStats.state === '{state}'")
+
+    def wait_until_loaded(self) -> None:
+        self.until("document.getElementById('model-name').textContent !== ''")
+
+    def speak(self, text: str) -> None:
+        self.page.fill("#text", text)
+        self.page.click("#speak")
+
+    def listen(self) -> None:
+        """Watches the page from its first byte on."""
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console", lambda line: self.complaints.append(line.text) if line.type in ("error", "warning") else None
+        )
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+
+@contextlib.contextmanager
+def visit(
+    browser: Browser,
+    engine: ScriptedEngine | None = None,
+    card: ModelCard = CARD,
+    config: ServerConfig | None = None,
+    host: str = "127.0.0.1",
+    ready: bool = True,
+    **context: Any,
+) -> Iterator[Visit]:
+    """The page is open, and unless told otherwise the server is ready and its voices are listed."""
+    engine = engine or ScriptedEngine(frame_s=0.005)
+    with serving(build_app(engine, card, config)) as url:
+        url = url.replace("127.0.0.1", host)
+        opened = browser.new_context(**{"viewport": {"width": 1280, "height": 840}, **context})
+        opened.set_default_timeout(20_000)
+        one = Visit(opened.new_page(), engine, url)
+        one.listen()
+        one.page.goto(url)
+        if ready:
+            one.wait_until_loaded()
+        try:
+            yield one
+        finally:
+            opened.close()
+            engine.stop()

@@ -1,0 +1,20 @@
+import logging
+from collections.abc import Iterator
+
+import pytest
+from tests.server.scripted_engine import ScriptedEngine
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A handler that raised what nobody expected has logged it: no test passes over that."""
+    yield
+    bugs = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not bugs, [record.getMessage() for record in bugs]

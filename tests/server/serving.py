@@ -1,0 +1,53 @@
+"""A real server on a loopback port, in a thread: clients meet sockets, not a test double of the network."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from oscine.config import ServerConfig
+from oscine.server.app import build_app
+from oscine.types import EngineHealth, ModelCard, SpeechEngine
+
+
+@contextlib.contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The base URL while it runs."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="test-server", daemon=True)
+    thread.start()
+    eventually(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@contextlib.contextmanager
+def client_of(
+    engine: SpeechEngine,
+    card: ModelCard,
+    config: ServerConfig | None = None,
+    health: Callable[[], EngineHealth] | None = None,
+) -> Iterator[httpx.Client]:
+    with (
+        serving(build_app(engine, card, config, health)) as url,
+        httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
+    ):
+        yield client
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came true"
+        time.sleep(0.005)

@@ -1,0 +1,132 @@
+"""Keys, limits per key, states, metrics, and what the server says of itself."""
+
+import re
+
+import httpx
+import pytest
+from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
+from tests.server.serving import client_of, eventually, serving
+
+from oscine import __version__
+from oscine.config import ServerConfig
+from oscine.server.app import build_app
+from oscine.types import EngineHealth
+
+SPEECH = "/v1/audio/speech"
+KEYS = ServerConfig(api_keys=("first-key", "second-key"), streams_per_key=1)
+
+
+@pytest.mark.parametrize("path", [SPEECH, "/v1/models", "/v1/audio/voices", "/metrics", "/v1/nothing"])
+def test_every_entry_wants_a_key(engine: ScriptedEngine, path: str) -> None:
+    with client_of(engine, CARD, KEYS) as client:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic first-key"}):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 401
+            assert answer.json()["error"]["code"] == "invalid_api_key"
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert client.get(path, headers={"authorization": "Bearer second-key"}).status_code != 401
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/version", "/", "/docs", "/openapi.json"])
+def test_signs_of_life_and_pages_want_none(engine: ScriptedEngine, path: str) -> None:
+    with client_of(engine, CARD, KEYS) as client:
+        assert client.get(path).status_code == 200
+
+
+def test_a_key_has_so_many_streams_and_gets_them_back(engine: ScriptedEngine) -> None:
+    engine.frame_s = 0.01
+    first, second = ({"authorization": f"Bearer {key}"} for key in KEYS.api_keys)
+    body = {"input": "word " * 300, "response_format": "pcm"}
+    with client_of(engine, CARD, KEYS) as client:
+        with client.stream("POST", SPEECH, json=body, headers=first) as running:
+            pieces = running.iter_raw()  # kept: httpx closes the answer with its iterator
+            next(pieces)
+            refused = client.post(SPEECH, json=body, headers=first)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
+            assert refused.headers["retry-after"] == "1"
+            assert client.post(SPEECH, json={"input": "Hi."}, headers=second).status_code == 200
+        eventually(lambda: engine.status().slots_active == 0)
+        assert client.post(SPEECH, json={"input": "Hi."}, headers=first).status_code == 200
+
+
+def test_while_the_engine_starts_requests_are_told_to_wait(engine: ScriptedEngine) -> None:
+    engine.ready = False
+    with client_of(engine, CARD, health=lambda: EngineHealth("restarting", restarts=2, last_reason="killed")) as client:
+        answer = client.post(SPEECH, json={"input": "Hi."})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        assert "restarting" in answer.json()["error"]["message"] and answer.headers["retry-after"]
+        ready = client.get("/ready")
+        assert ready.status_code == 503
+        assert ready.json() == {"ready": False, "state": "restarting", "restarts": 2, "last_failure": "killed"}
+        assert client.get("/health").status_code == 200
+        assert "oscine_engine_restarts_total 2.0" in client.get("/metrics").text
+        engine.ready = True
+        assert client.get("/ready").status_code == 200
+
+
+def test_while_draining_streams_go_on_and_new_ones_are_refused(engine: ScriptedEngine) -> None:
+    engine.frame_s = 0.01
+    app = build_app(engine, CARD)
+    with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        with client.stream("POST", SPEECH, json={"input": "word " * 20, "response_format": "pcm"}) as running:
+            pieces = running.iter_raw()
+            next(pieces)
+            app.state.service.draining = True
+            assert client.post(SPEECH, json={"input": "Hi."}).status_code == 503
+            assert client.get("/ready").json()["state"] == "draining"
+            rest = b"".join(pieces)
+        assert len(rest) > 90 * 3840
+
+
+def test_a_request_id_is_kept_or_made(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        given = client.post(SPEECH, json={"input": "Hi."}, headers={"x-request-id": "my-id-7"})
+        assert given.headers["x-request-id"] == "my-id-7"
+        assert re.fullmatch(r"[0-9a-f]{16}", client.get("/version").headers["x-request-id"])
+        strange = client.get("/nothing", headers={"x-request-id": "with space" * 40})
+        assert re.fullmatch(r"[0-9a-f]{16}", strange.headers["x-request-id"])
+
+
+def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:
+    with client_of(engine, BASE_CARD) as client:
+        models = client.get("/v1/models").json()
+        assert models["data"][0]["id"] == "scripted" and models["data"][0]["clones"] is True
+        assert {"tts-1", "gpt-4o-mini-tts"} < {model["id"] for model in models["data"]}
+        assert client.get("/version").json() == {"version": __version__, "model": "scripted", "kind": "base"}
+
+
+def test_metrics_count_what_happened(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"})
+        client.post(SPEECH, json={"input": "Hello.", "stream_format": "sse"})
+        client.post(SPEECH, json={"input": ""})
+        page = client.get("/metrics").text
+    for line in (
+        'oscine_requests_total{mode="http",status="200"} 1.0',
+        'oscine_requests_total{mode="sse",status="200"} 1.0',
+        'oscine_requests_total{mode="http",status="400"} 1.0',
+        'oscine_finish_total{reason="stop"} 2.0',
+        "oscine_ttfa_seconds_count 2.0",
+        "oscine_audible_ttfa_seconds_count 2.0",
+        "oscine_e2e_seconds_count 2.0",
+        "oscine_frames_total 12.0",
+        "oscine_slots 8.0",
+        "oscine_queue_depth 0.0",
+        "oscine_engine_ready 1.0",
+        "oscine_underruns_total 0.0",
+        'oscine_frame_seconds_bucket{le="+Inf"} 0.0',
+    ):
+        assert line in page, line
+    audio_s = float(re.search(r"^oscine_audio_seconds_total (\S+)", page, re.M)[1])  # type: ignore[index]
+    assert audio_s == pytest.approx(12 * 0.08)
+
+
+def test_the_log_has_the_id_and_the_figures_but_not_the_text(
+    engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
+        client.post(SPEECH, json={"input": "My secret diary."}, headers={"x-request-id": "my-id-8"})
+        client.post(SPEECH, json={"input": "!refuse my secret diary"})
+    told = [f"{record.getMessage()} {record.__dict__.get('facts')}" for record in caplog.records]
+    assert any("spoken" in line and "'chars': 16" in line for line in told)
+    assert not any("diary" in line for line in told)

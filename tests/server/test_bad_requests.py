@@ -1,0 +1,234 @@
+"""Bad requests and their exact answers. Each is followed by a good one: nobody else is harmed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
+from tests.server.serving import client_of
+
+from oscine.config import ServerConfig
+
+SPEECH = "/v1/audio/speech"
+CONFIG = ServerConfig(text_chars_most=1000, batch_items_most=3, body_bytes_most=20_000)
+
+NAMES = "alloy, ash, ballad, cedar, coral, echo, fable, finch, marin, nova, onyx, sage, shimmer, verse, wren"
+MODELS = "gpt-4o-mini-tts, scripted, tts-1, tts-1-hd"
+
+# fields beside a good request (a value of ... leaves the field out) -> status, code, param, message
+BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
+    ({"input": ...}, 422, "invalid_field", "input", "input is missing; it is needed"),
+    ({"input": ""}, 400, "bad_request", "input", "the text is empty; give at least one word to speak"),
+    ({"input": " \n\t"}, 400, "bad_request", "input", "the text is empty; give at least one word to speak"),
+    ({"input": None}, 422, "invalid_field", "input", "input: input should be a valid string, got None"),
+    ({"input": 5}, 422, "invalid_field", "input", "input: input should be a valid string, got 5"),
+    ({"input": ["a"]}, 422, "invalid_field", "input", "input: input should be a valid string"),
+    ({"input": {"text": "a"}}, 422, "invalid_field", "input", "input: input should be a valid string"),
+    ({"input": "!refuse"}, 400, "bad_request", "input", "this text is refused"),
+    (
+        {"input": "a" * 1001},
+        413,
+        "too_large",
+        "input",
+        "the text has 1001 characters, the limit is 1000; send it in parts",
+    ),
+    ({"inptu": "a"}, 422, "invalid_field", "inptu", "unknown field 'inptu'; did you mean 'input'? (possible: "),
+    ({"voise": "wren"}, 422, "invalid_field", "voise", "unknown field 'voise'; did you mean 'voice'? (possible: "),
+    ({"zzz": 1}, 422, "invalid_field", "zzz", "unknown field 'zzz' (possible: "),
+    (
+        {"voice": "wrem"},
+        400,
+        "bad_request",
+        "voice",
+        f"unknown voice 'wrem'; did you mean 'wren'? (possible: {NAMES}); GET /v1/audio/voices lists them all",
+    ),
+    ({"voice": 7}, 422, "invalid_field", "voice", "voice: input should be a valid string, got 7"),
+    ({"voice": {"id": 7}}, 422, "invalid_field", "voice", "voice: input should be a valid string"),
+    ({"voice": "../../etc/passwd"}, 400, "bad_request", "voice", "unknown voice '../../etc/passwd'"),
+    ({"model": "qwen"}, 404, "model_not_found", "model", f"unknown model 'qwen' (possible: {MODELS})"),
+    ({"model": "scriptd"}, 404, "model_not_found", "model", "unknown model 'scriptd'; did you mean 'scripted'?"),
+    (
+        {"response_format": "ogg"},
+        422,
+        "invalid_field",
+        "response_format",
+        "response_format: input should be 'mp3', 'wav', 'pcm', 'opus', 'aac' or 'flac'",
+    ),
+    (
+        {"speed": 5},
+        422,
+        "invalid_field",
+        "speed",
+        "speed: input should be less than or equal to 4, got 5",
+    ),
+    ({"speed": 0.1}, 422, "invalid_field", "speed", "speed: input should be greater than or equal to 0.25, got 0.1"),
+    ({"speed": "fast"}, 422, "invalid_field", "speed", "speed: input should be a valid number"),
+    ({"speed": True}, 422, "invalid_field", "speed", "speed: input should be a valid number, got True"),
+    ({"sample_rate": 11025}, 422, "invalid_field", "sample_rate", "sample_rate: input should be 8000, 16000, 22050"),
+    (
+        {"sample_rate": 44100, "response_format": "opus"},
+        422,
+        "invalid_field",
+        "sample_rate",
+        "opus carries 8000, 12000, 16000, 24000, 48000 Hz, not 44100; ask for one of these",
+    ),
+    ({"seed": -1}, 422, "invalid_field", "seed", "seed: input should be greater than or equal to 0, got -1"),
+    ({"seed": 2**64}, 422, "invalid_field", "seed", "seed: input should be less than 18446744073709551616"),
+    ({"seed": 1.5}, 422, "invalid_field", "seed", "seed: input should be a valid integer, got 1.5"),
+    ({"seed": "7"}, 422, "invalid_field", "seed", "seed: input should be a valid integer"),
+    ({"temperature": -0.1}, 422, "invalid_field", "temperature", "temperature: input should be greater than or equal"),
+    ({"top_k": -1}, 422, "invalid_field", "top_k", "top_k: input should be greater than or equal to 0, got -1"),
+    ({"top_p": 0}, 422, "invalid_field", "top_p", "top_p: input should be greater than 0, got 0"),
+    ({"top_p": 1.5}, 422, "invalid_field", "top_p", "top_p: input should be less than or equal to 1, got 1.5"),
+    ({"max_new_tokens": 0}, 422, "invalid_field", "max_new_tokens", "max_new_tokens: input should be greater than or"),
+    ({"stream": "yes"}, 422, "invalid_field", "stream", "stream: input should be a valid boolean"),
+    ({"stream_format": "ws"}, 422, "invalid_field", "stream_format", "stream_format: input should be 'audio' or 'sse'"),
+    (
+        {"task_type": "Base"},
+        400,
+        "bad_request",
+        "task_type",
+        "task_type 'Base' is not served here: this checkpoint is CustomVoice; leave the field out",
+    ),
+    (
+        {"task_type": "TTS"},
+        422,
+        "invalid_field",
+        "task_type",
+        "task_type: input should be 'CustomVoice', 'VoiceDesign'",
+    ),
+    (
+        {"ref_audio": "data:audio/wav;base64,AAAA"},
+        400,
+        "bad_request",
+        "ref_audio",
+        "ref_audio: this checkpoint (custom_voice) cannot clone; serve a Base one, or use its voices (wren, finch)",
+    ),
+    (
+        {"speaker_embedding": [0.0] * 8},
+        400,
+        "bad_request",
+        "speaker_embedding",
+        "speaker_embedding: this checkpoint (custom_voice) cannot clone",
+    ),
+    (
+        {"ref_text": "words"},
+        400,
+        "bad_request",
+        "ref_text",
+        "ref_text are the words of a clip; give the clip too, as ref_audio",
+    ),
+    (
+        {"x_vector_only_mode": True},
+        400,
+        "bad_request",
+        "x_vector_only_mode",
+        "x_vector_only_mode needs a clip; give it as ref_audio",
+    ),
+    (
+        {"references": [{"audio_path": "a"}, {"audio_path": "b"}]},
+        422,
+        "invalid_field",
+        "references",
+        "references: list should have at most 1 item after validation, not 2",
+    ),
+    ({"word_timestamps": True}, 422, "invalid_field", "word_timestamps", "word_timestamps: there is no aligner here"),
+    ({"instructions": "a" * 4097}, 422, "invalid_field", "instructions", "instructions: string should have at most"),
+    (
+        {"extra_params": {"heat": 1}},
+        422,
+        "invalid_field",
+        "extra_params.heat",
+        "extra_params.heat: extra inputs are not permitted, got 1",
+    ),
+]
+
+# method, path, body, headers -> status, code, message
+BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
+    ("POST", SPEECH, b"", {}, 422, "invalid_field", "the body is missing; it is needed"),
+    ("POST", SPEECH, b"{", {}, 400, "bad_request", "the body is not JSON ("),
+    ("POST", SPEECH, b"\xff\xfe", {}, 400, "bad_request", "the body is not JSON"),
+    ("POST", SPEECH, b"[]", {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
+    ("POST", SPEECH, b'"text"', {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
+    ("POST", SPEECH, b'{"input": "\\ud800"}', {}, 400, "bad_request", "the text holds a lone surrogate"),
+    (
+        "POST",
+        SPEECH,
+        b'{"input": "a", "speed": NaN}',
+        {},
+        422,
+        "invalid_field",
+        "speed: input should be a finite number",
+    ),
+    ("POST", SPEECH, b'{"input": "a", "top_p": 1e999}', {}, 422, "invalid_field", "top_p: input should be"),
+    ("POST", SPEECH, b"x" * 20_001, {}, 413, "too_large", "the body is larger than 0 MiB, which is the limit"),
+    ("GET", SPEECH, b"", {}, 405, "method_not_allowed", "GET /v1/audio/speech is not possible; see /docs"),
+    ("GET", "/v1/speech", b"", {}, 404, "not_found", "there is no GET /v1/speech; see /docs for what there is"),
+    ("POST", f"{SPEECH}/batch", b'{"items": []}', {}, 422, "invalid_field", "items: list should have at least 1 item"),
+    ("POST", f"{SPEECH}/batch", b'{"itmes": []}', {}, 422, "invalid_field", "items is missing; it is needed"),
+    (
+        "POST",
+        f"{SPEECH}/batch",
+        json.dumps({"items": [{"input": "a"}] * 4}).encode(),
+        {},
+        413,
+        "too_large",
+        "the batch has 4 items, the limit is 3; send it in parts",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    engine = ScriptedEngine()
+    with client_of(engine, CARD, CONFIG) as client:
+        yield client
+    engine.stop()
+
+
+def check(client: httpx.Client, answer: httpx.Response, status: int, code: str, message: str) -> dict[str, Any]:
+    body = answer.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+    assert (answer.status_code, body["error"]["code"]) == (status, code), body
+    assert body["error"]["message"].startswith(message), body
+    assert answer.headers["x-request-id"]
+    good = client.post(SPEECH, json={"input": "Fine.", "response_format": "pcm", "seed": 1})
+    assert good.content == spoken("Fine.", 1)
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param", "message"), BAD_FIELDS, ids=lambda value: str(value)[:40]
+)
+def test_a_bad_field_is_answered_with_what_is_possible(
+    client: httpx.Client, fields: dict[str, Any], status: int, code: str, param: str | None, message: str
+) -> None:
+    body = {"input": "Hello.", **fields}
+    body = {name: value for name, value in body.items() if value is not ...}
+    error = check(client, client.post(SPEECH, json=body), status, code, message)
+    assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "code", "message"), BAD_REQUESTS, ids=lambda value: str(value)[:30]
+)
+def test_a_bad_request_is_answered_as_openais_clients_expect(
+    client: httpx.Client,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+    message: str,
+) -> None:
+    answer = client.request(method, path, content=body, headers={"content-type": "application/json", **headers})
+    check(client, answer, status, code, message)
+
+
+def test_a_body_without_a_stated_length_is_bounded_too(client: httpx.Client) -> None:
+    answer = client.post(SPEECH, content=(b"x" * 1000 for _ in range(30)), headers={"content-type": "application/json"})
+    check(client, answer, 413, "too_large", "the body is larger than")

@@ -1,0 +1,187 @@
+"""The page at `/` for everybody: by keyboard alone, read aloud, on a phone, in light and dark, without motion."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.browsing import Visit, chromium, visit
+from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES
+
+PLAYGROUND = Path(__file__).parents[2] / "src/oscine/server/playground"
+
+# Names as a screen reader forms them, from the attributes and elements that this page uses.
+NAMELESS = """() => [...document.querySelectorAll("input, select, textarea, button, a, canvas, audio, [role]")]
+  .filter((node) => !node.ariaLabel && !node.hasAttribute("aria-labelledby") && !node.textContent.trim()
+    && ![...(node.labels ?? [])].some((label) => label.textContent.trim())
+    && !(node.getAttribute("role") === "status" || node.querySelector("[id]")))
+  .map((node) => node.outerHTML.slice(0, 120))"""
+
+BROKEN_REFERENCES = """() => ["for", "aria-controls", "aria-describedby", "aria-labelledby", "aria-errormessage"]
+  .flatMap((name) => [...document.querySelectorAll(`[${name}]`)].map((node) => node.getAttribute(name)))
+  .filter((id) => document.querySelectorAll(`#${id}`).length !== 1)"""
+
+# WCAG's contrast of everything that shows text of its own, against the nearest ground that is painted.
+FAINT = """() => {
+  const rgba = (text) => {
+    const pen = new OffscreenCanvas(1, 1).getContext("2d");
+    pen.fillStyle = text;
+    pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [r, g, b].map((value) => value / 255)
+    .map((value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
+  const contrast = (one, other) => {
+    const [dark, bright] = [light(one), light(other)].sort((a, b) => a - b);
+    return (bright + 0.05) / (dark + 0.05);
+  };
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = rgba(getComputedStyle(node).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+  };
+  const faint = [];
+  for (const node of document.querySelectorAll("body *")) {
+    if (!node.checkVisibility() || node.closest("svg, noscript")) continue;
+    const style = getComputedStyle(node);
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    const label = node.id || node.className || node.tagName;
+    if (own) faint.push([`text of ${label}`, contrast(rgba(style.color), ground(node)), 4.5]);
+    if (!node.matches("input:not([type=radio], [type=range], [type=file]), select, textarea")) continue;
+    faint.push([`border of ${label}`, contrast(rgba(style.borderTopColor), ground(node.parentElement)), 3]);
+    const hint = getComputedStyle(node, "::placeholder").color;
+    if (node.placeholder) faint.push([`placeholder of ${label}`, contrast(rgba(hint), ground(node)), 4.5]);
+  }
+  return [faint.length, faint.filter(([, found, least]) => !(found >= least))];
+}"""
+
+FOCUSED = """() => {
+  const node = document.activeElement;
+  const shown = node.matches("[name=mode]") ? node.nextElementSibling : node;
+  const { outlineStyle, outlineWidth } = getComputedStyle(shown);
+  return [node.id || node.textContent.trim(), outlineStyle !== "none" && parseFloat(outlineWidth) >= 2];
+}"""
+
+# Left edge, right edge and height of what can be pressed; links in running text may be as high as the text.
+TARGETS = """() => [...document.querySelectorAll("button, select, input:not([type=radio], .unseen), .button, summary")]
+  .filter((node) => node.checkVisibility() && !node.matches(".link"))
+  .map((node) => [node.id || node.textContent, node.getBoundingClientRect()])
+  .map(([name, box]) => [name, box.left, box.right, box.height])"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def one(browser: Any) -> Iterator[Visit]:
+    """Every field that there is: presets, then clips (whose card is shown by a checkpoint that clones)."""
+    with visit(browser, card=BASE_CARD) as one:
+        one.page.click("summary")
+        yield one
+
+
+def test_everything_has_a_name_and_points_to_something(one: Visit) -> None:
+    assert one.page.evaluate(NAMELESS) == []
+    assert one.page.evaluate(BROKEN_REFERENCES) == []
+    assert one.page.locator("h1").count() == 1
+    live = one.page.locator("[aria-live=polite], [role=alert], [role=status], [role=log]")
+    assert live.count() >= 4
+    assert one.page.evaluate("() => document.documentElement.lang") == "en"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_and_fields_stand_out_from_their_ground(one: Visit, theme: Any) -> None:
+    one.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no colour on its way to another
+    one.page.evaluate("() => { document.getElementById('notice').hidden = false; }")
+    one.page.evaluate("() => { document.getElementById('notice-text').textContent = 'An error'; }")
+    checked, faint = one.page.evaluate(FAINT)
+    one.page.click("#notice-close")
+    assert checked > 40 and faint == []
+
+
+def test_a_phone_shows_all_of_it_and_a_thumb_can_press_it(one: Visit) -> None:
+    one.page.set_viewport_size({"width": 360, "height": 740})
+    assert one.page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    targets = one.page.evaluate(TARGETS)
+    assert len(targets) > 15
+    assert [name for name, left, right, _ in targets if left < 0 or right > 360] == []
+    assert [name for name, _, _, height in targets if height < 24] == []
+    assert one.page.locator("#speak").bounding_box()["y"] > 600  # type: ignore[index]  # at the bottom, without scrolling
+    one.page.set_viewport_size({"width": 1280, "height": 840})
+
+
+def test_the_theme_follows_the_system_until_it_is_chosen(one: Visit) -> None:
+    def ground() -> Any:
+        return one.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+
+    one.page.emulate_media(color_scheme="light")
+    light = ground()
+    one.page.emulate_media(color_scheme="dark")
+    dark = ground()
+    assert light != dark
+    one.page.click("#theme-toggle")
+    assert ground() == light
+    one.page.reload()
+    one.wait_until_loaded()
+    assert ground() == light and one.page.get_attribute("#theme-toggle", "aria-pressed") == "false"
+    one.page.click("#theme-toggle")
+    assert ground() == dark
+
+
+def test_nothing_moves_for_those_who_want_it_still(one: Visit) -> None:
+    one.page.evaluate("() => { document.getElementById('server-state').dataset.state = 'starting'; }")
+    one.page.emulate_media(reduced_motion="no-preference")
+    assert one.page.evaluate("() => document.getAnimations().length") > 0
+    one.page.emulate_media(reduced_motion="reduce")
+    assert one.page.evaluate("() => document.getAnimations().length") == 0
+
+
+def test_the_keyboard_alone_is_enough_and_focus_is_always_seen(browser: Any) -> None:
+    with visit(browser) as one:
+        press = one.page.keyboard.press
+        seen: list[str] = []
+
+        def tab_to(name: str) -> None:
+            while not seen or seen[-1] != name:
+                press("Tab")
+                focused, outlined = one.page.evaluate(FOCUSED)
+                assert outlined, f"focus cannot be seen on {focused}"
+                assert len(seen) < 60, seen
+                seen.append(focused)
+
+        tab_to("Skip to the text")
+        tab_to("text")
+        one.page.keyboard.type("Hello.")
+        tab_to("voice")
+        press("ArrowDown")
+        tab_to("seed")
+        press("Control+Enter")
+        one.wait_for("done")
+        assert one.engine.submitted[0].voice == "finch"
+        assert one.stats()["samplesPlayed"] == 6 * FRAME_SAMPLES
+        tab_to("Replay")  # in the history
+        press("Enter")
+        one.wait_for("playing")
+        press("Escape")
+        one.wait_for("stopped")
+        assert one.complaints == []
+
+
+# --- the files themselves -------------------------------------------------------------------------------------------
+
+
+def test_scripts_are_small_and_no_style_or_script_stands_in_the_page() -> None:
+    for path in PLAYGROUND.iterdir():
+        text = path.read_text()
+        assert path.suffix != ".js" or len(text.splitlines()) < 300, path.name
+        assert path.suffix != ".js" or text.startswith("// "), path.name
+        if path.suffix == ".html":
+            assert not re.search(r"<style|\sstyle=|\son\w+=|<script>|javascript:", text), path.name
+        addresses = set(re.findall(r"https?://[^\s\"')]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not addresses, (path.name, addresses)

@@ -1,0 +1,309 @@
+"""POST /v1/audio/speech over real sockets: what a client gets is what the engine made, in every form."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of, eventually, serving
+
+from oscine.audio import read_clip, wav_header
+from oscine.config import ServerConfig
+from oscine.server.app import build_app
+
+SPEECH = "/v1/audio/speech"
+CONFIG = ServerConfig(segment_chars=60)
+WHOLE = ServerConfig(segment_chars=10_000)
+ENDLESS = {"input": "word " * 500}
+LONG = (
+    "The first sentence is here to be heard. The second one follows it at once, as it should. "
+    "Then comes a third, which has nothing to say. And a last one ends it all."
+)
+
+
+@pytest.fixture
+def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
+    with client_of(engine, CARD, CONFIG) as client:
+        yield client
+
+
+def say(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
+    return client.post(SPEECH, json={"input": text, "response_format": "pcm", "seed": 3, **fields})
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line]
+
+
+def test_the_sound_is_the_engines_to_the_bit(client: httpx.Client) -> None:
+    answer = say(client, "Hello there.", voice="wren")
+    assert answer.status_code == 200
+    assert answer.content == spoken("Hello there.", 3, "wren")
+    assert answer.headers["content-type"] == f"audio/pcm;rate={RATE_HZ};channels=1" or answer.headers[
+        "content-type"
+    ].startswith("audio/pcm")
+    assert answer.headers["x-sample-rate"] == str(RATE_HZ)
+    assert answer.headers["x-seed"] == "3"
+    assert "transfer-encoding" in answer.headers
+
+
+def test_without_a_format_the_answer_is_mp3_as_openais_is(client: httpx.Client) -> None:
+    answer = client.post(SPEECH, json={"input": "Hello there.", "model": "tts-1", "voice": "alloy"})
+    assert answer.headers["content-type"] == "audio/mpeg"
+    clip = read_clip(answer.content)
+    assert abs(len(clip.samples) - 12 * FRAME_SAMPLES) < 3000  # an mp3's padding
+
+
+@pytest.mark.parametrize("name", ["wav", "flac"])
+def test_lossless_formats_hold_the_engines_samples(client: httpx.Client, name: str) -> None:
+    for stream in (None, False):
+        answer = say(client, "Hello there.", response_format=name, **({} if stream is None else {"stream": stream}))
+        samples = np.rint(read_clip(answer.content).samples * 32768).astype("<i2").tobytes()
+        assert samples == spoken("Hello there.", 3)
+
+
+def test_sound_leaves_before_the_speech_is_made() -> None:
+    engine = ScriptedEngine(frame_s=0.02)
+    with client_of(engine, CARD) as client:
+        request = client.build_request("POST", SPEECH, json={"input": "word " * 200, "response_format": "pcm"})
+        response = client.send(request, stream=True)
+        pieces = response.iter_raw()  # kept: httpx closes the answer with its iterator
+        assert next(pieces) and engine.status().slots_active == 1
+        response.close()
+        eventually(lambda: engine.status().slots_active == 0)
+    assert engine.cancelled == 1
+    engine.stop()
+
+
+def test_the_whole_file_has_its_length_and_says_how_it_ended(client: httpx.Client) -> None:
+    answer = say(client, "Hello there.", response_format="wav", stream=False)
+    pcm = spoken("Hello there.", 3)
+    assert answer.content == wav_header(RATE_HZ, len(pcm) // 2) + pcm
+    assert answer.headers["content-length"] == str(len(answer.content))
+    assert answer.headers["x-finish-reason"] == "stop"
+    assert float(answer.headers["x-audio-seconds"]) == pytest.approx(12 * 0.08)
+    assert (answer.headers["x-input-tokens"], answer.headers["x-output-tokens"]) == ("12", "12")
+
+
+@pytest.mark.parametrize("how", [{"stream_format": "sse"}, {"stream": True}])
+def test_events_carry_the_same_bytes(client: httpx.Client, how: dict[str, Any]) -> None:
+    told = events(say(client, "Hello there.", **how))
+    deltas = [base64.b64decode(event["audio"]) for event in told if event["type"] == "speech.audio.delta"]
+    assert len(deltas) > 1
+    assert b"".join(deltas) == spoken("Hello there.", 3)
+    assert told[-1] == {
+        "type": "speech.audio.done",
+        "finish_reason": "stop",
+        "seed": 3,
+        "audio_seconds": 0.96,
+        "usage": {"input_tokens": 12, "output_tokens": 12, "total_tokens": 24},
+    }
+
+
+def test_stream_true_with_stream_format_audio_is_bytes(client: httpx.Client) -> None:
+    answer = say(client, "Hello there.", stream=True, stream_format="audio")
+    assert answer.content == spoken("Hello there.", 3)
+
+
+def test_a_long_text_is_spoken_in_segments_with_one_voice_and_one_seed(
+    client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    told = events(say(client, LONG, voice="finch", stream_format="sse"))
+    segments = [event for event in told if event["type"] == "speech.audio.segment"]
+    assert len(segments) > 2
+    assert [part["text"] for part in segments] == [request.text for request in engine.submitted]
+    joined = "".join(part["text"] for part in segments)
+    assert re.sub(r"\s", "", joined) == re.sub(r"\s", "", LONG)
+    assert {(request.voice, request.seed) for request in engine.submitted} == {("finch", 3)}
+    # Every segment begins where the last one ended, and lasts as long as its frames.
+    assert segments[0]["start_s"] == 0
+    for before, after in pairwise(segments):
+        assert after["start_s"] == before["end_s"]
+    for part in segments:
+        assert part["end_s"] - part["start_s"] == pytest.approx(0.08 * len(part["text"]), abs=0.002)
+    # Later ones were let in already; their listener has sound to play meanwhile.
+    assert engine.submitted[0].continues_s is None
+    assert all(request.continues_s is not None and request.continues_s > 0 for request in engine.submitted[1:])
+
+
+def test_segments_are_joined_without_a_lost_sample_or_a_click(client: httpx.Client, engine: ScriptedEngine) -> None:
+    heard = np.frombuffer(say(client, LONG).content, "<i2").astype(int)
+    parts = [np.frombuffer(spoken(request.text, 3), "<i2").astype(int) for request in engine.submitted]
+    expected = np.concatenate(parts)
+    assert len(heard) == len(expected)
+    borders = np.cumsum([len(part) for part in parts])[:-1]
+    near = np.zeros(len(heard), bool)
+    for border in borders:
+        near[border - 120 : border + 120] = True  # 5 ms on either side are faded
+        assert abs(heard[border - 1]) < 120 and abs(heard[border]) < 120
+    assert (heard[~near] == expected[~near]).all()
+
+
+def test_one_segment_of_a_long_text_that_ran_away_is_told_and_the_rest_is_spoken(
+    client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    text = (
+        "This one is fine and also quite a bit longer. This one will !run away from us all. And this one is fine again."
+    )
+    told = events(say(client, text, stream_format="sse"))
+    assert len(engine.submitted) == 3
+    assert told[-1]["finish_reason"] == "runaway"
+
+
+def test_max_new_tokens_holds_for_the_whole_text(client: httpx.Client) -> None:
+    told = events(say(client, LONG, stream_format="sse", max_new_tokens=70))
+    assert told[-1]["finish_reason"] == "length"
+    assert told[-1]["usage"]["output_tokens"] <= 70
+
+
+def test_a_stream_that_breaks_has_no_proper_end(client: httpx.Client) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        say(client, "Hello !break there")
+
+
+def test_events_tell_of_a_break(client: httpx.Client) -> None:
+    told = events(say(client, "Hello !break there", stream_format="sse"))
+    assert told[-1]["type"] == "speech.audio.error"
+    assert told[-1]["partial_audio"] is True
+    assert told[-1]["error"]["code"] == "engine_failed"
+
+
+def test_an_error_before_the_first_sound_has_its_status(client: httpx.Client) -> None:
+    answer = say(client, "!break")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "engine_failed"
+
+
+def test_a_listener_that_leaves_frees_the_slot() -> None:
+    engine = ScriptedEngine(frame_s=0.01)
+    with client_of(engine, CARD) as client:
+        for _ in range(3):
+            with client.stream("POST", SPEECH, json={"input": "word " * 500, "response_format": "opus"}) as response:
+                next(response.iter_raw())
+            eventually(lambda: engine.status().slots_active == 0)
+    assert engine.cancelled == 3
+    engine.stop()
+
+
+def test_who_leaves_while_waiting_in_the_queue_is_forgotten() -> None:
+    engine = ScriptedEngine(slots=1, frame_s=0.01)
+    with (
+        client_of(engine, CARD, WHOLE) as client,
+        client.stream("POST", SPEECH, json={"input": "word " * 500}) as first,
+    ):
+        pieces = first.iter_raw()  # kept: httpx closes the answer with its iterator
+        next(pieces)
+        with pytest.raises(httpx.ReadTimeout):
+            client.post(SPEECH, json={"input": "second"}, timeout=0.3)
+        eventually(lambda: engine.status().queued == 0)
+        assert engine.cancelled == 1
+    engine.stop()
+
+
+def test_when_all_places_are_taken_the_next_is_told_when_to_come_again() -> None:
+    engine = ScriptedEngine(slots=1, queue=0, frame_s=0.01)
+    with (
+        client_of(engine, CARD, WHOLE) as client,
+        client.stream("POST", SPEECH, json={"input": "word " * 500}) as first,
+    ):
+        pieces = first.iter_raw()  # kept: httpx closes the answer with its iterator
+        next(pieces)
+        answer = client.post(SPEECH, json={"input": "second"})
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "3"
+        assert answer.json()["error"]["code"] == "overloaded"
+    engine.stop()
+
+
+def test_speed_and_rate_change_the_length_and_the_times_of_segments(client: httpx.Client) -> None:
+    told = events(say(client, "Hello there.", speed=2.0, sample_rate=16000, stream_format="sse"))
+    pcm = b"".join(base64.b64decode(event["audio"]) for event in told if event["type"] == "speech.audio.delta")
+    assert len(pcm) / 2 / 16000 == pytest.approx(0.48, abs=0.05)
+    assert told[-1]["audio_seconds"] == pytest.approx(0.48)
+    segment = next(event for event in told if event["type"] == "speech.audio.segment")
+    assert segment["end_s"] == pytest.approx(0.48)
+
+
+def test_a_clip_is_cloned_once_and_spoken_with(engine: ScriptedEngine) -> None:
+    rng = np.random.default_rng(0)
+    pcm = (rng.normal(0, 3000, RATE_HZ)).astype("<i2").tobytes()
+    clip = base64.b64encode(wav_header(RATE_HZ, RATE_HZ) + pcm).decode()
+    with client_of(engine, BASE_CARD) as client:
+        for source in (clip, f"data:audio/wav;base64,{clip}"):
+            answer = say(client, "Hello there.", ref_audio=source, ref_text="some words", task_type="Base")
+            assert answer.status_code == 200, answer.text
+        assert engine.clones == 1
+        assert engine.submitted[0].voice == engine.submitted[1].voice
+        assert say(client, "Hi.", ref_audio=clip, ref_text="words", x_vector_only_mode=True).status_code == 200
+    assert engine.submitted[2].voice.transcript is None  # type: ignore[union-attr]
+
+
+def test_fields_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) -> None:
+    fields = {
+        "voice": {"id": "Wren"},
+        "instructions": "slowly",
+        "language": "English",
+        "temperature": 0.7,
+        "top_k": 20,
+        "top_p": 0.9,
+        "repetition_penalty": 1.1,
+        "max_new_tokens": 90,
+        "non_streaming_mode": False,
+        "trim_silence": False,
+        "extra_params": {"subtalker_top_k": 5},
+        "initial_codec_chunk_frames": 4,
+        "user": "somebody",
+    }
+    answer = say(client, "Hello.", **fields)
+    assert answer.headers["x-ignored-fields"] == "initial_codec_chunk_frames, user"
+    request = engine.submitted[0]
+    assert (request.voice, request.instruct, request.language) == ("wren", "slowly", "english")
+    assert (request.temperature, request.top_k, request.top_p) == (0.7, 20, 0.9)
+    assert (request.repetition_penalty, request.max_new_tokens, request.text_mode) == (1.1, 90, "streaming")
+    assert (request.trim_silence, request.subtalker_top_k) == (False, 5)
+    say(client, "Hello.", temperature=0, speaker="finch")
+    assert engine.submitted[1].greedy is True and engine.submitted[1].voice == "finch"
+
+
+def test_a_seed_is_drawn_and_told(client: httpx.Client, engine: ScriptedEngine) -> None:
+    answer = client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"})
+    assert int(answer.headers["x-seed"]) == engine.submitted[0].seed
+
+
+def test_nothing_is_left_of_many_that_connect_and_vanish() -> None:
+    engine = ScriptedEngine(frame_s=0.005, slots=4, queue=500)
+    app = build_app(engine, CARD)
+    with serving(app) as url:
+        for number in range(30):
+            with httpx.Client(base_url=url, trust_env=False, timeout=5) as client:
+                try:
+                    with client.stream("POST", SPEECH, json={"input": "word " * 100}, timeout=0.05) as response:
+                        if number % 2:
+                            next(response.iter_raw())
+                except httpx.TimeoutException:
+                    pass
+        eventually(lambda: engine.status().slots_active == 0)
+        assert app.state.service.streams == 0
+    engine.stop()
+
+
+def test_batches_answer_every_item(client: httpx.Client) -> None:
+    items = [{"input": "One."}, {"input": "Two.", "voice": "nobody"}, {"input": "Three.", "response_format": "wav"}, {}]
+    answer = client.post(
+        "/v1/audio/speech/batch", json={"items": items, "response_format": "pcm", "seed": 3, "voice": "wren"}
+    ).json()
+    assert (answer["total"], answer["succeeded"], answer["failed"]) == (4, 2, 2)
+    one, two, three, four = answer["results"]
+    assert base64.b64decode(one["audio_data"]) == spoken("One.", 3, "wren")
+    assert one["finish_reason"] == "stop" and one["seed"] == 3
+    assert "nobody" in two["error"]["message"] and two["error"]["param"] == "voice"
+    pcm = spoken("Three.", 3, "wren")
+    assert base64.b64decode(three["audio_data"]) == wav_header(RATE_HZ, len(pcm) // 2) + pcm
+    assert four["error"]["param"] == "input"

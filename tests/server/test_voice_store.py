@@ -1,0 +1,257 @@
+"""Uploaded voices: kept through restarts, never mixed up, and no bad file or name harms the others."""
+
+import errno
+import logging
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oscine.server.errors import ApiError
+from oscine.server.voice_store import VoiceStore
+from oscine.types import ConfigError, VoiceError
+from oscine.voice import Voice
+
+RESERVED = ("Ryan", "alloy", "default")
+
+
+def voice(number: float = 0.0, transcript: str | None = None) -> Voice:
+    speaker = np.full(8, number, np.float32)
+    return Voice(speaker) if transcript is None else Voice(speaker, np.ones((3, 16), np.int64), transcript)
+
+
+def open_store(folder: Path | None, most: int = 1000) -> VoiceStore:
+    return VoiceStore(folder, RESERVED, most)
+
+
+@pytest.fixture(params=["files", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> VoiceStore:
+    return open_store(tmp_path / "voices" if request.param == "files" else None)
+
+
+def status_of(caught: pytest.ExceptionInfo[ApiError]) -> int:
+    return caught.value.status
+
+
+def test_a_stored_voice_is_found_by_its_name_in_any_case(store: VoiceStore) -> None:
+    store.add("Anna", voice(), consent="anna said yes", speaker_description="calm")
+    stored = store.get("aNNa")
+    assert stored is not None and stored.voice == voice() and stored.name == "anna"
+    assert (stored.consent, stored.speaker_description, stored.mode) == ("anna said yes", "calm", "timbre")
+    assert store.names() == ["anna"] and store.all() == [stored]
+    assert store.get("bob") is None
+
+
+def test_a_deleted_voice_is_gone(store: VoiceStore) -> None:
+    store.add("anna", voice(), consent="yes")
+    assert store.delete("ANNA") == "anna"
+    assert store.get("anna") is None and store.all() == []
+    with pytest.raises(ApiError) as caught:
+        store.delete("anna")
+    assert status_of(caught) == 404
+    store.add("anna", voice(1), consent="yes")
+    assert store.all()[0].voice == voice(1)
+
+
+def test_the_same_voice_under_its_name_is_no_error_and_another_one_is(store: VoiceStore) -> None:
+    first = store.add("anna", voice(), consent="first", source_hash="clip 1")
+    assert store.add("ANNA", voice(), consent="second") == first
+    assert store.add("anna", voice(1), consent="second", source_hash="clip 1") == first  # encoders may round
+    for other, clip in ((voice(1), None), (voice(1), "clip 2"), (voice(0, "hello"), None)):
+        with pytest.raises(ApiError, match="another voice called 'anna'; delete it first") as caught:
+            store.add("anna", other, consent="yes", source_hash=clip)
+        assert status_of(caught) == 409 and caught.value.param == "name"
+    assert store.all() == [first]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../anna", "a/b", "a.b", ".", "anna\n", "ännä", "\u212a", "a" * 65, "a\0"])
+def test_names_that_could_be_anything_but_a_name_are_refused(store: VoiceStore, name: str) -> None:
+    with pytest.raises(VoiceError, match="1 to 64 of") as caught:
+        store.add(name, voice(), consent="yes")
+    assert caught.value.param == "name"
+    assert store.get(name) is None
+    with pytest.raises(ApiError) as missing:
+        store.delete(name)
+    assert status_of(missing) == 404
+
+
+@pytest.mark.parametrize("name", ["ryan", "RYAN", "alloy", "Default"])
+def test_reserved_names_cannot_be_taken(store: VoiceStore, name: str) -> None:
+    with pytest.raises(ApiError, match="is reserved") as caught:
+        store.add(name, voice(), consent="yes")
+    assert status_of(caught) == 409
+    assert store.get(name) is None
+
+
+def test_a_full_store_says_so(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        store = open_store(folder, most=2)
+        for name in ("a", "b"):
+            store.add(name, voice(), consent="yes")
+        with pytest.raises(ApiError, match="2 voices are stored") as caught:
+            store.add("c", voice(), consent="yes")
+        assert status_of(caught) == 409
+        store.add("a", voice(), consent="yes")
+        store.delete("b")
+        store.add("c", voice(), consent="yes")
+
+
+# Files
+
+
+def test_voices_survive_a_restart(tmp_path: Path) -> None:
+    facts = {"consent": "yes, 你好\n", "speaker_description": "calm", "source_hash": "clip 1"}
+    first = open_store(tmp_path / "new" / "voices").add("anna", voice(3, "hello you"), **facts)
+    (again,) = open_store(tmp_path / "new" / "voices").all()
+    assert again == first
+    assert again.mode == "in_context" and again.voice.transcript == "hello you"
+    assert again.file_size == (tmp_path / "new" / "voices" / "anna.safetensors").stat().st_size
+
+
+def test_a_voice_is_one_file_that_voice_load_reads(tmp_path: Path) -> None:
+    open_store(tmp_path).add("anna", voice(3, "hello you"), consent="yes")
+    assert [path.name for path in tmp_path.iterdir()] == ["anna.safetensors"]
+    assert Voice.load(tmp_path / "anna.safetensors") == voice(3, "hello you")
+
+
+def test_a_voice_that_was_put_there_by_hand_is_found(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    voice(5).save(tmp_path / "bob.safetensors")
+    os.utime(tmp_path / "bob.safetensors", (1000, 1000))
+    stored = store.get("bob")
+    assert stored is not None and stored.voice == voice(5)
+    assert (stored.consent, stored.created_at) == (None, 1000)
+
+
+def test_what_another_process_does_to_the_folder_is_noticed(tmp_path: Path) -> None:
+    one, other = open_store(tmp_path), open_store(tmp_path)
+    one.add("anna", voice(1), consent="yes")
+    found = other.get("anna")
+    assert found is not None and found.voice == voice(1)
+    other.delete("anna")
+    other.add("anna", voice(2), consent="yes")
+    found = one.get("anna")
+    assert found is not None and found.voice == voice(2)
+    other.delete("anna")
+    assert one.get("anna") is None and one.all() == []
+
+
+def test_of_two_processes_that_store_the_same_name_one_wins(tmp_path: Path) -> None:
+    stores = [open_store(tmp_path) for _ in range(8)]
+    begin = threading.Barrier(len(stores))
+    outcomes: list[object] = []
+
+    def add(number: int, store: VoiceStore) -> None:
+        begin.wait()
+        try:
+            outcomes.append(store.add("anna", voice(number), consent="yes").voice)
+        except ApiError as error:
+            outcomes.append(error.status)
+
+    threads = [threading.Thread(target=add, args=pair) for pair in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [outcome for outcome in outcomes if isinstance(outcome, Voice)]
+    assert len(winners) == 1 and outcomes.count(409) == len(stores) - 1
+    assert all(stored.voice == winners[0] for store in stores for stored in store.all())
+    assert [path.name for path in tmp_path.iterdir()] == ["anna.safetensors"]
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "notes":
+        voice().save(path, {"created_at": "yesterday"})
+    else:
+        voice().save(path)
+        path.write_bytes(path.read_bytes()[:-4])
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "notes", "pipe"])
+def test_a_damaged_file_is_reported_and_harms_no_other(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_store(tmp_path).add("anna", voice(), consent="yes")
+    damage(tmp_path / "bob.safetensors", how)
+    with caplog.at_level(logging.WARNING):
+        store = open_store(tmp_path)
+        assert [stored.name for stored in store.all()] == ["anna"]
+        for _ in range(3):
+            with pytest.raises(VoiceError, match=r"the file of voice 'bob' is damaged.*; delete the voice"):
+                store.get("bob")
+    assert len([record for record in caplog.records if "bob" in record.getMessage()]) == 1  # not at every look
+    with pytest.raises(VoiceError, match="damaged"):
+        store.add("bob", voice(), consent="yes")
+    store.delete("bob")
+    store.add("bob", voice(), consent="yes")
+    assert store.names() == ["anna", "bob"]
+
+
+def test_files_that_are_no_voices_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["Anna.safetensors", "ryan.safetensors", "a b.safetensors", "notes.txt", ".anna.1234.part"]
+    for name in names:
+        voice().save(tmp_path / name)
+    with caplog.at_level(logging.WARNING):
+        store = open_store(tmp_path)
+    assert store.all() == [] and store.get("ryan") is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    assert len(caplog.records) == 3
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = open_store(tmp_path)
+    store.add("anna", voice(), consent="yes")
+    assert [path.name for path in tmp_path.iterdir()] == ["anna.safetensors"]
+    assert store.all()[0].voice == voice()
+
+
+def test_a_full_disk_is_our_fault_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ApiError, match="the server's disk failed to store voice 'anna'") as caught:
+        store.add("anna", voice(), consent="yes")
+    assert status_of(caught) == 500 and str(tmp_path) not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    assert "No space left" in caplog.text
+    caplog.clear()  # it was expected
+    monkeypatch.undo()
+    store.add("anna", voice(), consent="yes")
+
+
+def test_a_link_that_leads_nowhere_does_not_keep_us_trying(tmp_path: Path) -> None:
+    (tmp_path / "anna.safetensors").symlink_to(tmp_path / "nothing")
+    with pytest.raises(ApiError) as caught:
+        open_store(tmp_path).add("anna", voice(), consent="yes")
+    assert status_of(caught) == 409
+
+
+def test_a_folder_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file"):
+        open_store(tmp_path / "file")
+
+
+def test_a_folder_that_went_away_is_our_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(tmp_path / "voices")
+    (tmp_path / "voices").rmdir()
+    with pytest.raises(ApiError) as caught:
+        store.all()
+    assert status_of(caught) == 500
+    assert "cannot list the voices" in caplog.text
+    caplog.clear()  # it was expected

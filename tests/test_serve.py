@@ -1,0 +1,229 @@
+"""`oscine serve` as people run it: real processes, a small random checkpoint, signals, and nothing left behind."""
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+from tests.conftest import CheckpointMaker
+from tests.server.serving import eventually
+
+from oscine import Oscine
+from oscine.audio import pcm16
+
+SPEECH = "/v1/audio/speech"
+TEXT = "Hello there, how are you?"
+START_S = 120.0
+# Random weights: their speech has no end, and nobody is sent away because this machine is slow.
+SETTINGS = """
+[engine]
+slots = 8
+queue_wait_s = 600.0
+guard.enabled = false
+memory.positions_per_slot = 1024
+[process]
+backoff_s = 0.1
+"""
+
+
+class Server:
+    """`oscine serve` in its own process; its log lines as they come."""
+
+    def __init__(self, model: Path, folder: Path, *options: str) -> None:
+        settings = folder / "oscine.toml"
+        settings.write_text(SETTINGS)
+        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
+        command += ["--port", "0", "--config", str(settings), "--log-format", "json"]
+        command += ["--voices-dir", str(folder / "voices"), "--devices", "cpu", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.children: list[psutil.Process] = []
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                self.lines.append({"message": line.rstrip()})
+
+    def told(self, message: str) -> dict[str, Any] | None:
+        return next((line for line in list(self.lines) if line["message"] == message), None)
+
+    def client(self) -> httpx.Client:
+        eventually(lambda: self.told("ready") is not None or self.process.poll() is not None, START_S)
+        ready = self.told("ready")
+        assert ready is not None, self.lines
+        self.children = psutil.Process(self.process.pid).children(recursive=True)
+        return httpx.Client(base_url=ready["url"], timeout=60, trust_env=False)
+
+    def engine_pid(self) -> int:
+        (engine,) = psutil.Process(self.process.pid).children()
+        return engine.pid
+
+    def close(self) -> None:
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def model(small_checkpoints: CheckpointMaker) -> Path:
+    return small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, httpx.Client]]:
+    server = Server(model, tmp_path_factory.mktemp("serve"))
+    try:
+        with server.client() as client:
+            yield server, client
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        server.close()
+
+
+def frames(count: int) -> dict[str, Any]:
+    return {"input": TEXT, "response_format": "pcm", "seed": 5, "max_new_tokens": count + 1, "trim_silence": False}
+
+
+def test_speech_over_http_is_the_references(served: tuple[Server, httpx.Client], model: Path) -> None:
+    answer = served[1].post(SPEECH, json=frames(12))
+    assert answer.status_code == 200, answer.text
+    heard = np.frombuffer(answer.content, "<i2").astype(int)
+    reference = Oscine(model, device="cpu").speak(TEXT, seed=5, max_new_tokens=13)
+    expected = pcm16(reference.audio).astype(int)
+    assert len(heard) == len(expected) == 12 * 1920
+    assert np.abs(heard - expected).max() <= 1
+    assert answer.headers["x-seed"] == "5"
+
+
+def test_forms_of_the_same_speech_are_the_same(served: tuple[Server, httpx.Client]) -> None:
+    _, client = served
+    plain = client.post(SPEECH, json=frames(8)).content
+    whole = client.post(SPEECH, json={**frames(8), "stream": False})
+    assert whole.content == plain and whole.headers["x-finish-reason"] == "length"
+    events = client.post(SPEECH, json={**frames(8), "stream_format": "sse"}).text.split("\n\n")
+    told = [json.loads(event.removeprefix("data: ")) for event in events if event]
+    assert b"".join(base64.b64decode(event.get("audio", "")) for event in told) == plain
+    assert told[-1]["usage"]["output_tokens"] == 8
+
+
+def test_it_says_where_it_is_and_what_it_serves(served: tuple[Server, httpx.Client], model: Path) -> None:
+    server, client = served
+    ready = server.told("ready")
+    assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
+    assert any(line["message"].startswith("memory: ") for line in server.lines)
+    assert client.get("/ready").json() == {"ready": True, "state": "ready", "restarts": 0, "last_failure": None}
+    assert client.get("/v1/models").json()["data"][0]["kind"] == "custom_voice"
+    page = client.get("/metrics").text
+    assert "oscine_slots 8.0" in page and "oscine_memory_bytes" in page
+
+
+def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: tuple[Server, httpx.Client]) -> None:
+    """Eight at once: how many of them run, and how many wait, is for this machine's speed to say."""
+    server, client = served
+    outcomes: list[str] = []
+    running: set[int] = set()
+
+    def listen(seed: int) -> None:
+        form = {"stream_format": "sse"} if seed % 2 else {}
+        with client.stream("POST", SPEECH, json={**frames(900), **form, "seed": seed}) as response:
+            heard = b""
+            try:
+                for piece in response.iter_bytes():
+                    running.add(seed)
+                    heard += piece
+            except httpx.RemoteProtocolError:
+                outcomes.append("cut")
+                return
+            if response.status_code == 503:
+                outcomes.append("refused: " + json.loads(heard)["error"]["code"])
+            else:
+                outcomes.append("told" if b"speech.audio.error" in heard else "looks whole")
+
+    listeners = [threading.Thread(target=listen, args=(seed,), daemon=True) for seed in range(8)]
+    for listener in listeners:
+        listener.start()
+    eventually(lambda: len(running) >= 2 and sum(engine_load(client)) == 8, 60)
+    os.kill(server.engine_pid(), signal.SIGKILL)
+    eventually(lambda: client.get("/ready").status_code == 503, 20)
+    for listener in listeners:
+        listener.join(20)
+    assert len(outcomes) == 8 and set(outcomes) <= {"cut", "told", "refused: engine_failed"}, outcomes
+    assert {"cut", "told"} & set(outcomes)
+    eventually(lambda: client.get("/ready").status_code == 200, START_S)
+    about = client.get("/ready").json()
+    assert about["restarts"] == 1 and "SIGKILL" in about["last_failure"]
+    assert "oscine_engine_restarts_total 1.0" in client.get("/metrics").text
+    assert len(client.post(SPEECH, json=frames(4)).content) == 4 * 3840
+
+
+def engine_load(client: httpx.Client) -> tuple[int, int]:
+    page = client.get("/metrics").text
+    active, queued = (
+        re.search(rf"^{name} (\S+)$", page, re.M) for name in ("oscine_slots_active", "oscine_queue_depth")
+    )
+    assert active and queued
+    return int(float(active[1])), int(float(queued[1]))
+
+
+def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: tuple[Server, httpx.Client]) -> None:
+    """The last one: it ends the server of this file."""
+    server, client = served
+    with client.stream("POST", SPEECH, json=frames(40)) as response:
+        pieces = response.iter_bytes()
+        heard = len(next(pieces))
+        server.children = psutil.Process(server.process.pid).children(recursive=True)
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: server.told("stopping") is not None)
+        with httpx.Client(base_url=client.base_url, trust_env=False) as another:
+            refused = another.post(SPEECH, json=frames(4))
+            assert refused.status_code == 503 and "about to stop" in refused.json()["error"]["message"]
+        heard += sum(map(len, pieces))
+    assert heard == 40 * 3840
+    assert server.process.wait(30) == 0
+    for child in server.children:
+        eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: Path) -> None:
+    def run(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, " ".join(done.stderr.split())
+
+    code, told = run("--model", str(tmp_path / "nothing"))
+    assert code == 1 and told.startswith("error:") and "Traceback" not in told
+    code, told = run("--set", "engine.slot=3")
+    assert code == 1 and "did you mean 'engine.slots'?" in told
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, told = run("--model", str(model), "--port", str(taken.getsockname()[1]))
+    assert code == 1 and "cannot be listened on" in told
+
+
+def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
+    server = Server(model, tmp_path, "--set", "engine.memory.positions_per_slot=16")
+    begun_s = time.monotonic()
+    assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
+    server.close()
+    assert any("positions is needed, got 8 of 16" in line["message"] for line in server.lines), server.lines

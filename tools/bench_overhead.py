@@ -1,0 +1,103 @@
+"""What the server adds to the engine: from the request's first byte to the answer's, less the engine's own time.
+
+One stream at a time against an engine process that makes its first frame at once. The same requests are put to the
+engine directly, in turns with those over HTTP; the difference of the two is the server's share. Loopback only.
+
+    python tools/bench_overhead.py [--requests 300] [--out docs/results]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import queue
+import socket
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+
+import uvicorn
+
+from instant_engine import FRAME_SAMPLES, RATE_HZ, build
+from oscine.engine.process import EngineProcess
+from oscine.server.app import build_app
+from oscine.types import Cancel, ModelCard, SpeechRequest
+
+CARD = ModelCard("instant", "custom_voice", ("wren",), ("english",), (), True, RATE_HZ, FRAME_SAMPLES, 8)
+BODY = json.dumps({"input": "Hello there, how are you today?", "response_format": "pcm", "voice": "wren"}).encode()
+
+
+def over_http(connection: socket.socket) -> float:
+    head = (
+        "POST /v1/audio/speech HTTP/1.1",
+        "host: x",
+        "content-type: application/json",
+        f"content-length: {len(BODY)}",
+    )
+    begun_s = time.perf_counter()
+    connection.sendall("\r\n".join((*head, "", "")).encode() + BODY)
+    received, first_s = b"", 0.0
+    while not received.endswith(b"0\r\n\r\n"):
+        received += connection.recv(65536)
+        if not first_s and b"\r\n\r\n" in received and len(received.split(b"\r\n\r\n", 1)[1]) > 5:
+            first_s = time.perf_counter() - begun_s
+    assert received.startswith(b"HTTP/1.1 200"), received[:200]
+    return first_s
+
+
+def directly(engine: EngineProcess) -> float:
+    times: queue.SimpleQueue[float] = queue.SimpleQueue()
+    begun_s = time.perf_counter()
+    utterance_id = engine.submit(SpeechRequest(text="x"), lambda chunk: times.put(time.perf_counter()))
+    first_s = times.get() - begun_s
+    times.get()
+    engine.tell(utterance_id, Cancel())
+    return first_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    engine = EngineProcess(build)
+    engine.wait_ready(60)
+    config = uvicorn.Config(build_app(engine, CARD), host="127.0.0.1", port=0, log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.01)
+    connection = socket.create_connection(server.servers[0].sockets[0].getsockname())
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(30):
+        over_http(connection), directly(engine)
+    http_ms, engine_ms = [], []
+    for done in range(arguments.requests):
+        http_ms.append(1000 * over_http(connection))
+        engine_ms.append(1000 * directly(engine))
+        print(f"\r{done + 1}/{arguments.requests}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    median_ms = statistics.median(engine_ms)
+    overhead_ms = [value - median_ms for value in http_ms]
+    result = {
+        "requests": arguments.requests,
+        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "engine_first_chunk_ms": {"p50": round(median_ms, 2), "p95": round(percentile(engine_ms, 95), 2)},
+        "http_first_byte_ms": {"p50": round(percentile(http_ms, 50), 2), "p95": round(percentile(http_ms, 95), 2)},
+        "overhead_ms": {"p50": round(percentile(overhead_ms, 50), 2), "p95": round(percentile(overhead_ms, 95), 2)},
+    }
+    print(json.dumps(result, indent=2))
+    if arguments.out:
+        (arguments.out / "overhead.json").write_text(json.dumps(result, indent=2) + "\n")
+    engine.stop()
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share / 100 * len(values)))]
+
+
+if __name__ == "__main__":
+    main()

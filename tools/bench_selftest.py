@@ -1,0 +1,147 @@
+"""Does the bench client distort what it measures? A scripted server in a process of its own sends real-time streams,
+the time of sending inside every chunk; the client drives it at full load and compares with its own stamps.
+
+    python tools/bench_selftest.py [--rate 100] [--seconds 5] [--duration 20]
+
+At 100 requests/s of 5 s each, 500 streams are open at once and 6,250 chunks arrive every second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import time
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+import numpy as np
+
+from oscine.bench.client import HttpClient
+from oscine.bench.exchange import Exchange
+from oscine.bench.load import Load, LoadRun, Span
+from oscine.bench.metrics import spread
+from oscine.bench.session import run_async
+from oscine.bench.summary import Judge
+from oscine.bench.targets import Target
+from oscine.bench.workload import load_workload
+
+CHUNK_S = 0.08
+CHUNK_BYTES = 3840
+FIRST_S = 0.020  # from the request to the first chunk; the second comes with it, so that no listener runs dry
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
+NOISE = np.random.default_rng(0).integers(-8000, 8000, CHUNK_BYTES // 2 - 4).astype("<i2").tobytes()
+
+
+def stamped_chunk() -> bytes:
+    return b"%x\r\n" % CHUNK_BYTES + time.perf_counter_ns().to_bytes(8, "little") + NOISE + b"\r\n"
+
+
+class Scripted(asyncio.Protocol):
+    """Chunk n leaves at FIRST_S + max(0, n - 1) * CHUNK_S after the request, whatever else happens."""
+
+    chunks = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if found and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
+            self._received = b""
+            loop = asyncio.get_running_loop()
+            begin_s = loop.time() + FIRST_S
+            loop.call_at(begin_s, self._send, 0, begin_s)
+
+    def _send(self, index: int, begin_s: float) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write((HEAD if index == 0 else b"") + stamped_chunk())
+        index += 1
+        if index == self.chunks:
+            self._transport.write(b"0\r\n\r\n")
+        elif index == 1:
+            self._send(index, begin_s)
+        else:
+            asyncio.get_running_loop().call_at(begin_s + (index - 1) * CHUNK_S, self._send, index, begin_s)
+
+
+def serve(pipe: Pipe, chunks: int) -> None:
+    async def main() -> None:
+        Scripted.chunks = chunks
+        server = await asyncio.get_running_loop().create_server(Scripted, "127.0.0.1", 0, backlog=4096)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await asyncio.get_running_loop().create_future()
+
+    run_async(main())
+
+
+class Delays:
+    """From the server's stamp inside a chunk to the client's stamp of the read that completed it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.failure is None and exchange.utterance.phase == "measured":
+            body = np.frombuffer(b"".join(exchange.body), np.uint8).reshape(-1, CHUNK_BYTES)
+            sent_s = np.ascontiguousarray(body[:, :8]).view("<i8")[:, 0] / 1e9
+            ends = np.arange(1, len(body) + 1) * CHUNK_BYTES
+            reads = np.searchsorted(np.frombuffer(exchange.body_bytes, np.int64), ends)
+            self.seconds += (np.frombuffer(exchange.arrived_s)[reads] - sent_s).tolist()
+
+
+async def measure(port: int, load: Load, span: Span) -> dict[str, Any]:
+    target = Target(url=f"http://127.0.0.1:{port}")
+    client = HttpClient(target, timeout_s=60)
+    delays = Delays()
+    run = LoadRun(client, Judge(target), load_workload("english"), load, span, keep=delays)
+    row = await run.run()
+    await client.close()
+    row.pop("timelines")
+    return {"delay_ms": spread(delays.seconds, scale=1e3), "chunks": len(delays.seconds), **row}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of sound in each answer")
+    parser.add_argument("--duration", type=float, default=20.0)
+    parser.add_argument("--json", action="store_true", help="every figure")
+    options = parser.parse_args()
+    here, there = multiprocessing.Pipe()
+    chunks = round(options.seconds / CHUNK_S)
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, chunks), daemon=True)
+    server.start()
+    port = here.recv()
+    rows = {
+        "one stream": run_async(measure(port, Load("closed", 1), Span(requests=2, warmup_s=0))),
+        f"{options.rate:g} requests/s": run_async(
+            measure(port, Load("open", options.rate), Span(options.duration, warmup_s=options.seconds + 1))
+        ),
+    }
+    server.terminate()
+    server.join()
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    print(f"script: first audio {FIRST_S * 1e3:g} ms, {chunks} chunks of {CHUNK_S * 1e3:g} ms, no underruns")
+    for name, row in rows.items():
+        print(f"{name}: {row['requests']} requests, {row['peak_in_flight']} open at once, {row['chunks']} chunks")
+        for figure in ("delay_ms", "first_audio_ms", "send_lag_ms"):
+            said = ", ".join(f"{key} {value:.2f}" for key, value in row[figure].items())
+            print(f"  {figure}: {said}")
+        lag, worst_ms = row["client"]["loop_lag_ms"], row["underruns"]["worst_deficit_ms"]
+        took = ", ".join(f"{key} {value:.1%}" for key, value in row["client"].items() if isinstance(value, float))
+        print(f"  client: {took}, its loop late by p50 {lag['p50']:.2f}, p99 {lag['p99']:.2f} ms")
+        print(
+            f"  x real time {row['x_real_time']:.1f}, underruns {row['underruns']['requests']}, worst {worst_ms:.1f} ms"
+        )
+        print(f"  failures: {row['failures'] or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

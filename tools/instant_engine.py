@@ -1,0 +1,44 @@
+"""An engine that makes one frame at once: what remains of a request's time is the others'. For bench_overhead.py."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from oscine.types import AudioChunk, ClipData, Command, EngineStatus, SpeechRequest, Usage
+from oscine.voice import Voice
+
+RATE_HZ, FRAME_SAMPLES = 24_000, 1920
+
+
+class InstantEngine:
+    """One frame, at once, on another thread, as an engine's loop would deliver it."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Callable[[AudioChunk], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._speak, daemon=True).start()
+
+    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
+        self._asked.put(deliver)
+        return "1"
+
+    def _speak(self) -> None:
+        while True:
+            deliver = self._asked.get()
+            deliver(AudioChunk(bytes(2 * FRAME_SAMPLES), 0))
+            deliver(AudioChunk(b"", FRAME_SAMPLES, "stop", usage=Usage(1, 1)))
+
+    def tell(self, utterance_id: str, command: Command) -> None: ...
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        raise NotImplementedError
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(True, 1, 0, 0, 0, 0.0)
+
+    def stop(self, drain_s: float = 0.0) -> None: ...
+
+
+def build(progress: Callable[[str, int, int], None]) -> InstantEngine:
+    return InstantEngine()
