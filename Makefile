@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install oracle test test-gpu lint clean
+.PHONY: install oracle serve test test-gpu lint clean
 
 install: .venv/.installed
 
@@ -17,6 +17,11 @@ oracle: .venv-oracle/.installed
 .venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt
 	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
 	touch $@
+
+# The server on MODEL (a folder or a hub id); ARGS are options of `oscine serve`.
+MODEL ?= demo
+serve: install
+	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
 test: install oracle
 	OSCINE_ORACLE=required $(BIN)/python -m pytest

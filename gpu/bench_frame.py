@@ -165,7 +165,13 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
     loaded_s = time.perf_counter() - begun
     model = tts._model
     budget = plan_memory(
-        model.config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2, available_bytes=None
+        model.config,
+        slots=slots,
+        positions_per_slot=1024,
+        positions_total=None,
+        element_bytes=2,
+        available_bytes=None,
+        kernels=True,
     )
     begun = time.perf_counter()
     runner = SlotRunner(model, budget, frame_sizes=rows)

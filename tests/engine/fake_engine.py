@@ -127,6 +127,8 @@ class FakeEngine:
             utterance = self._running.get(utterance_id)
             if utterance is None:
                 return
+            if isinstance(command, AppendText) and "\0" in command.text:
+                raise RequestError("no NUL", "text")
             if isinstance(command, AppendText):
                 utterance.words.extend(command.text.split())
             elif isinstance(command, Cancel):

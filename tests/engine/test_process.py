@@ -78,6 +78,15 @@ def test_text_may_follow_and_commands_after_the_end_are_no_error(shared):
         shared.tell("nobody", command)
 
 
+def test_a_piece_of_text_that_cannot_be_spoken_ends_its_utterance_alone(shared):
+    heard = Heard()
+    utterance = shared.submit(SpeechRequest(text="say 2"), heard, text_open=True)
+    shared.tell(utterance, AppendText("\0"))
+    assert isinstance(heard.end().error, RequestError) and str(heard.end().error) == "no NUL"
+    eventually(lambda: shared._status.slots_active == 0)
+    assert speak(shared, "say 1").end().finish_reason == "stop"
+
+
 def test_status_counts_at_once_and_never_waits(shared):
     heard, ids = [Heard() for _ in range(12)], []
     for one in heard:

@@ -15,6 +15,7 @@ from oscine.model.config import CodecConfig
 from oscine.model.memory import StreamState, stack_states
 from oscine.model.weights import load_model
 from oscine.runner.codec_frame import FrameCodec, TorchCodec
+from oscine.runner.codec_rings import ring_codec_elements
 from oscine.types import CODEBOOKS
 
 SLOTS = 3
@@ -157,6 +158,12 @@ TOLERANCE = 0.02
 
 def off_by(errors: list[Tensor], samples: list[Tensor]) -> float:
     return float(torch.cat(errors).norm() / torch.cat(samples).norm())
+
+
+@needs_triton
+def test_the_memory_plan_knows_the_size_of_the_rings(codec: Codec) -> None:
+    arena = CodecArena(codec.config.decoder, SLOTS, CPU)
+    assert arena.nbytes - arena.frames.nbytes == (SLOTS + 1) * 2 * ring_codec_elements(codec.config.decoder)
 
 
 @interpreted

@@ -8,12 +8,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
-from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine
 from tests.server.serving import serving
 
+from oscine.audio import wav_header
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import ModelCard
@@ -87,6 +90,25 @@ class Visit:
             "console", lambda line: self.complaints.append(line.text) if line.type in ("error", "warning") else None
         )
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def expect(self, complaint: str) -> None:
+        """The browser logs every refusal of a server: this one was asked for."""
+        found = [text for text in self.complaints if complaint in text]
+        assert found, self.complaints
+        self.complaints.remove(found[0])
+
+    def check(self) -> None:
+        """No complaint but those that were expected; and, as the page works offline, nothing asked of anybody else."""
+        complaints, self.complaints = self.complaints, []
+        assert not complaints
+        assert all(url.startswith((self.url, "data:", "blob:")) for url in self.requests), self.requests
+
+
+def clip_file(folder: Path) -> Path:
+    tone = np.rint(8000 * np.sin(np.arange(RATE_HZ) / 20)).astype("<i2").tobytes()
+    path = folder / "anna.wav"
+    path.write_bytes(wav_header(RATE_HZ, len(tone) // 2) + tone)
+    return path
 
 
 @contextlib.contextmanager

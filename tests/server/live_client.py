@@ -21,10 +21,15 @@ HELD_SAMPLES = 120  # the last ones, until it is known whether another part foll
 
 @dataclass
 class Told:
-    """Events, and the sound between them."""
+    messages: list[dict[str, Any] | bytes] = field(default_factory=list)
 
-    events: list[dict[str, Any]] = field(default_factory=list)
-    sound: bytes = b""
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [message for message in self.messages if isinstance(message, dict)]
+
+    @property
+    def sound(self) -> bytes:
+        return b"".join(message for message in self.messages if isinstance(message, bytes))
 
     @property
     def kinds(self) -> list[str]:
@@ -68,25 +73,26 @@ class Client:
 
     def until(self, *kinds: str) -> Told:
         told = Told()
-        while not told.events or told.kinds[-1] not in kinds:
-            self._hear(told)
+        while not isinstance(message := self._hear(told), dict) or message["type"] not in kinds:
+            pass
         return told
 
     def hear(self, frames: int) -> Told:
-        told = Told()
-        while len(told.sound) < 2 * (FRAME_SAMPLES * frames - HELD_SAMPLES):
-            self._hear(told)
+        told, left = Told(), 2 * (FRAME_SAMPLES * frames - HELD_SAMPLES)
+        while left > 0:
+            message = self._hear(told)
+            left -= len(message) if isinstance(message, bytes) else 0
         return told
 
     def closed(self) -> tuple[int, Told]:
         """The code, and what was told before."""
         told = Told()
-        try:
+        with contextlib.suppress(ConnectionClosed):
             while True:
                 self._hear(told)
-        except ConnectionClosed as end:
-            assert end.rcvd is not None, "without a word"
-            return end.rcvd.code, told
+        code = self._socket.close_code
+        assert code is not None
+        return code, told
 
     def leave(self) -> None:
         self._socket.close()
@@ -95,12 +101,10 @@ class Client:
     def subprotocol(self) -> str | None:
         return self._socket.subprotocol
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: Told) -> dict[str, Any] | bytes:
         message = self._socket.recv(timeout=20)
-        if isinstance(message, bytes):
-            told.sound += message
-        else:
-            told.events.append(json.loads(message))
+        told.messages.append(message if isinstance(message, bytes) else json.loads(message))
+        return told.messages[-1]
 
 
 @dataclass

@@ -14,11 +14,11 @@ from oscine.types import AudioChunk, SpeechRequest
 
 NAMED = replace(
     CARD,
-    name="Qwen3-TTS-12Hz-1.7B-CustomVoice",
+    name="scripted engine",  # whose figures are nobody's: no picture may pass for a measurement
     speakers=("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee"),
     languages=("chinese", "english", "german", "french", "spanish", "japanese", "korean", "italian", "russian"),
 )
-SAID = ("Here is the news at nine.", "Turn left after the bridge.")
+SAID = "Turn left after the bridge."
 # The page uses the system's font; where the pictures are made, that may be a plain one.
 FONT = "body { font-family: Inter, system-ui, 'WenQuanYi Micro Hei', sans-serif !important; }"
 LARGEST_BYTES = 200_000
@@ -44,18 +44,16 @@ class SpeechLike(ScriptedEngine):
 
 
 def fill(one: Visit) -> None:
-    """Two utterances in the history, a third that is being heard."""
+    """One utterance in the history, another that is being heard."""
     one.page.add_style_tag(content=FONT)
-    for text in SAID:
-        one.speak(text)
-        one.until("window.oscineStats.samplesPlayed > 0")
-        one.until("window.oscineStats.samplesReceived === window.oscineStats.samplesPlayed")
-        one.wait_for("done")
+    one.speak(SAID)
+    one.wait_for("done")
     one.page.click("#examples button")
     one.page.fill("#instructions", "Warm and unhurried")
     one.page.click("#speak")
     one.until("window.oscineStats.samplesPlayed > 3.2 * 24000")
     one.page.mouse.move(0, 0)
+    one.page.evaluate("() => scrollTo(0, 0)")
 
 
 def main(folder: Path) -> None:

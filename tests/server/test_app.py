@@ -1,11 +1,15 @@
 """Keys, limits per key, states, metrics, and what the server says of itself."""
 
+import contextlib
 import re
 
 import httpx
 import pytest
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually, serving
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from oscine import __version__
 from oscine.config import ServerConfig
@@ -85,6 +89,26 @@ def test_a_request_id_is_kept_or_made(engine: ScriptedEngine) -> None:
         assert re.fullmatch(r"[0-9a-f]{16}", client.get("/version").headers["x-request-id"])
         strange = client.get("/nothing", headers={"x-request-id": "with space" * 40})
         assert re.fullmatch(r"[0-9a-f]{16}", strange.headers["x-request-id"])
+
+
+def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
+    body = {"input": "Hi.", "response_format": "pcm"}
+    with client_of(engine, CARD, ServerConfig(cors_origins=("https://friend.example",))) as client:
+        host = f"http://{client.base_url.host}:{client.base_url.port}"
+        for origin, status in (
+            (host, 200),
+            ("https://friend.example", 200),
+            ("https://other.example", 403),
+            ("null", 403),
+        ):
+            answer = client.post(SPEECH, json=body, headers={"origin": origin})
+            assert answer.status_code == status, origin
+            with contextlib.ExitStack() as stack:
+                connected = connect(f"ws{host[4:]}{SPEECH}/stream", origin=Origin(origin))
+                if status == 403:
+                    stack.enter_context(pytest.raises(InvalidStatus))
+                with connected:
+                    pass
 
 
 def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:

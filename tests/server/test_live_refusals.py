@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from tests.server.live_client import Client, Server, server_of
-from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, ScriptedEngine, spoken
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
 from tests.server.serving import eventually
 from websockets.typing import Subprotocol
 
 from oscine.config import ServerConfig
+from oscine.server import live
+from oscine.voice import Voice
 
 SMALL = ServerConfig(segment_chars=60, text_chars_most=100, live_idle_s=1.0, stalled_s=1.0, api_keys=("sesame",))
 KEY = {"additional_headers": {"Authorization": "Bearer sesame"}}
@@ -93,11 +95,12 @@ def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engi
         (b"\x00\x01", None, "binary"),
         ({"text": "hello"}, "type", "possible"),
         ({"type": ["input.text"]}, "type", "possible"),
+        ('{"type": ' + "[" * 900 + "]" * 900 + "}", "type", "possible"),
         ({"type": "input.txt"}, "type", "did you mean 'input.text'"),
         ({"type": "x" * 100_000}, "type", "possible"),
         ({"type": "input.text"}, "text", "missing"),
         ({"type": "input.text", "text": 5}, "text", "string"),
-        ({"type": "input.text", "text": "\ud800"}, "text", "unicode"),
+        ({"type": "input.text", "text": "\ud800"}, "text", "surrogate"),
         ({"type": "input.text", "text": "a\0b"}, "text", "NUL"),
         ({"type": "input.text", "text": "a", "txet": 1}, "txet", "did you mean 'text'"),
         ({"type": "input.text", "text": "a", "y" * 100_000: 1}, None, "possible"),
@@ -192,13 +195,24 @@ def test_an_engine_that_restarts_refuses_utterances_not_sessions(client: Client,
     assert client.say("Hello.").sound == spoken("Hello.", 3)
 
 
-def test_a_checkpoint_without_voices_of_its_own_wants_one() -> None:
+def test_a_checkpoint_without_voices_of_its_own_speaks_with_an_embedding() -> None:
     engine = ScriptedEngine()
     with server_of(engine, card=BASE_CARD) as server, server.client() as client:
-        assert client.say("Hello.").kinds == ["error", "session.done"]
+        assert client.configure(speaker_embedding=[0.5] * 7)["error"]["param"] == "speaker_embedding"
         client.configure(speaker_embedding=[0.5] * 8, seed=3)
-        assert len(client.say("Hello.").sound) == 2 * 6 * FRAME_SAMPLES
+        assert client.say("Hello.").sound == spoken("Hello.", 3, Voice.from_embedding([0.5] * 8))
     engine.stop()
+
+
+def test_a_bug_of_ours_is_told_logged_and_ends_the_session(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live, "plan_speech", lambda *_: 1 / 0)
+    client.send("session.config")
+    code, told = client.closed()
+    assert code == 1011 and told.one("error")["error"]["code"] == "internal_error"
+    assert "ZeroDivisionError" in caplog.text
+    caplog.clear()
 
 
 # --- the end ---
@@ -225,12 +239,17 @@ def test_a_session_in_which_nothing_happens_is_closed(client: Client, engine: Sc
     eventually(lambda: engine.status().slots_active == 0)
 
 
-def test_a_client_that_does_not_read_is_let_go(server: Server, engine: ScriptedEngine) -> None:
-    with server.client(**KEY, max_queue=1) as client:
-        client.configure(sample_rate=48000, speed=0.25)
-        client.write("word " * 20)
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    engine = ScriptedEngine()
+    with (
+        server_of(engine, ServerConfig(stalled_s=1.0)) as server,
+        server.client(max_queue=1, close_timeout=0.1) as client,
+    ):
+        client.write("word " * 2000)  # 38 MB: more than the buffers on the way hold
         eventually(lambda: server.service.streams == 1)
         eventually(lambda: server.service.streams == 0)
+        assert engine.status().frames < 10_000
+    engine.stop()
 
 
 def test_a_draining_server_finishes_the_utterance_and_closes(server: Server, client: Client) -> None:

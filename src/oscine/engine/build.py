@@ -25,7 +25,7 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.text import Tokenizer
 from oscine.runner.budget import MemoryBudget, plan_memory
-from oscine.runner.slot_runner import SlotRunner
+from oscine.runner.slot_runner import SlotRunner, uses_kernels
 from oscine.types import (
     AudioChunk,
     ConfigError,
@@ -112,6 +112,7 @@ def _plan(model_config: ModelConfig, config: EngineConfig, device: torch.device,
         available_bytes=None if free is None else max(0, free - weight_bytes(model_config, dtype)),
         prefix_bytes=memory.prefix_cache_mib * 2**20,
         text_capacity=memory.text_ids_per_slot,
+        kernels=uses_kernels(device, dtype),
     )
 
 

@@ -96,7 +96,7 @@ class _Server:
                 with self._lock:
                     utterance = self._running.get(command.utterance_id)
                 if utterance is not None and utterance.engine_id is not None:
-                    engine.tell(utterance.engine_id, wire.command_of(command))
+                    self._tell(engine, command, utterance)
             case wire.Clone():
                 self._cloning.submit(self._clone, engine, command)
             case wire.Ping():
@@ -104,6 +104,14 @@ class _Server:
             case wire.Stop():
                 # On its own thread: cancels and pings are obeyed while running utterances finish.
                 threading.Thread(target=self._stop, args=(engine, command.drain_s), name="oscine-stop").start()
+
+    def _tell(self, engine: SpeechEngine, message: wire.Tell, utterance: _Utterance) -> None:
+        assert utterance.engine_id is not None
+        try:
+            engine.tell(utterance.engine_id, wire.command_of(message))
+        except OscineError as error:  # a piece of text that cannot be spoken: nobody waits for an answer to it
+            with self._lock:
+                self._end(message.utterance_id, utterance, error)
 
     def _submit(self, engine: SpeechEngine, message: wire.Submit) -> None:
         utterance_id, utterance = message.utterance_id, _Utterance()
@@ -148,10 +156,14 @@ class _Server:
                 return
             error = EngineError("the front end fell too far behind in taking audio; its utterances were ended")
             for behind_id, behind in [*self._running.items(), (utterance_id, utterance)]:
-                if behind.heard:
-                    behind.heard = False
-                    self._post(wire.chunk_message(behind_id, AudioChunk(b"", behind.samples, "error", error)))
-                    self._commands.put(wire.tell_message(behind_id, Cancel()))
+                self._end(behind_id, behind, error)
+
+    def _end(self, utterance_id: str, utterance: _Utterance, error: OscineError) -> None:
+        """Ends it for the front end now, and in the engine as soon as it can be told. The caller holds the lock."""
+        if utterance.heard:
+            utterance.heard = False
+            self._post(wire.chunk_message(utterance_id, AudioChunk(b"", utterance.samples, "error", error)))
+            self._commands.put(wire.tell_message(utterance_id, Cancel()))
 
     def _stop(self, engine: SpeechEngine, drain_s: float) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oscine.model.config import ModelConfig
+from oscine.runner.codec_rings import ring_codec_elements
 from oscine.runner.pages import PAGE_POSITIONS, pages_for
 from oscine.types import ConfigError
 
@@ -47,8 +48,10 @@ def plan_memory(
     available_bytes: int | None,
     prefix_bytes: int = 256 * _MiB,
     text_capacity: int = 4096,
+    kernels: bool = False,
 ) -> MemoryBudget:
-    """`positions_total` over all slots; None: half of what would let every slot be as long as it may."""
+    """`positions_total` over all slots; None: half of what would let every slot be as long as it may. `kernels`: the
+    codec's state lies in ring buffers, which are larger than what they hold."""
     stack = config.talker.stack
     if positions_per_slot > config.talker.max_positions:
         raise ConfigError(
@@ -73,7 +76,7 @@ def plan_memory(
         text_capacity=text_capacity,
         prefix_bytes=prefix_bytes,
         kv_bytes=(wanted + 1) * page_bytes,
-        codec_bytes=(slots + 1) * codec_state_bytes(config, element_bytes),
+        codec_bytes=(slots + 1) * codec_state_bytes(config, element_bytes, kernels=kernels),
     )
     if available_bytes is not None and budget.total_bytes > available_bytes:
         raise ConfigError(
@@ -83,9 +86,11 @@ def plan_memory(
     return budget
 
 
-def codec_state_bytes(config: ModelConfig, element_bytes: int) -> int:
-    """One stream's codec state (model/codec.py), ring buffers rounded up to powers of two not counted."""
+def codec_state_bytes(config: ModelConfig, element_bytes: int, *, kernels: bool = False) -> int:
+    """One stream's codec state: model/codec.py's, or triton_codec.py's."""
     decoder = config.codec.decoder
+    if kernels:
+        return ring_codec_elements(decoder) * element_bytes
     stack = decoder.stack
     assert stack.window is not None
     elements = 2 * decoder.codebook_dim + 2 * stack.layers * (stack.window - 1) * stack.kv_heads * stack.head_dim

@@ -70,6 +70,10 @@ class _Held:
     text_known: int
 
 
+def uses_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    return available(device) and dtype == torch.bfloat16
+
+
 class SlotRunner:
     """`kernels` None: where they can run, that is on a GPU in bfloat16. `graphs` off: the same kernels, one by one."""
 
@@ -99,7 +103,7 @@ class SlotRunner:
         self._held: dict[int, _Held] = {}
         self._slot_ids = torch.arange(budget.slots, device=model.device)  # sending one up would make the host wait
         if kernels is None:
-            kernels = available(model.device) and like.dtype == torch.bfloat16
+            kernels = uses_kernels(model.device, like.dtype)
         self._codec: FrameCodec
         self._frame: Frame
         self._prefill: Prefill

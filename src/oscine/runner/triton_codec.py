@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,42 +14,7 @@ from oscine.model.codec import Codec
 from oscine.model.config import CodecDecoderConfig
 from oscine.model.memory import StreamState
 from oscine.runner.codec_layers import Block, conv_layer, into_stack, stack_layer, upsamplings, vocoder_block
-
-
-@dataclass(frozen=True, slots=True)
-class _Ring:
-    """One layer's input: `columns` new ones per frame, `past` older ones that it still sees."""
-
-    columns: int
-    past: int
-    channels: int
-
-    @property
-    def places(self) -> int:
-        return 1 << (self.columns + self.past - 1).bit_length()
-
-    @property
-    def elements(self) -> int:
-        return -(-self.places * self.channels // _ALIGNMENT) * _ALIGNMENT
-
-
-_ALIGNMENT = 128  # elements: rings begin where wide loads may
-
-
-def _rings(config: CodecDecoderConfig) -> Iterator[_Ring]:
-    """In the order of the signal path, as the tails of a StreamState."""
-    columns, width = 1, config.decoder_dim
-    yield _Ring(columns, 2, config.codebook_dim)
-    for ratio in config.upsampling_ratios:
-        columns *= ratio
-        yield _Ring(columns, 6, config.latent)
-    yield _Ring(columns, 6, config.latent)
-    for rate in config.upsample_rates:
-        yield _Ring(columns, 1, width)
-        columns, width = columns * rate, width // 2
-        for dilation in (1, 3, 9):
-            yield _Ring(columns, 6 * dilation, width)
-    yield _Ring(columns, 6, width)
+from oscine.runner.codec_rings import codec_rings
 
 
 class CodecArena:
@@ -63,7 +27,7 @@ class CodecArena:
         assert stack.window is not None and stack.heads == stack.kv_heads, stack
         self.scratch = slots
         self.frames = torch.zeros(slots + 1, dtype=torch.int32, device=device)
-        self._specs = tuple(_rings(config))
+        self._specs = tuple(codec_rings(config))
         # One row per slot, so that a slot is forgotten in one stroke.
         row = sum(spec.elements for spec in self._specs)
         self._columns = torch.zeros(slots + 1, row, dtype=torch.bfloat16, device=device)

@@ -73,7 +73,9 @@ def build_app(
         yield
         service.close()
 
-    app = FastAPI(title="Oscine", description=_ABOUT, version=__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(
+        title="Oscine", description=_ABOUT, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.state.service = service
     handle_errors(app, body_error)
     app.include_router(speech_routes(service, _ERRORS))
@@ -81,9 +83,10 @@ def build_app(
     app.include_router(live_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
     _about(app, service)
+    app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
+    _page(app, "/docs", "reference.html")
     if service.config.playground:
-        app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
-        app.add_api_route("/", lambda: FileResponse(_PLAYGROUND / "index.html"), include_in_schema=False)
+        _page(app, "/", "index.html")
     if service.config.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -94,6 +97,10 @@ def build_app(
         )
     app.add_middleware(Gate, service=service)
     return app
+
+
+def _page(app: FastAPI, path: str, file: str) -> None:
+    app.add_api_route(path, lambda: FileResponse(_PLAYGROUND / file), include_in_schema=False)
 
 
 def _about(app: FastAPI, service: Service) -> None:

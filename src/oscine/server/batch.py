@@ -18,7 +18,6 @@ from oscine.server.plan import plan_speech
 from oscine.server.schemas import FIELDS, BatchBody, BatchItem, invalid_field
 from oscine.server.sending import MadeWhileSent, Out
 from oscine.server.service import Service
-from oscine.server.speaking import narrate
 from oscine.server.speech import usage_facts, whole_file
 from oscine.types import OverloadedError
 
@@ -109,8 +108,7 @@ async def _speak_patiently(service: Service, index: int, item: BatchItem, meter:
 
 async def _speak_once(service: Service, index: int, item: BatchItem, meter: SpeechMeter) -> BatchResult:
     plan = await plan_speech(item, item.input, service)
-    sounds = narrate(service.engine, plan.request, plan.segments, plan.rate_hz, service.submit_pool)
-    async with contextlib.aclosing(sounds):
+    async with contextlib.aclosing(service.narrate(plan)) as sounds:
         data, last = await whole_file(service, plan, sounds, meter)
     meter.ended(200, last.finish_reason)
     return BatchResult(

@@ -24,7 +24,6 @@ _SECURITY = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-_DOCS = ("/docs", "/openapi.json")  # FastAPI's page takes its scripts from elsewhere
 
 
 def guarded(path: str) -> bool:
@@ -47,6 +46,8 @@ class Gate:
         try:
             if scope["type"] == "http":
                 await self._http(scope, receive, send, own_id)
+            elif self._foreign(scope):
+                await send({"type": "websocket.close", "code": 1008})  # before it was accepted: a 403
             else:
                 await self._app(scope, receive, send)
         finally:
@@ -61,12 +62,13 @@ class Gate:
                 status = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
                 headers["x-request-id"] = own_id
-                if path not in _DOCS:
-                    headers.update(_SECURITY)
+                headers.update(_SECURITY)
                 message["headers"] = headers.raw
             await send(message)
 
         try:
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._foreign(scope):
+                raise ApiError(403, "web pages of other origins may not ask here, unless cors_origins names theirs")
             scope["state"]["api_key"] = self._key(scope)
             await self._app(scope, self._bounded(scope, receive), send_marked)
         except ApiError as error:
@@ -75,6 +77,14 @@ class Gate:
             level = logging.INFO if path.startswith("/v1") else logging.DEBUG
             taken_ms = round(1000 * (time.monotonic() - begun_s), 1)
             _log.log(level, "%s %s", scope["method"], path, extra=facts(status=status, ms=taken_ms))
+
+    def _foreign(self, scope: Scope) -> bool:
+        """Asked by another site's page, in the browser of somebody who can reach this server; programs send no Origin."""
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin is None or {origin, "*"} & set(self._service.config.cors_origins):
+            return False
+        return origin.partition("://")[2] != headers.get("host")
 
     def _key(self, scope: Scope) -> str:
         if not guarded(scope["path"]) or scope["method"] == "OPTIONS":

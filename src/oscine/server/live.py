@@ -37,6 +37,7 @@ _NAME_CHARS_MOST = 64  # of a type or field that is looked up among ours
 _BAD_MESSAGES_MOST = 100  # in a row
 _UTTERANCES_MOST = 1000  # that wait for their turn
 _HEARD_KEPT = 100  # utterances that have been spoken, and that a slow listener may still hear
+_REASON_BYTES_MOST = 120  # of a close frame
 _WATCH_S = 0.5
 _LAST_WORDS_S = 2.0  # that a client has time to take them
 
@@ -80,6 +81,10 @@ class _HangUp(Exception):  # noqa: N818
     def __init__(self, code: int, error: ApiError | None = None) -> None:
         super().__init__(code)
         self.code, self.error = code, error
+
+    @property
+    def reason(self) -> str:
+        return self.error.message.encode()[:_REASON_BYTES_MOST].decode(errors="ignore") if self.error else ""
 
 
 def live_routes(service: Service) -> APIRouter:
@@ -130,11 +135,12 @@ class _Session:
     async def _hang_up(self, end: _HangUp | None) -> None:
         if end is None:
             return
-        with contextlib.suppress(TimeoutError, ConnectionError, WebSocketDisconnect):
+        # RuntimeError: the socket has been closed below us in the meantime.
+        with contextlib.suppress(TimeoutError, ConnectionError, WebSocketDisconnect, RuntimeError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 if end.error:
                     await self._line.tell_error(end.error)
-                await self._socket.close(end.code, end.error.code if end.error else None)
+                await self._socket.close(end.code, end.reason)
 
     # --- the speaker ---
 
@@ -228,8 +234,7 @@ class _Session:
     def _take_text(self, text: str) -> None:
         if not text:
             return
-        if "\0" in text:
-            raise ApiError(400, "text holds a NUL character; remove it, and send the piece again", param="text")
+        _check_piece(text)
         most = self._service.config.text_chars_most
         waiting = sum(speech.pending_chars for speech in self._speeches)
         if waiting + len(text) > most:
@@ -287,6 +292,17 @@ class _Session:
         return heard, played_s if asked.played_s is None or heard is None else min(asked.played_s, heard.sent_s)
 
 
+def _check_piece(text: str) -> None:
+    """Here, since an engine in another process would not answer each piece."""
+    if "\0" in text:
+        raise ApiError(400, "text holds a NUL character; remove it, and send the piece again", param="text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = "text holds half a surrogate pair, which is no character; send the whole character in one piece"
+        raise ApiError(400, message, param="text") from None
+
+
 def _parse(received: Message) -> ClientMessage:
     raw: str | None = received.get("text")
     size = len(received.get("bytes") or b"") if raw is None else len(raw.encode())
@@ -303,7 +319,7 @@ def _parse(received: Message) -> ClientMessage:
         raise ApiError(422, "the message must be one JSON object, with its `type`")
     kind = message.get("type")
     if not isinstance(kind, str) or kind not in _MESSAGES:
-        asked = kind[:_NAME_CHARS_MOST] if isinstance(kind, str) else json.dumps(kind)[:_NAME_CHARS_MOST]
+        asked = kind[:_NAME_CHARS_MOST] if isinstance(kind, str) else type(kind).__name__
         raise ApiError(422, unknown_choice("type", asked, _MESSAGES), param="type")
     return _checked(_MESSAGES[kind], message)
 

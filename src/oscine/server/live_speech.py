@@ -164,7 +164,7 @@ class LiveSpeech:
         data = await encoder.push(sound.pcm)
         if sound.finish_reason:
             data += await encoder.finish()
-        if not self._started and (sound.pcm or sound.finish_reason):
+        if not self._started and (sound.pcm or sound.segment):
             await self._tell_start(plan)
         if data:
             await self._line.sound(data)

@@ -48,8 +48,8 @@ class ConsoleLine(_Line):
 
 
 class _CutOnPurpose(logging.Filter):
-    """Uvicorn takes an answer that we leave without its end for a bug: it is how a client learns that a part is missing.
-    Why it was cut is in our own log."""
+    """Uvicorn takes an answer that we leave without its end for a bug. It is how a client learns that a part is lost;
+    why, our own log says."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.getMessage() != "ASGI callable returned without completing response."

@@ -18,6 +18,7 @@ IGNORED_FIELDS = frozenset(
     {"initial_codec_chunk_frames", "ref_audio_2", "ambient_sound", "duration_seconds", "user", "split_granularity"}
     | {"stream_audio"}
 )
+_MOST_NAME_CHARS = 80  # of a field that does not exist, in an answer
 _Ignored = Field(None, description="Taken and ignored.", json_schema_extra={"deprecated": True})
 
 
@@ -130,7 +131,7 @@ def invalid_field(errors: list[Any], known: list[str]) -> ApiError:
     """The first of pydantic's errors, in our words."""
     first = errors[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "str", "VoiceId")]
-    name = ".".join(where)
+    name = ".".join(where)[:_MOST_NAME_CHARS]
     if first["type"] in ("json_invalid", "value_error.jsondecode"):
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(400, f"the body is not JSON ({reason}); send one JSON object")

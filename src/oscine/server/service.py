@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from oscine.server.clips import ClipPolicy, ClipVoices
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
 from oscine.server.sending import OffLoopEncoder
+from oscine.server.speaking import Sound, narrate
 from oscine.server.voice_store import VoiceStore
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
@@ -64,6 +65,9 @@ class Service:
                 yield
             finally:
                 self.streams -= 1
+
+    def narrate(self, plan: SpeechPlan) -> AsyncGenerator[Sound, None]:
+        return narrate(self.engine, plan.request, plan.segments, plan.rate_hz, self.submit_pool, plan.speed)
 
     def encoder(self, plan: SpeechPlan) -> OffLoopEncoder:
         as_it_is = not plan.format.encoded and plan.speed == 1 and plan.out_rate_hz == plan.rate_hz

@@ -21,7 +21,7 @@ from oscine.server.plan import SpeechPlan, plan_speech
 from oscine.server.schemas import SpeechBody
 from oscine.server.sending import MadeWhileSent, Out
 from oscine.server.service import Service
-from oscine.server.speaking import Segment, Sound, narrate
+from oscine.server.speaking import Segment, Sound
 from oscine.types import Usage
 
 _log = logging.getLogger(__name__)
@@ -62,10 +62,7 @@ class _Speech:
             self._service.check_open()
             with self._service.speaking(self._key):
                 plan = await plan_speech(self._body, self._body.input, self._service)
-                sounds = narrate(
-                    self._service.engine, plan.request, plan.segments, plan.rate_hz, self._service.submit_pool
-                )
-                async with contextlib.aclosing(sounds):
+                async with contextlib.aclosing(self._service.narrate(plan)) as sounds:
                     last = await self._send(out, plan, sounds)
             self._meter.ended(200, last.finish_reason)
             self._tell(plan, last)

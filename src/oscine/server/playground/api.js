@@ -65,7 +65,6 @@ export function requestJson({ seed, ...fields }) {
 
 export function checkSeed(seed) {
   if (seed === "" || (/^\d{1,20}$/.test(seed) && BigInt(seed) < 2n ** 64n)) return;
-  throw new ApiError(`The seed must be a whole number from 0 to 2^64 - 1, got "${seed}"; leave it empty for a random one.`, {
-    param: "seed",
-  });
+  const message = `The seed must be a whole number from 0 to 2^64 - 1, got "${seed}"; leave it empty for a random one.`;
+  throw new ApiError(message, { param: "seed" });
 }

@@ -19,7 +19,7 @@ const apple = /Mac|iPhone|iPad/.test(navigator.platform);
 let request = null; // AbortController of the text that is being spoken
 const notice = new Notice({ retry: speak, wantKey: () => showKey(true) });
 const failed = (error) => notice.show(error);
-const stage = new Stage({ changed: () => view.changed(), finished: (take) => history.add(take) });
+const stage = new Stage({ changed: () => view.changed(), finished: (take) => history.add(take), failed });
 const view = new View(stage);
 const settings = new Settings({ failed, shown: (model) => offerExamples(model.languages, useText) });
 const typing = new Typing({ stage, settings, failed });
@@ -51,7 +51,7 @@ async function speak() {
     if (error.name === "AbortError") return;
     // A stream that breaks has no words of its own: the server closes it so that no half is taken for a whole.
     const cause = error.status === undefined ? new Error(`The sound broke off: ${error.message}.`) : error;
-    if (take) stage.fail(take, cause.message);
+    if (take) stage.fail(take);
     failed(cause);
   } finally {
     if (request === mine) request = null;

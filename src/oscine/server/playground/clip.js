@@ -83,7 +83,7 @@ export class Clip {
     const startMs = performance.now();
     const timer = setInterval(() => {
       const seconds = (performance.now() - startMs) / 1000;
-      button.textContent = `Stop recording (${seconds.toFixed(0)} s)`;
+      button.textContent = `Stop (${seconds.toFixed(0)} s)`;
       if (seconds > LONGEST_S) recorder.stop();
     }, 250);
     recorder.ondataavailable = ({ data }) => pieces.push(data);
@@ -98,7 +98,7 @@ export class Clip {
     };
     recorder.start();
     this.#recorder = recorder;
-    button.textContent = "Stop recording";
+    button.textContent = "Stop (0 s)";
     button.setAttribute("aria-pressed", "true");
   }
 }

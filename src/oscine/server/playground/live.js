@@ -32,7 +32,7 @@ export class LiveSession {
   #joiner = null;
   #lastWords = null; // the server's error before it closed the socket
 
-  // failed(error): shown to the user. ended(take): the server's last word about it, with take.spokenText after a cancel.
+  // failed(error): shown to the user. ended(take): there is news of how it ended; take.spokenText after a cancel.
   constructor({ stage, failed, ended }) {
     this.#stage = stage;
     this.#failed = failed;
@@ -74,8 +74,8 @@ export class LiveSession {
     this.#send({ type: "input.done" });
   }
 
-  // Everything that is spoken or waits for it. `heard` is the take that was interrupted: the server may have made all of
-  // it long ago.
+  // Everything that is spoken or waits for it. `heard` is the take that was interrupted: the server may have made all
+  // of it long ago.
   cancel(heard) {
     const index = this.#takes.indexOf(heard);
     if (this.#writing) this.#writing.textOpen = false;
@@ -135,7 +135,8 @@ export class LiveSession {
     } else if (message.type === "error") {
       const { message: words, code, param } = message.error;
       const status = code === "invalid_api_key" ? 401 : 0;
-      const error = new ApiError(words, { code, status, param: param ?? "", retryAfterS: message.retry_after_s ?? null });
+      const retryAfterS = message.retry_after_s ?? null;
+      const error = new ApiError(words, { code, status, retryAfterS, param: param ?? "" });
       if (take) this.#refused(take, error);
       else this.#misunderstood(error);
     }
@@ -147,7 +148,7 @@ export class LiveSession {
 
   #refused(take, error) {
     take.told = true;
-    this.#stage.fail(take, error.message);
+    this.#stage.fail(take);
     this.#ended(take);
     if (take === this.#writing) this.finish(); // the server skips the rest of its text
     this.#failed(error);
@@ -158,7 +159,7 @@ export class LiveSession {
     this.#lastWords = error;
     const take = this.#unconfirmed ?? this.#writing;
     if (take === null) return;
-    this.#stage.fail(take, error.message);
+    this.#stage.fail(take);
     this.#failed(error);
     this.#stage.stop();
     this.cancel(null); // the server would speak it in another voice
@@ -168,7 +169,7 @@ export class LiveSession {
   #closed(code) {
     const error = this.#lastWords ?? new ApiError(CLOSED[code] ?? LOST);
     const cut = this.#takes.filter((take) => !take.told);
-    for (const take of cut) this.#stage.fail(take, error.message);
+    for (const take of cut) this.#stage.fail(take);
     for (const take of cut) this.#ended(take);
     this.#socket = null;
     this.#writing = null;

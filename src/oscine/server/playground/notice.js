@@ -37,6 +37,7 @@ export class Notice {
     byId("notice-text").textContent = error.message;
     byId("notice-detail").textContent = error.requestId ? `Request ${error.requestId}` : "";
     byId("notice").hidden = false;
+    byId("notice").scrollIntoView({ block: "nearest" }); // on a phone the button may be far from it
     this.#mark(FIELDS[error.param]);
     if (error.status === 401) this.wantKey();
     if (error.retryAfterS !== null && error.retryAfterS !== undefined) this.#countDown(error.retryAfterS);

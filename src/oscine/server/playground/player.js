@@ -1,5 +1,4 @@
 // The loudspeaker: an AudioContext at the model's own rate, so that no sample is resampled on the page, fed by a queue.
-// Each sample is an Int16 over 32768: exact in the Float32 that the audio thread wants.
 
 import { SampleQueue } from "./worklet.js";
 
@@ -26,7 +25,7 @@ export class Player {
   open(rateHz) {
     clearTimeout(this.#idleTimer);
     if (this.#context?.sampleRate !== rateHz) this.#opening = this.#build(rateHz);
-    this.#context.resume(); // not awaited: it may wait for the device, and samples may come meanwhile
+    this.#context?.resume(); // not awaited: it may wait for the device, and samples may come meanwhile
     return this.#opening;
   }
 
@@ -40,7 +39,7 @@ export class Player {
 
   push(id, pcm) {
     if (!this.#tracks.has(id)) return;
-    const samples = Float32Array.from(pcm, (sample) => sample / 32768);
+    const samples = pcm.slice(); // it moves to the audio thread, and the take keeps its own
     this.#send({ type: "push", id, samples }, [samples.buffer]);
   }
 

@@ -11,7 +11,8 @@ const INSTRUCTIONS = {
 };
 
 const byId = (id) => document.getElementById(id);
-const titled = (name) => name.replaceAll(/(^|[_-])(\p{L})/gu, (_, gap, letter) => (gap ? " " : "") + letter.toUpperCase());
+// "ono_anna" -> "Ono Anna"
+const titled = (name) => name.replaceAll(/[_-]/g, " ").replaceAll(/(?<=^| )\p{L}/gu, (letter) => letter.toUpperCase());
 
 export class Settings {
   clip;
@@ -73,7 +74,8 @@ export class Settings {
   }
 
   async #clipFields() {
-    if (!this.clip.file) throw new ApiError("Choose or record a clip first, or pick a saved voice.", { param: "ref_audio" });
+    const hint = "Choose or record a clip first, or pick a saved voice.";
+    if (!this.clip.file) throw new ApiError(hint, { param: "ref_audio" });
     const fields = { ref_audio: await this.clip.dataUrl() };
     if (this.clip.words) fields.ref_text = this.clip.words;
     return fields;
@@ -93,7 +95,9 @@ export class Settings {
     byId("instructions").placeholder = placeholder;
     byId("voice-field").hidden = kind === "voice_design";
     const named = languages.filter((name) => name !== "auto").map((name) => new Option(titled(name), name));
+    const chosen = byId("language").value; // a server that was restarted has the same ones
     byId("language").replaceChildren(new Option("Detect", "auto"), ...named);
+    byId("language").value = languages.includes(chosen) ? chosen : "auto";
     this.#showVoice();
     this.#shown(this.model);
   }

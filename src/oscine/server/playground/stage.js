@@ -9,11 +9,13 @@ export class Stage {
   #ids = new Map(); // take -> track id
   #changed;
   #finished;
+  #failed;
 
-  // changed(take): worth painting again. finished(take): it will not change any more.
-  constructor({ changed, finished }) {
+  // changed(take): worth painting again. finished(take): it will not change any more. failed(error): to be shown.
+  constructor({ changed, finished, failed }) {
     this.#changed = changed;
     this.#finished = finished;
+    this.#failed = failed;
   }
 
   get busy() {
@@ -22,7 +24,8 @@ export class Stage {
 
   // In a click or key: see Player.open.
   open(rateHz) {
-    return this.#player.open(rateHz);
+    const silent = (error) => this.#failed(new Error(`This browser cannot play the sound: ${error.message}`));
+    this.#player.open(rateHz).catch(silent);
   }
 
   begin(take) {
@@ -50,10 +53,9 @@ export class Stage {
   }
 
   // What came is still played: the listener hears how far it got.
-  fail(take, message) {
+  fail(take) {
     if (!take.running) return;
     take.state = "failed";
-    take.message = message;
     if (this.#ids.has(take)) this.#player.end(this.#ids.get(take));
     this.#changed(take);
   }

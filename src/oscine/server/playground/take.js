@@ -3,14 +3,13 @@
 const PEAK_SAMPLES = 240; // 10 ms at 24 kHz: finer than a pixel for all but the shortest sounds
 
 // waiting: asked, nothing heard yet. speaking: heard while it is made. playing: all of it is here, the rest is played.
-export const RUNNING = new Set(["waiting", "speaking", "playing"]);
+const RUNNING = new Set(["waiting", "speaking", "playing"]);
 
 export class Take {
   state = "waiting";
   outcome = "done"; // the state after the last sample
   complete = false; // the last sample has come
   finishReason = ""; // where the server told it
-  message = "";
   seed = ""; // digits: a seed has 64 bits, more than a JavaScript number keeps
   received = 0;
   played = 0;

@@ -51,10 +51,6 @@ export class Typing {
     this.#inOrder(() => this.#session.close());
   }
 
-  focus() {
-    this.#line.focus();
-  }
-
   #connect() {
     try {
       this.#session.connect();

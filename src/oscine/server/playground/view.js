@@ -65,8 +65,9 @@ export class View {
     // A live region speaks up at every write: only news is written.
     if (node.textContent !== words) node.textContent = words;
     node.dataset.state = state;
-    const sound = take ? `Waveform of “${take.text.slice(0, 80)}”, ${take.receivedS.toFixed(1)} seconds` : "Waveform";
-    if (!take?.running) byId("wave").setAttribute("aria-label", sound);
+    if (!take || take.running) return;
+    const sound = `Waveform of “${take.text.slice(0, 80)}”, ${take.receivedS.toFixed(1)} seconds`;
+    byId("wave").setAttribute("aria-label", sound);
   }
 
   #paintButtons(take) {
@@ -74,7 +75,8 @@ export class View {
     const finished = Boolean(take && !take.running && take.received);
     byId("replay").disabled = !finished;
     byId("download").disabled = !finished || !canEncode(take, byId("format").value);
-    byId("download").title = finished && byId("download").disabled ? "Only WAV: this sound cannot be made a second time" : "";
+    const refused = finished && byId("download").disabled;
+    byId("download").title = refused ? "Only WAV: this sound cannot be made a second time" : "";
     byId("seed-note").hidden = !take?.seed;
     byId("seed-used").textContent = take?.seed ?? "";
   }

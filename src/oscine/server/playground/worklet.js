@@ -1,6 +1,6 @@
 // Samples wait here for the loudspeaker. Every sample that was pushed is played once and in order, or dropped by a flush.
 // The same queue runs in an AudioWorklet, or on the page itself where there is no worklet (see player.js). It imports
-// nothing: not every browser lets a worklet import.
+// nothing: not every browser lets a worklet import. Samples wait as Int16, which is half of what the loudspeaker takes.
 
 const START_S = 0.12; // more than one frame of the model, so that the second is there before the first is over
 const RESUME_S = 0.24; // after a gap; less would stutter
@@ -96,7 +96,7 @@ function newTrack(id, neededSamples) {
 function take(track, output, at) {
   const block = track.blocks[0];
   const count = Math.min(output.length - at, block.length - track.read);
-  output.set(block.subarray(track.read, track.read + count), at);
+  for (let i = 0; i < count; i++) output[at + i] = block[track.read + i] / 32768;
   track.read += count;
   track.played += count;
   track.waitingSamples -= count;

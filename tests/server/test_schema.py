@@ -1,0 +1,77 @@
+"""The OpenAPI description, and what a generator of requests that has only read it can do to the server: no 5xx."""
+
+from collections.abc import Iterator
+
+import httpx
+import hypothesis
+import pytest
+import schemathesis
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
+from tests.server.serving import client_of, eventually
+
+from oscine.config import ServerConfig
+
+_ENGINE = ScriptedEngine()
+_OPERATIONS = {
+    ("POST", "/v1/audio/speech"),
+    ("POST", "/v1/audio/speech/batch"),
+    ("GET", "/v1/audio/voices"),
+    ("POST", "/v1/audio/voices"),
+    ("GET", "/v1/audio/voices/{name}/embedding"),
+    ("DELETE", "/v1/audio/voices/{name}"),
+    ("GET", "/v1/models"),
+    ("GET", "/health"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+    ("GET", "/version"),
+}
+
+
+def cases() -> Iterator[tuple[str, str, schemathesis.GenerationMode]]:
+    for method, path in sorted(_OPERATIONS):
+        yield method, path, schemathesis.GenerationMode.POSITIVE
+        if method == "POST":  # the others take nothing that could break the description
+            yield method, path, schemathesis.GenerationMode.NEGATIVE
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with client_of(_ENGINE, BASE_CARD, ServerConfig(text_chars_most=500)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def description(client: httpx.Client) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
+
+
+def test_every_entry_is_described(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {(method.upper(), path) for path, methods in paths.items() for method in methods} == _OPERATIONS
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), list(cases()))
+def test_nothing_that_fits_or_breaks_the_description_makes_a_5xx(
+    client: httpx.Client,
+    description: schemathesis.BaseSchema,
+    method: str,
+    path: str,
+    mode: schemathesis.GenerationMode,
+) -> None:
+    operation = description[path][method]
+
+    @hypothesis.settings(
+        max_examples=40 if method == "POST" else 10,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case) -> None:
+        answer = case.call(timeout=30)
+        assert answer.status_code < 500, (case.body, answer.text)
+        if answer.status_code >= 400:
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+    ask()
+    eventually(lambda: _ENGINE.status().slots_active == 0)

@@ -1,0 +1,182 @@
+"""`oscine serve` as people run it, in processes of its own: started, watched, measured and stopped. For tests and for
+tools/stress_server.py."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil  # type: ignore[import-untyped]
+
+START_S = 120.0
+_POLL_S = 0.02
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
+    """Whether it came true in time."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+class ServerProcess:
+    """`oscine serve` on a free loopback port, on the CPU; its log lines as they come. `settings` is its TOML file."""
+
+    def __init__(self, model: Path, folder: Path, *options: str, settings: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "oscine.toml"
+        file.write_text(settings)
+        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
+        command += ["--port", "0", "--config", str(file), "--log-format", "json"]
+        command += ["--voices-dir", str(folder / "voices"), "--devices", "cpu", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                self.lines.append({"message": line.rstrip()})
+
+    def told(self, message: str) -> dict[str, Any] | None:
+        return next((line for line in list(self.lines) if line["message"] == message), None)
+
+    def wait_ready(self) -> str:
+        """Its address."""
+        wait_until(lambda: self.told("ready") is not None or self.process.poll() is not None, START_S)
+        ready = self.told("ready")
+        assert ready is not None, self.lines[-20:]
+        return str(ready["url"])
+
+    @property
+    def engine_pid(self) -> int:
+        (engine,) = psutil.Process(self.process.pid).children()
+        return int(engine.pid)
+
+    def terminate(self, within_s: float = 30.0) -> int:
+        """As an operator would. -> its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(within_s)
+
+    def close(self) -> None:
+        """Whatever state it is in: nothing of it is left afterwards."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+# --- what its processes hold ---
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    memory_mib: float  # resident
+    threads: int
+    descriptors: int
+
+    @classmethod
+    def of(cls, pid: int) -> Footprint:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            memory_mib = process.memory_info().rss / 2**20
+            return cls(round(memory_mib, 1), process.num_threads(), process.num_fds())
+
+
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    front_end: Footprint
+    engine: Footprint
+
+    @classmethod
+    def of(cls, server: ServerProcess) -> Footprints:
+        return cls(Footprint.of(server.process.pid), Footprint.of(server.engine_pid))
+
+    def grown(self, before: Footprints, margin: Footprint) -> list[str]:
+        """What there is more of than before, by more than the margin."""
+        return [
+            f"{part} {name}: {then:g} before, {now:g} now"
+            for part in ("front_end", "engine")
+            for name, then in dataclasses.asdict(getattr(before, part)).items()
+            if (now := getattr(getattr(self, part), name)) > then + getattr(margin, name)
+        ]
+
+
+class Starvation:
+    """How long a process waited for a core that others had, from now on: what it does late meanwhile is theirs."""
+
+    def __init__(self, pid: int) -> None:
+        self._tasks = Path(f"/proc/{pid}/task")
+        self._before_s = self._waits_s()
+
+    def _waits_s(self) -> dict[str, float]:
+        waits_s = {}
+        for task in self._tasks.iterdir() if self._tasks.exists() else ():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has ended meanwhile
+                waits_s[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+        return waits_s
+
+    def longest_s(self) -> float:
+        """Of the thread that waited most. 0 where the system does not tell."""
+        return max((now_s - self._before_s.get(task, 0.0) for task, now_s in self._waits_s().items()), default=0.0)
+
+
+# --- what it says of itself ---
+
+
+def fetch(url: str, path: str) -> tuple[int, str]:
+    """Status and body, over a connection of its own: no proxy, and nothing left open at the server."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+class Figures:
+    """A page of /metrics."""
+
+    def __init__(self, page: str) -> None:
+        found = _SAMPLE.findall(page)
+        self._samples = [(name, dict(_LABEL.findall(labels)), float(value)) for name, labels, value in found]
+
+    @classmethod
+    def of(cls, url: str) -> Figures:
+        return cls(fetch(url, "/metrics")[1])
+
+    def __getitem__(self, name: str) -> float:
+        """The sum over all labels."""
+        return sum(value for sample, _, value in self._samples if sample == name)
+
+    def by(self, label: str, name: str) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for sample, labels, value in self._samples:
+            if sample == name:
+                counts[labels[label]] = counts.get(labels[label], 0) + int(value)
+        return counts
