@@ -1,8 +1,9 @@
-# Two environments: .venv (Oscine and its tools) and .venv-oracle (the official qwen-tts package, for tests only).
+# Three environments: .venv (Oscine and its tools), and for tests only .venv-oracle (the official qwen-tts package) and
+# .venv-clients (speech clients of others).
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install oracle serve test test-gpu lint clean
+.PHONY: install oracle clients serve test test-gpu lint clean
 
 install: .venv/.installed
 
@@ -18,13 +19,19 @@ oracle: .venv-oracle/.installed
 	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
 	touch $@
 
+clients: .venv-clients/.installed
+
+.venv-clients/.installed: tests/clients/environment.sh tests/clients/requirements.txt | .venv/.installed
+	PYTHON=$(PYTHON) bash tests/clients/environment.sh .venv-clients
+	touch $@
+
 # The server on MODEL (a folder or a hub id); ARGS are options of `oscine serve`.
 MODEL ?= demo
 serve: install
 	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
-test: install oracle
-	OSCINE_ORACLE=required $(BIN)/python -m pytest
+test: install oracle clients
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 test-gpu:
 	$(PYTHON) -m pytest -m gpu
@@ -35,4 +42,4 @@ lint: install
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .venv-oracle .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-oracle .venv-clients .cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,16 +1,20 @@
 """Listeners that one engine keeps in real time, through the engine itself: submit, chunks, playback clocks. For a CPU
 with a small random checkpoint, or a GPU with one of the published sizes.
 
-    python gpu/bench_listeners.py [--model FOLDER] [--listeners 1 2 4 8] [--seconds 6] [--device auto]
+    python gpu/bench_listeners.py [--listeners 1 2 4 8] [--seconds 6]                       a CPU, small checkpoint
+    python gpu/bench_listeners.py --size 1b7 --widths published --process --listeners 1 8 64 128 --churn 500
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 import threading
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +25,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder 
 
 from oscine.config import EngineConfig  # noqa: E402
 from oscine.engine.build import build_engine  # noqa: E402
-from oscine.types import AudioChunk, OverloadedError, SpeechEngine, SpeechRequest  # noqa: E402
+from oscine.engine.engine import InProcessEngine  # noqa: E402
+from oscine.engine.process import EngineProcess  # noqa: E402
+from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest  # noqa: E402
 from random_checkpoint import write_checkpoint  # noqa: E402
 
 RATE_HZ = 24000
+WORDS = ["hello", "there", "you", "and", "the", "world", "how", "are", "things", "today"]
 
 
 class Listener:
@@ -50,7 +57,7 @@ class Listener:
 
 
 def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
-    text = "hello there you and the world " * 12  # long enough that nobody runs out of words
+    text = " ".join(WORDS * 8)  # long enough that nobody runs out of words
     listeners, refused = [], 0
     begun = time.perf_counter()
     for seed in range(count):
@@ -74,34 +81,87 @@ def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     }
 
 
+def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
+    """Random requests, a third of them cancelled on the way: everybody ends once, nothing is left behind."""
+    rng, ends, begun = random.Random(0), Counter[str](), time.perf_counter()
+    free, ended = threading.Semaphore(at_once), threading.Semaphore(0)
+
+    def start(number: int) -> None:
+        listener = Listener()
+
+        def deliver(chunk: AudioChunk) -> None:
+            listener.deliver(chunk)
+            if chunk.finish_reason is not None:
+                ends[chunk.finish_reason] += 1
+                free.release()
+                ended.release()
+
+        words = rng.choices(WORDS, k=rng.randint(1, 40))
+        request = SpeechRequest(text=" ".join(words), seed=number, max_new_tokens=rng.randint(2, 60))
+        while True:
+            try:
+                utterance_id = engine.submit(request, deliver)
+                break
+            except OverloadedError as error:
+                time.sleep(error.retry_after_s)
+        if rng.random() < 1 / 3:
+            time.sleep(rng.random() * 0.02)
+            engine.tell(utterance_id, Cancel())
+
+    for number in range(count):
+        free.acquire()
+        start(number)
+    for _ in range(count):
+        ended.acquire()
+    status = engine.status()
+    assert sum(ends.values()) == count and status.slots_active == status.queued == 0, (ends, status)
+    return {"requests": count, "at_once": at_once, "ends": dict(ends), "took_s": time.perf_counter() - begun}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--model", help="default: a small random checkpoint")
+    parser.add_argument("--size", default="0b6", help="0b6 or 1b7")
+    parser.add_argument("--widths", default="tiny", help="tiny, or published: random weights of the true shapes")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--process", action="store_true", help="the engine in its own process, as a server has it")
     parser.add_argument("--listeners", nargs="+", type=int, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, after the rest")
     options = parser.parse_args()
     # Few ends by themselves: everybody is to speak for as long as was asked.
-    small = {"size": "0b6", "kind": "custom_voice", "eos_gain": 0.0}
-    model = options.model or write_checkpoint(options.scratch / "small-listeners", **small)
+    kind = {"size": options.size, "kind": "custom_voice", "widths": options.widths, "eos_gain": 0.0}
+    model = write_checkpoint(options.scratch / f"listeners-{options.size}-{options.widths}", **kind)
     settings = {
         "slots": max(options.listeners),
         "memory": {"positions_per_slot": 1024},
         "trim_silence": {"enabled": False},
         "guard": {"enabled": False},
     }
-    engine = build_engine(model, EngineConfig.from_mapping(settings), device=options.device)
-    figures: dict[str, Any] = {"threads": torch.get_num_threads(), "listeners": {}}
+    build = partial(build_engine, model, EngineConfig.from_mapping(settings), device=options.device)
+    begun = time.perf_counter()
+    engine: InProcessEngine | EngineProcess = EngineProcess(build) if options.process else build()
+    if isinstance(engine, EngineProcess):
+        engine.wait_ready()
+    figures: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "ready_s": time.perf_counter() - begun,
+        "memory_bytes": engine.status().memory_bytes,
+        "listeners": {},
+    }
     try:
         for count in options.listeners:
             figure = run(engine, count, int(options.seconds * 12.5))
             figures["listeners"][str(count)] = figure
             print(count, figure, flush=True)
+        if options.churn:
+            figures["churn"] = churn(engine, options.churn, max(options.listeners))
+            print(figures["churn"], flush=True)
     finally:
         engine.stop()
-    print(write_result(options.out, "listeners-gpu" if torch.cuda.is_available() else "listeners-cpu", figures))
+    where = f"gpu-{options.size}" if torch.cuda.is_available() else "cpu"
+    print(write_result(options.out, f"listeners-{where}", figures))
 
 
 if __name__ == "__main__":

@@ -34,19 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
 }
 EVERYTHING = {"cli", "serve"}
-_TORCHLESS = (
-    "types",
-    "config",
-    "settings",
-    "sentences",
-    "audio",
-    "voice",
-    "cache",
-    "cli",
-    "serve",
-    "server.app",
-    "bench",
-)
+_TORCHLESS = "types config settings sentences audio voice cache cli serve server.app bench.command".split()
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,10 +22,11 @@ from tests.server.serving import eventually
 
 from oscine import Oscine
 from oscine.audio import pcm16
+from server_process import START_S, Figures, ServerProcess
 
+Served = tuple[ServerProcess, httpx.Client]
 SPEECH = "/v1/audio/speech"
 TEXT = "Hello there, how are you?"
-START_S = 120.0
 # Random weights: their speech has no end, and nobody is sent away because this machine is slow.
 SETTINGS = """
 [engine]
@@ -39,64 +39,18 @@ backoff_s = 0.1
 """
 
 
-class Server:
-    """`oscine serve` in its own process; its log lines as they come."""
-
-    def __init__(self, model: Path, folder: Path, *options: str) -> None:
-        settings = folder / "oscine.toml"
-        settings.write_text(SETTINGS)
-        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
-        command += ["--port", "0", "--config", str(settings), "--log-format", "json"]
-        command += ["--voices-dir", str(folder / "voices"), "--devices", "cpu", *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.lines: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.children: list[psutil.Process] = []
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            try:
-                self.lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                self.lines.append({"message": line.rstrip()})
-
-    def told(self, message: str) -> dict[str, Any] | None:
-        return next((line for line in list(self.lines) if line["message"] == message), None)
-
-    def client(self) -> httpx.Client:
-        eventually(lambda: self.told("ready") is not None or self.process.poll() is not None, START_S)
-        ready = self.told("ready")
-        assert ready is not None, self.lines
-        self.children = psutil.Process(self.process.pid).children(recursive=True)
-        return httpx.Client(base_url=ready["url"], timeout=60, trust_env=False)
-
-    def engine_pid(self) -> int:
-        (engine,) = psutil.Process(self.process.pid).children()
-        return engine.pid
-
-    def close(self) -> None:
-        self._reader.join(5)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-
 @pytest.fixture(scope="module")
 def model(small_checkpoints: CheckpointMaker) -> Path:
     return small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
 
 
 @pytest.fixture(scope="module")
-def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, httpx.Client]]:
-    server = Server(model, tmp_path_factory.mktemp("serve"))
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=SETTINGS)
     try:
-        with server.client() as client:
+        with httpx.Client(base_url=server.wait_ready(), timeout=60, trust_env=False) as client:
             yield server, client
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
         server.close()
 
 
@@ -104,7 +58,7 @@ def frames(count: int) -> dict[str, Any]:
     return {"input": TEXT, "response_format": "pcm", "seed": 5, "max_new_tokens": count + 1, "trim_silence": False}
 
 
-def test_speech_over_http_is_the_references(served: tuple[Server, httpx.Client], model: Path) -> None:
+def test_speech_over_http_is_the_references(served: Served, model: Path) -> None:
     answer = served[1].post(SPEECH, json=frames(12))
     assert answer.status_code == 200, answer.text
     heard = np.frombuffer(answer.content, "<i2").astype(int)
@@ -115,7 +69,7 @@ def test_speech_over_http_is_the_references(served: tuple[Server, httpx.Client],
     assert answer.headers["x-seed"] == "5"
 
 
-def test_forms_of_the_same_speech_are_the_same(served: tuple[Server, httpx.Client]) -> None:
+def test_forms_of_the_same_speech_are_the_same(served: Served) -> None:
     _, client = served
     plain = client.post(SPEECH, json=frames(8)).content
     whole = client.post(SPEECH, json={**frames(8), "stream": False})
@@ -126,7 +80,7 @@ def test_forms_of_the_same_speech_are_the_same(served: tuple[Server, httpx.Clien
     assert told[-1]["usage"]["output_tokens"] == 8
 
 
-def test_it_says_where_it_is_and_what_it_serves(served: tuple[Server, httpx.Client], model: Path) -> None:
+def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> None:
     server, client = served
     ready = server.told("ready")
     assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
@@ -137,7 +91,7 @@ def test_it_says_where_it_is_and_what_it_serves(served: tuple[Server, httpx.Clie
     assert "oscine_slots 8.0" in page and "oscine_memory_bytes" in page
 
 
-def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: tuple[Server, httpx.Client]) -> None:
+def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served) -> None:
     """Eight at once: how many of them run, and how many wait, is for this machine's speed to say."""
     server, client = served
     outcomes: list[str] = []
@@ -162,8 +116,8 @@ def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: tuple[S
     listeners = [threading.Thread(target=listen, args=(seed,), daemon=True) for seed in range(8)]
     for listener in listeners:
         listener.start()
-    eventually(lambda: len(running) >= 2 and sum(engine_load(client)) == 8, 60)
-    os.kill(server.engine_pid(), signal.SIGKILL)
+    eventually(lambda: running and engine_load(client) == 8, 60)
+    os.kill(server.engine_pid, signal.SIGKILL)
     eventually(lambda: client.get("/ready").status_code == 503, 20)
     for listener in listeners:
         listener.join(20)
@@ -176,22 +130,18 @@ def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: tuple[S
     assert len(client.post(SPEECH, json=frames(4)).content) == 4 * 3840
 
 
-def engine_load(client: httpx.Client) -> tuple[int, int]:
-    page = client.get("/metrics").text
-    active, queued = (
-        re.search(rf"^{name} (\S+)$", page, re.M) for name in ("oscine_slots_active", "oscine_queue_depth")
-    )
-    assert active and queued
-    return int(float(active[1])), int(float(queued[1]))
+def engine_load(client: httpx.Client) -> float:
+    figures = Figures(client.get("/metrics").text)
+    return figures["oscine_slots_active"] + figures["oscine_queue_depth"]
 
 
-def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: tuple[Server, httpx.Client]) -> None:
+def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served) -> None:
     """The last one: it ends the server of this file."""
     server, client = served
     with client.stream("POST", SPEECH, json=frames(40)) as response:
         pieces = response.iter_bytes()
         heard = len(next(pieces))
-        server.children = psutil.Process(server.process.pid).children(recursive=True)
+        children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.send_signal(signal.SIGTERM)
         eventually(lambda: server.told("stopping") is not None)
         with httpx.Client(base_url=client.base_url, trust_env=False) as another:
@@ -200,7 +150,7 @@ def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: tuple[S
         heard += sum(map(len, pieces))
     assert heard == 40 * 3840
     assert server.process.wait(30) == 0
-    for child in server.children:
+    for child in children:
         eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
@@ -222,7 +172,7 @@ def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: P
 
 
 def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
-    server = Server(model, tmp_path, "--set", "engine.memory.positions_per_slot=16")
+    server = ServerProcess(model, tmp_path, "--set", "engine.memory.positions_per_slot=16", settings=SETTINGS)
     begun_s = time.monotonic()
     assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
     server.close()

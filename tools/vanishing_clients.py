@@ -20,11 +20,11 @@ from websockets.uri import parse_uri
 Way = Literal["http", "sse", "websocket"]
 Moment = Literal["connected", "half asked", "asked", "waiting", "listening"]
 WAYS: tuple[Way, ...] = ("http", "sse", "websocket")
-MOMENTS: tuple[Moment, ...] = ("connected", "half asked", "asked", "waiting", "listening")
+MOMENTS: tuple[Moment, ...] = ("connected", "half asked", "asked", "waiting", "listening", "listening")
 
-_SOUND_BYTES_MOST = 120_000  # that the most patient one listens to: some 2.5 s
-_PATIENCE_S = 3.0  # where no sound comes
-_HURRY_S = 0.5  # of those who wait at most so long
+_SOUND_BYTES_MOST = 100_000  # that the most curious one listens to: some 2 s
+_PATIENCE_S = 1.5  # of those who listen, whatever they have heard
+_HURRY_S = 0.5  # of those who wait for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Vanishing:
     sound_bytes: int
 
 
-def crowd(count: int, within_s: float, seed: int = 0) -> list[Vanishing]:
+def draw_clients(count: int, within_s: float, seed: int = 0) -> list[Vanishing]:
     """Every way meets every moment; the rest is drawn."""
     draw = random.Random(seed)
     return [

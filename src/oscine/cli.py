@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from oscine import __version__
+from oscine.bench.command import bench_app
 from oscine.types import ConfigError, OscineError, RequestError, Speech, SpeechRequest
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from oscine.voice import Voice
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(bench_app, name="bench")
 console = Console(stderr=True)  # standard output is for results
 
 _FILE_BATCH = 8  # texts of a file that are spoken side by side

@@ -187,7 +187,11 @@ class _Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._stop_bar()
+
+    def _stop_bar(self) -> None:
+        if self._live:  # where none was shown, it would end with an empty line: no JSON
+            self._bar.stop()
 
     def reporter(self, device: str) -> ReportProgress:
         task = self._bar.add_task(f"{self._card.name} on {device}: starting", total=None)
@@ -205,7 +209,7 @@ class _Display:
         return report
 
     def ready(self, listener: socket.socket, slots: int) -> None:
-        self._bar.stop()
+        self._stop_bar()
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         took_s = time.monotonic() - self._begun_s

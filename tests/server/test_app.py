@@ -95,20 +95,12 @@ def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
     body = {"input": "Hi.", "response_format": "pcm"}
     with client_of(engine, CARD, ServerConfig(cors_origins=("https://friend.example",))) as client:
         host = f"http://{client.base_url.host}:{client.base_url.port}"
-        for origin, status in (
-            (host, 200),
-            ("https://friend.example", 200),
-            ("https://other.example", 403),
-            ("null", 403),
-        ):
+        for origin, allowed in ((host, True), ("https://friend.example", True), ("https://other.example", False)):
             answer = client.post(SPEECH, json=body, headers={"origin": origin})
-            assert answer.status_code == status, origin
-            with contextlib.ExitStack() as stack:
-                connected = connect(f"ws{host[4:]}{SPEECH}/stream", origin=Origin(origin))
-                if status == 403:
-                    stack.enter_context(pytest.raises(InvalidStatus))
-                with connected:
-                    pass
+            assert answer.status_code == (200 if allowed else 403)
+            refused = contextlib.nullcontext() if allowed else pytest.raises(InvalidStatus, match="403")
+            with refused, connect(f"ws{host[4:]}{SPEECH}/stream", origin=Origin(origin)):
+                pass
 
 
 def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:

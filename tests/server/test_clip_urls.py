@@ -65,7 +65,7 @@ async def host(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterat
             given = answer(await reader.readuntil(b"\r\n\r\n"))
             writer.write(given if isinstance(given, bytes) else await given)
             await writer.drain()
-        except (OSError, EOFError):
+        except (OSError, EOFError, asyncio.CancelledError):
             pass
         finally:
             writer.close()

@@ -79,7 +79,7 @@ class Gate:
             _log.log(level, "%s %s", scope["method"], path, extra=facts(status=status, ms=taken_ms))
 
     def _foreign(self, scope: Scope) -> bool:
-        """Asked by another site's page, in the browser of somebody who can reach this server; programs send no Origin."""
+        """Asked by another site's page, in the browser of somebody who reaches this server; programs send no Origin."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & set(self._service.config.cors_origins):

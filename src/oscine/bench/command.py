@@ -1,0 +1,293 @@
+"""`oscine bench run | search | report`: options become a Bench, figures become files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from oscine.types import RequestError
+
+if TYPE_CHECKING:
+    from oscine.bench.load import Load
+    from oscine.bench.record import Result
+    from oscine.bench.session import Bench
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure a speech server over the wire: this one or another's.")
+console = Console(stderr=True)  # standard output is for results
+
+
+class Figure(StrEnum):
+    first_audio = "first-audio"
+    audible = "audible"
+    e2e = "e2e"
+
+
+Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
+TargetOption = Annotated[
+    str, typer.Option("--target", "-t", help="oscine, oscine-ws, vllm-omni, nari, sglang-omni, openai")
+]
+Texts = Annotated[str, typer.Option(help="english, chinese, mixed, or a file with a text a line")]
+Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]
+Duration = Annotated[float, typer.Option("--duration", "-d", help="Seconds measured at each load")]
+Requests = Annotated[int | None, typer.Option("--requests", "-n", help="So many requests instead of a duration")]
+Warmup = Annotated[float, typer.Option(help="Seconds at each load before anything counts")]
+Frames = Annotated[
+    int | None, typer.Option(help="Fixed length, for random weights: frames of 80 ms, whatever the text")
+]
+Voice = Annotated[str | None, typer.Option(help="A voice of the server's")]
+Language = Annotated[str | None, typer.Option(help="A language's name")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="A model's name, where the server wants one")]
+RefAudio = Annotated[Path | None, typer.Option(help="Clip to clone, sent with every request")]
+RefText = Annotated[str | None, typer.Option(help="The words of the clip")]
+Format = Annotated[str, typer.Option("--format", help="pcm, wav, mp3, opus, aac, flac")]
+Sse = Annotated[bool, typer.Option("--sse", help="Server-sent events instead of bytes")]
+Extra = Annotated[
+    str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes one")
+]
+Words = Annotated[float | None, typer.Option(help="oscine-ws: a word every so many milliseconds; else the whole text")]
+Seed = Annotated[int, typer.Option(help="Of texts, arrivals and requests")]
+Timeout = Annotated[float, typer.Option(help="Seconds for one request")]
+ApiKey = Annotated[str | None, typer.Option(help="Default: OSCINE_API_KEY, or OPENAI_API_KEY for --target openai")]
+Name = Annotated[str | None, typer.Option(help="What tables call this result")]
+Machine = Annotated[str | None, typer.Option(help="The server's machine, where it is not this one")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")]
+Records = Annotated[Path | None, typer.Option(help="Every request as a line of JSON")]
+
+
+@bench_app.command()
+def run(
+    context: typer.Context,
+    url: Url,
+    concurrency: Annotated[str, typer.Option("--concurrency", "-c", help="Closed loop: callers, such as 1,8,32")] = "",
+    rate: Annotated[str, typer.Option("--rate", "-r", help="Open loop: requests per second, such as 1,10,50")] = "",
+    target: TargetOption = "oscine",
+    texts: Texts = "english",
+    lengths: Lengths = "medium",
+    duration: Duration = 30.0,
+    requests: Requests = None,
+    warmup: Warmup = 5.0,
+    frames: Frames = None,
+    voice: Voice = None,
+    language: Language = None,
+    model: Model = None,
+    ref_audio: RefAudio = None,
+    ref_text: RefText = None,
+    response_format: Format = "pcm",
+    sse: Sse = False,
+    extra: Extra = "{}",
+    words_ms: Words = None,
+    seed: Seed = 0,
+    timeout: Timeout = 120.0,
+    api_key: ApiKey = None,
+    name: Name = None,
+    machine: Machine = None,
+    out: Out = None,
+    records: Records = None,
+) -> None:
+    """Measure a server at given loads: each a closed loop of callers, or an open loop of arrivals."""
+    from oscine.bench.session import run_async
+
+    loads = _loads(concurrency, rate)
+    bench = _bench(context.params)
+    rows: list[dict[str, Any]] = []
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row)
+        _save(bench, rows, name, machine, out)  # after every load: an interrupted run keeps what it has
+
+    bench.on_row = keep
+    run_async(bench.run(loads))
+    _show(_save(bench, rows, name, machine, out))
+
+
+@bench_app.command()
+def search(
+    context: typer.Context,
+    url: Url,
+    p95_ms: Annotated[float, typer.Option(help="The figure's 95th percentile must not be above this")] = 50.0,
+    figure: Annotated[Figure, typer.Option(help="Which time is limited")] = Figure.first_audio,
+    underrun_ms: Annotated[
+        float, typer.Option(help="No listener may be later than this; 0: no gap; inf: not asked")
+    ] = 0.0,
+    first: Annotated[float, typer.Option(help="The first rate that is tried")] = 1.0,
+    most: Annotated[float, typer.Option(help="The highest that is tried")] = 500.0,
+    resolution: Annotated[float, typer.Option(help="How near to the lowest rate that fails: 0.05 is 5 %")] = 0.05,
+    target: TargetOption = "oscine",
+    texts: Texts = "english",
+    lengths: Lengths = "medium",
+    duration: Duration = 30.0,
+    requests: Requests = None,
+    warmup: Warmup = 5.0,
+    frames: Frames = None,
+    voice: Voice = None,
+    language: Language = None,
+    model: Model = None,
+    ref_audio: RefAudio = None,
+    ref_text: RefText = None,
+    response_format: Format = "pcm",
+    sse: Sse = False,
+    extra: Extra = "{}",
+    words_ms: Words = None,
+    seed: Seed = 0,
+    timeout: Timeout = 120.0,
+    api_key: ApiKey = None,
+    name: Name = None,
+    machine: Machine = None,
+    out: Out = None,
+    records: Records = None,
+) -> None:
+    """Find the highest rate of arrivals at which nobody hears a gap and the first sound comes in time."""
+    from oscine.bench.load import Limits
+    from oscine.bench.session import run_async
+
+    if not (0 < first <= most and resolution > 0):
+        raise RequestError(
+            f"--first {first:g} must be above 0 and at most --most {most:g}, --resolution above 0", "first"
+        )
+    limits = Limits(f"{figure.value.replace('-', '_')}_ms", p95_ms, underrun_ms)
+    bench = _bench(context.params)
+    bench.on_row = lambda row: console.print(_told(row, limits.broken_by(row)), soft_wrap=True, highlight=False)
+    best, rows = run_async(bench.search(limits, first=first, most=most, resolution=resolution))
+    held = {
+        "figure": limits.figure,
+        "p95_ms": p95_ms,
+        "underrun_ms": underrun_ms if math.isfinite(underrun_ms) else None,
+    }
+    _show(_save(bench, rows, name, machine, out, search={"rate_per_s": best, "limits": held}))
+
+
+@bench_app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="JSON files of `run` and `search`, side by side")],
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables to this file")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page, tables and plots, that needs nothing else")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write the plots as SVG files into this folder")] = None,
+) -> None:
+    """Lay results side by side: Markdown on standard output, or as files."""
+    from oscine.bench import report as pages
+    from oscine.bench.record import read_result
+
+    read = [read_result(path) for path in results]
+    if markdown is not None:
+        _write(markdown, pages.markdown(read))
+    if html is not None:
+        _write(html, pages.html(read))
+    if plots is not None:
+        for plot, svg in pages.plots(read).items():
+            _write(plots / f"{plot}.svg", svg + "\n")
+    if markdown is None and html is None and plots is None:
+        print(pages.markdown(read), end="")
+
+
+def _loads(concurrency: str, rate: str) -> list[Load]:
+    from oscine.bench.load import Load
+
+    if not concurrency and not rate:
+        concurrency = "1,4,16"
+    closed = [Load("closed", value) for value in _numbers(concurrency, "concurrency")]
+    return closed + [Load("open", value) for value in _numbers(rate, "rate")]
+
+
+def _numbers(listed: str, option: str) -> list[float]:
+    try:
+        return [float(word) for word in listed.replace(" ", "").split(",") if word]
+    except ValueError:
+        raise RequestError(
+            f"--{option} takes numbers with commas between them, such as 1,8,32; got {listed!r}", option
+        ) from None
+
+
+def _bench(options: dict[str, Any]) -> Bench:
+    """From the options that `run` and `search` have in common."""
+    from oscine.bench.load import Span
+    from oscine.bench.session import Bench
+    from oscine.bench.targets import Target
+    from oscine.bench.workload import load_workload
+
+    try:
+        extra = json.loads(options["extra"])
+    except ValueError as error:
+        raise RequestError(f"--extra is not JSON: {error}", "extra") from None
+    if not isinstance(extra, dict):
+        raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {options["extra"]!r}', "extra")
+    variable = "OPENAI_API_KEY" if options["target"] == "openai" else "OSCINE_API_KEY"
+    target = Target(
+        url=options["url"],
+        preset_name=options["target"],
+        api_key=options["api_key"] or os.environ.get(variable),
+        response_format=options["response_format"],
+        extra=extra,
+        **{name: options[name] for name in ("model", "voice", "language", "sse", "frames", "ref_audio", "ref_text")},
+    )
+    words_ms = options["words_ms"]
+    if words_ms is not None and (target.preset.transport != "websocket" or words_ms <= 0):
+        raise RequestError("--words-ms is a time above 0 and goes with --target oscine-ws", "words_ms")
+    lengths = [word for word in options["lengths"].replace(" ", "").split(",") if word]
+    return Bench(
+        target,
+        load_workload(options["texts"], lengths, options["seed"]),
+        Span(options["duration"], options["requests"], options["warmup"]),
+        timeout_s=options["timeout"],
+        word_interval_s=None if words_ms is None else words_ms / 1000,
+        records=options["records"],
+    )
+
+
+def _save(
+    bench: Bench,
+    rows: list[dict[str, Any]],
+    name: str | None,
+    machine: str | None,
+    out: Path | None,
+    search: dict[str, Any] | None = None,
+) -> Result:
+    from oscine.bench.record import make_result, write_result
+
+    figures = bench.figures(rows) | ({"search": search} if search else {})
+    result = make_result(name or bench.target.preset_name, sys.argv[1:], figures, server_machine=machine)
+    if out is not None:
+        write_result(out, result)
+    return result
+
+
+def _told(row: dict[str, Any], broken: list[str]) -> str:
+    from oscine.bench.report import load_name
+
+    return f"{load_name(row)}: {'holds' if not broken else '; '.join(broken)}"
+
+
+def _show(result: Result) -> None:
+    from oscine.bench.report import COLUMNS, doubts, found, rows
+
+    table = Table(title=f"{result['name']} (times: p50 / p95 ms)", box=None, header_style="bold", pad_edge=False)
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column.replace(" p50 / p95 ms", ""), justify="left" if index == 0 else "right")
+    for row in rows(result):
+        table.add_row(*(cell(row) for cell in COLUMNS.values()))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    for row in rows(result):
+        for kind, failure in row["failures"].items():
+            console.print(f"{kind}, {failure['count']} times, first: {failure['first']}", markup=False, soft_wrap=True)
+        for doubt in doubts(row):
+            console.print(doubt, style="yellow", soft_wrap=True)
+    if found(result):
+        print(found(result))
+
+
+def _write(path: Path, content: str) -> None:
+    from oscine.types import OscineError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise OscineError(f"{str(path)!r} cannot be written: {error}") from None

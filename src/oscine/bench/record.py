@@ -1,0 +1,122 @@
+"""Results as JSON: figures with the machine, the versions, the commit and the command that made them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from oscine import __version__
+from oscine.types import OscineError, RequestError
+
+KIND = "oscine bench"
+FORMAT = 1
+
+Result = dict[str, Any]
+_PRIVATE = ("--out", "-o", "--records", "--api-key")  # where files went is this machine's business, a key is nobody's
+
+
+def commit() -> str:
+    """Of the source that runs; OSCINE_COMMIT where it came without its history."""
+    if "OSCINE_COMMIT" in os.environ:
+        return os.environ["OSCINE_COMMIT"]
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():  # installed: any repository around it is somebody else's
+        return "unknown"
+    return _said("git", "-C", str(root), "describe", "--always", "--dirty") or "unknown"
+
+
+def machine() -> str:
+    """The GPUs of this machine, or its processors."""
+    gpus = _said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    if gpus:
+        names = gpus.splitlines()
+        return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
+    return f"{os.cpu_count()} cores, {platform.machine()}"
+
+
+def _said(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip()
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """As anyone can run it."""
+    words, skip = ["oscine"], False
+    for word in argv:
+        name, has_value, _ = word.partition("=")
+        if skip or name in _PRIVATE:
+            skip = not skip and not has_value
+            continue
+        words.append(word)
+    return shlex.join(words)
+
+
+def versions() -> dict[str, str]:
+    found = {"oscine": __version__, "python": platform.python_version()}
+    for package in ("httptools", "uvloop"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "none"
+    return found
+
+
+def make_result(
+    name: str, argv: Sequence[str], figures: dict[str, Any], *, server_machine: str | None = None
+) -> Result:
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "name": name,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
+        "command": shown_command(argv),
+        "machine": server_machine or machine(),
+        "versions": versions(),
+        "figures": figures,
+    }
+
+
+def write_result(path: Path, result: Result) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(_rounded(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OscineError(f"the result cannot be written to {str(path)!r}: {error}") from None
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits: more are noise, and twice the file."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def read_result(path: Path) -> Result:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{str(path)!r} cannot be read as a result: {error}", "results") from None
+    if not isinstance(result, dict) or result.get("kind") != KIND:
+        raise RequestError(f"{str(path)!r} is no result of `oscine bench run` or `search`", "results")
+    if result.get("format") != FORMAT:
+        raise RequestError(
+            f"{str(path)!r} has format {result.get('format')!r}, this version reads {FORMAT}; measure again", "results"
+        )
+    return result

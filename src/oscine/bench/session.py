@@ -1,0 +1,168 @@
+"""One run of the benchmark from end to end: a client for the target, a first request to see that anybody is there, the
+loads one after the other, and a line on the terminal meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oscine.bench.client import HttpClient
+from oscine.bench.exchange import Client
+from oscine.bench.live import LiveClient
+from oscine.bench.load import Limits, Load, LoadRun, Progress, Span, search_rate
+from oscine.bench.summary import Answer, Judge
+from oscine.bench.targets import Target
+from oscine.bench.workload import Workload
+from oscine.types import OscineError
+
+Row = dict[str, Any]
+_T = TypeVar("_T")
+_REFRESH_S = 0.5
+
+
+def run_async(main: Coroutine[Any, Any, _T]) -> _T:
+    """On uvloop where there is one: half the cost of a read."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+@dataclass(slots=True)
+class Bench:
+    target: Target
+    workload: Workload
+    span: Span
+    timeout_s: float = 120.0
+    word_interval_s: float | None = None
+    records: Path | None = None  # every request as a line of JSON
+    on_row: Callable[[Row], None] = lambda row: None
+    served: list[str] = field(default_factory=list)  # names of models, as the server gives them
+
+    async def run(self, loads: Sequence[Load]) -> list[Row]:
+        async with self._client() as client:
+            await self._check(client)
+            return [await self._row(client, load) for load in loads]
+
+    async def search(
+        self, limits: Limits, *, first: float, most: float, resolution: float
+    ) -> tuple[float | None, list[Row]]:
+        tried: list[Row] = []
+        async with self._client() as client:
+            await self._check(client)
+
+            async def holds(rate: float) -> bool:
+                row = await self._row(client, Load("open", rate))
+                row["limits_broken"] = limits.broken_by(row)
+                tried.append(row)
+                return not row["limits_broken"]
+
+            best = await search_rate(holds, first=first, most=most, resolution=resolution)
+        return best, sorted(tried, key=lambda row: row["load"]["value"])
+
+    def figures(self, rows: Sequence[Row]) -> dict[str, Any]:
+        span = self.span
+        length = {"duration_s": span.duration_s} if span.requests is None else {"requests": span.requests}
+        return {
+            "target": {**self.target.described(), "served": self.served, "word_interval_s": self.word_interval_s},
+            "workload": {"name": self.workload.name, "texts": len(self.workload.texts), "seed": self.workload.seed},
+            "span": {**length, "warmup_s": span.warmup_s},
+            "frames": self.target.frames,
+            "loads": list(rows),
+        }
+
+    @contextlib.asynccontextmanager
+    async def _client(self) -> Any:
+        client: Client
+        if self.target.preset.transport == "websocket":
+            client = LiveClient(self.target, timeout_s=self.timeout_s, word_interval_s=self.word_interval_s)
+        else:
+            client = HttpClient(self.target, timeout_s=self.timeout_s)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _check(self, client: Client) -> None:
+        """One request, so that a wrong address or voice is one clear line and not a table of failures."""
+        answer = Judge(self.target)(await client.speak(next(self.workload.utterances("warmup"))))
+        if answer.failure is not None:
+            hint = "; is it running?" if answer.failure.kind == "connect" else ""
+            raise OscineError(
+                f"the server at {self.target.url} did not answer the first request ({answer.failure.kind}): "
+                f"{answer.failure.message}{hint}"
+            )
+        self.served = await self._models()
+
+    async def _models(self) -> list[str]:
+        asking = HttpClient(self.target, timeout_s=10)
+        try:
+            exchange = await asking.get("/v1/models")
+            listed = json.loads(b"".join(exchange.body)) if exchange.status == 200 else {}
+            return [str(model["id"]) for model in listed.get("data", [])][:20]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []
+        finally:
+            await asking.close()
+
+    async def _row(self, client: Client, load: Load) -> Row:
+        run = LoadRun(client, Judge(self.target), self.workload, load, self.span)
+        with showing(run.progress):
+            row = await run.run()
+        if self.records is not None:
+            _append_records(self.records, load, run.answers)
+        self.on_row(row)
+        return row
+
+
+def _append_records(path: Path, load: Load, answers: Sequence[Answer]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        for answer in answers:
+            line = {
+                "load": str(load),
+                "index": answer.index,
+                "measured": answer.measured,
+                "failure": answer.failure and [answer.failure.kind, answer.failure.message],
+                "e2e_s": answer.e2e_s,
+                "audible_s": answer.audible_s,
+                "deficit_s": answer.playback and answer.playback.deficit_s,
+                "arrived_s": answer.timeline and answer.timeline.arrived_s,
+                "heard_s": answer.timeline and answer.timeline.heard_s,
+            }
+            file.write(json.dumps(line) + "\n")
+
+
+@contextlib.contextmanager
+def showing(progress: Progress) -> Iterator[None]:
+    """A line on a terminal, twice a second. Written plainly: a drawn progress bar takes milliseconds of this process at
+    a time, which the streams that it measures would wait for."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    task = asyncio.create_task(_show(progress))
+    try:
+        yield
+    finally:
+        task.cancel()
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+
+async def _show(progress: Progress) -> None:
+    while True:
+        first = progress.last_first_audio_s
+        said = "" if first is None else f", first byte {first * 1e3:.0f} ms"
+        sys.stderr.write(
+            f"\r\x1b[2K{progress.load}: {progress.phase}, {progress.answered} of {progress.sent} answered, "
+            f"{progress.in_flight} in flight, {progress.failed} failed{said}"
+        )
+        sys.stderr.flush()
+        await asyncio.sleep(_REFRESH_S)

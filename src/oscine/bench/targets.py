@@ -1,0 +1,181 @@
+"""How each server wants to be asked. A preset knows a server's quirks; a Target is a preset with address and voice.
+
+Presets ask for raw PCM as it is made, which every one of these servers can send: what is measured is then the server,
+not an encoder. `--format` and `--extra` change that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from oscine.bench.workload import Utterance
+from oscine.types import RequestError, unknown_choice
+
+Fields = Mapping[str, Any]
+FORMATS = ("pcm", "wav", "mp3", "opus", "aac", "flac")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    streaming: Fields = field(default_factory=dict)  # what makes the answer come as bytes, in pieces
+    path: str = "/v1/audio/speech"
+    transport: Literal["http", "websocket"] = "http"
+    takes_seed: bool = True
+    language_title_case: bool = False
+    model: str | None = None  # where the server insists on one
+    voice: str | None = None
+    pcm_rate_hz: int = 24000  # of raw PCM, unless the answer's x-sample-rate says otherwise
+    # Fixed length: `max_new_tokens` above the number of frames, and what else keeps the model from stopping. None:
+    # the server cannot be told.
+    tokens_over_frames: int | None = 0
+    fixed: Fields = field(default_factory=dict)
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        # The official meaning of max_new_tokens: the last token is drawn but never spoken.
+        "oscine": Preset(streaming={"stream_format": "audio"}, tokens_over_frames=1),
+        "oscine-ws": Preset(path="/v1/audio/speech/stream", transport="websocket", tokens_over_frames=1),
+        # `stream` alone is SSE since 0.20; languages are compared as "English".
+        "vllm-omni": Preset(streaming={"stream": True, "stream_format": "audio"}, language_title_case=True),
+        # Refuses fields that it does not know; has a switch against the end of speech.
+        "nari": Preset(streaming={"stream": True}, fixed={"ignore_eos": True}),
+        "sglang-omni": Preset(streaming={"stream": True}, language_title_case=True),
+        # Streams without being asked; knows neither seeds nor lengths.
+        "openai": Preset(takes_seed=False, model="gpt-4o-mini-tts", voice="alloy", tokens_over_frames=None),
+    }
+)
+
+
+def find_preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise RequestError(unknown_choice("target", name, PRESETS), "target")
+    return PRESETS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+    tls: bool
+    base_path: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        secure = {"http": False, "https": True, "ws": False, "wss": True}
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in secure or not parts.hostname or port == -1:
+            raise RequestError(f"{url!r} is no address of a server; give one such as http://localhost:8000", "url")
+        tls = secure[parts.scheme]
+        path = parts.path.rstrip("/").removesuffix("/v1")  # people paste the base URL of an OpenAI client
+        return cls(parts.hostname, port or (443 if tls else 80), tls, path)
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    url: str
+    preset_name: str = "oscine"
+    model: str | None = None
+    voice: str | None = None
+    language: str | None = None
+    response_format: str = "pcm"
+    sse: bool = False  # events with base64 instead of bytes
+    frames: int | None = None  # fixed length: so many frames of 80 ms, whatever the text
+    ref_audio: Path | None = None
+    ref_text: str | None = None
+    extra: Fields = field(default_factory=dict)  # goes over everything else; None removes a field
+    api_key: str | None = field(default=None, repr=False)
+    # Computed once: a reference clip may be a megabyte of base64.
+    _static: dict[str, Any] = field(init=False, repr=False, compare=False)
+    _static_json: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.response_format not in FORMATS:
+            raise RequestError(unknown_choice("format", self.response_format, FORMATS), "format")
+        if self.frames is not None and self.frames < 1:
+            raise RequestError(f"frames must be at least 1, got {self.frames}", "frames")
+        object.__setattr__(self, "_static", self._static_fields())
+        object.__setattr__(self, "_static_json", json.dumps(self._static, ensure_ascii=False).encode())
+
+    @property
+    def preset(self) -> Preset:
+        return find_preset(self.preset_name)
+
+    @property
+    def address(self) -> Address:
+        return Address.parse(self.url)
+
+    @property
+    def path(self) -> str:
+        return self.address.base_path + self.preset.path
+
+    def body(self, utterance: Utterance) -> bytes:
+        """The JSON of one HTTP request."""
+        changing: dict[str, Any] = {"input": utterance.text}
+        if self._seeded:
+            changing["seed"] = utterance.seed
+        head = json.dumps(changing, ensure_ascii=False).encode()
+        return head if not self._static else head[:-1] + b", " + self._static_json[1:]
+
+    def session(self, utterance: Utterance) -> dict[str, Any]:
+        """The WebSocket's `session.config`."""
+        seed = {"seed": utterance.seed} if self._seeded else {}
+        return {"type": "session.config", **seed, **self._static}
+
+    @property
+    def _seeded(self) -> bool:
+        return self.preset.takes_seed and "seed" not in self.extra
+
+    def _static_fields(self) -> dict[str, Any]:
+        preset = self.preset
+        language = self.language.title() if self.language and preset.language_title_case else self.language
+        fields: dict[str, Any] = {
+            "model": self.model or preset.model,
+            "voice": self.voice or preset.voice,
+            "language": language,
+            "response_format": self.response_format,
+            **(preset.streaming if not self.sse else {"stream_format": "sse"}),
+            **self._length_fields(preset),
+            "ref_audio": _data_url(self.ref_audio) if self.ref_audio else None,
+            "ref_text": self.ref_text,
+            **self.extra,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def _length_fields(self, preset: Preset) -> dict[str, Any]:
+        if self.frames is None:
+            return {}
+        if preset.tokens_over_frames is None:
+            raise RequestError(f"{self.preset_name} cannot be told how long to speak; leave --frames out", "frames")
+        return {"max_new_tokens": self.frames + preset.tokens_over_frames, **preset.fixed}
+
+    def described(self) -> dict[str, Any]:
+        """For the result: what was asked of whom. No key, and of a clip only that there was one."""
+        sent = {name: value for name, value in self._static.items() if name != "ref_audio"}
+        clip = {"ref_audio": self.ref_audio.name} if self.ref_audio else {}
+        return {"preset": self.preset_name, "transport": self.preset.transport, "fields": {**sent, **clip}}
+
+
+def _data_url(path: Path) -> str:
+    try:
+        encoded = base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        raise RequestError(f"the clip {str(path)!r} cannot be read: {error}", "ref_audio") from None
+    kind = {".mp3": "mpeg", ".flac": "flac", ".ogg": "ogg", ".opus": "ogg", ".m4a": "mp4"}.get(path.suffix, "wav")
+    return f"data:audio/{kind};base64,{encoded}"

@@ -1,0 +1,207 @@
+"""Servers on loopback that send what a script says, when it says so, on a clock that only the script moves.
+
+The client under test reads the same clock. After each step the server waits until the client has read it, so the times
+that are measured are the script's own, to the last digit, on however slow a machine.
+"""
+
+import asyncio
+import contextlib
+import json
+import queue
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from websockets.asyncio.server import ServerConnection, serve
+
+from oscine.bench.client import HttpClient
+from oscine.bench.exchange import Exchange
+from oscine.bench.live import LiveClient
+from oscine.bench.summary import Answer, Judge
+from oscine.bench.targets import Target
+from oscine.bench.workload import Utterance
+
+RATE_HZ = 24000
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+HELLO = Utterance("hello", 7, 0)
+
+
+def speech(seconds: float, seed: int = 0) -> bytes:
+    """Loud noise: audible, and no part of it like another."""
+    samples = np.random.default_rng(seed).integers(-8000, 8000, round(seconds * RATE_HZ))
+    return samples.astype("<i2").tobytes()
+
+
+def silence(seconds: float) -> bytes:
+    return bytes(2 * round(seconds * RATE_HZ))
+
+
+def chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(piece), piece)
+
+
+class ScriptClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._read = asyncio.Event()
+
+    def __call__(self) -> float:
+        self._read.set()
+        return self.now_s
+
+    async def move(self, at_s: float, act: Callable[[], object]) -> None:
+        """At that time, do this, and wait until the client has taken note of it."""
+        self.now_s = at_s
+        self._read.clear()
+        act()
+        await self._read.wait()
+
+
+Step = tuple[float, bytes]  # when, and what is written
+
+
+@dataclass
+class ScriptedServer:
+    steps: Sequence[Step]
+    clock: ScriptClock = field(default_factory=ScriptClock)
+    hangs_up: bool = False  # after the last step
+    resets: bool = False
+    connections: int = 0
+    requests: list[tuple[str, dict[str, str], dict]] = field(default_factory=list)  # first line, headers, JSON
+    port: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await self._read_request(reader)
+                for at_s, piece in self.steps:
+                    await self.clock.move(at_s, lambda piece=piece: writer.write(piece))
+                if self.resets:
+                    writer.transport.abort()
+                if self.hangs_up or self.resets:
+                    return
+
+    async def _read_request(self, reader: asyncio.StreamReader) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.requests.append((first, headers, json.loads(body or b"{}")))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def listening(handler: Handler) -> AsyncIterator[int]:
+    """Ends when every caller has hung up."""
+    calls: set[asyncio.Task] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.add(asyncio.current_task())
+        await handler(reader, writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        if calls:
+            await asyncio.wait(calls)
+
+
+def ask(
+    steps: Sequence[Step],
+    *,
+    utterances: int = 1,
+    timeout_s: float = 30.0,
+    hangs_up: bool = False,
+    resets: bool = False,
+    **target,
+) -> tuple[list[Exchange], ScriptedServer]:
+    """What a client got from a server with this script."""
+
+    async def main() -> tuple[list[Exchange], ScriptedServer]:
+        server = ScriptedServer(steps, hangs_up=hangs_up, resets=resets)
+        async with listening(server.serve) as server.port:
+            client = HttpClient(Target(url=server.url, **target), timeout_s=timeout_s, clock=server.clock)
+            exchanges = []
+            for _ in range(utterances):
+                server.clock.now_s = 0.0
+                exchanges.append(await client.speak(HELLO))
+            await client.close()
+        return exchanges, server
+
+    return asyncio.run(main())
+
+
+def answer(steps: Sequence[Step], **options) -> Answer:
+    exchanges, _ = ask(steps, **options)
+    target = {name: value for name, value in options.items() if name not in ("timeout_s", "hangs_up", "resets")}
+    return Judge(Target(url="http://127.0.0.1", **target))(exchanges[0])
+
+
+def streamed(*pieces: tuple[float, bytes], end_s: float | None = None) -> list[Step]:
+    """A chunked answer: pieces of sound at their times."""
+    steps = [(pieces[0][0], HEAD + chunk(pieces[0][1])), *((at_s, chunk(piece)) for at_s, piece in pieces[1:])]
+    return [*steps, (steps[-1][0] if end_s is None else end_s, END)]
+
+
+async def talk(
+    script: Callable[[ServerConnection, ScriptClock, list[dict]], Awaitable[None]],
+    *,
+    after: str = "input.done",
+    utterances: int = 1,
+    utterance: Utterance = HELLO,
+    **options,
+) -> tuple[list[Exchange], list[dict]]:
+    """The same over a WebSocket. `script` is called after every such message."""
+    clock, told = ScriptClock(), []
+
+    async def handle(socket: ServerConnection) -> None:
+        async for message in socket:
+            told.append(json.loads(message))
+            if told[-1]["type"] == "session.config":
+                await socket.send(json.dumps({"type": "session.ready"}))
+            if told[-1]["type"] == after:
+                await script(socket, clock, told)
+
+    interval_s = options.pop("word_interval_s", None)
+    async with serve(handle, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        target = Target(url=f"http://127.0.0.1:{port}", preset_name="oscine-ws", **options)
+        client = LiveClient(target, timeout_s=30, clock=clock, word_interval_s=interval_s)
+        exchanges = []
+        for _ in range(utterances):
+            clock.now_s = 0.0
+            exchanges.append(await client.speak(utterance))
+        await client.close()
+    return exchanges, told
+
+
+@contextlib.contextmanager
+def in_a_thread(handler: Handler) -> Iterator[int]:
+    """For clients that bring their own event loop."""
+    started: queue.Queue[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        async with listening(handler) as port:
+            started.put((port, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    port, loop, stop = started.get()
+    try:
+        yield port
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()

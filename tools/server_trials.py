@@ -1,0 +1,312 @@
+"""What a running server is put through, and what there is to complain about afterwards: more requests than it can
+carry, clients that vanish, kill -9 of its engine. tools/stress_server.py is the script, tests/test_server_load.py the
+short form for CI."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oscine.bench.client import HttpClient
+from oscine.bench.exchange import Client, Exchange
+from oscine.bench.live import LiveClient
+from oscine.bench.load import Load, LoadRun, Span
+from oscine.bench.metrics import spread
+from oscine.bench.session import run_async, showing
+from oscine.bench.summary import Answer, Judge
+from oscine.bench.targets import Target
+from oscine.bench.workload import Utterance, Workload
+from server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
+from vanishing_clients import draw_clients, vanish_all
+
+GAP_S = 0.1  # what a player may wait in all: less than anybody notices, more than a busy scheduler takes
+# What may be there afterwards and was not before: allocators do not give every page back, and a pool may want threads
+# that the warm-up did not need. If every stream left something behind, it would be a multiple of that.
+MARGIN = Footprint(memory_mib=16.0, threads=4, descriptors=0)
+SETTLE_S = 20.0
+HANG_UP_S = 0.3  # until the connection that asked for /metrics is gone, too
+HEARD_FRAMES = 30  # made before the kill, so that somebody listens
+TEXT = "hello there you and the world"
+# Random weights: their speech has no end. The rest is as people get it.
+SETTINGS = """
+[engine]
+slots = 16
+guard.enabled = false
+memory.positions_per_slot = 1024
+"""
+# For the kill: nobody is sent away because this machine is slow.
+PATIENT = SETTINGS + "queue_wait_s = 600.0\n"
+Row = dict[str, Any]
+
+
+# --- overload ---
+
+
+@dataclass(slots=True)
+class Crowd:
+    """One load from first request to last answer."""
+
+    url: str
+    frames: int
+    text: str = TEXT
+    answers: list[Answer] = field(default_factory=list)
+    retries_s: list[float | None] = field(default_factory=list)  # Retry-After of each refusal
+
+    def run(self, load: Load, span: Span) -> Row:
+        return run_async(self._run(load, span))
+
+    async def _run(self, load: Load, span: Span) -> Row:
+        target = Target(url=self.url, frames=self.frames, extra={"trim_silence": False})
+        client = HttpClient(target)
+        run = LoadRun(client, Judge(target), Workload("stress", (self.text,)), load, span, keep=self._keep)
+        try:
+            with showing(run.progress):
+                row = await run.run()
+        finally:
+            await client.close()
+        self.answers = run.answers
+        return row
+
+    def _keep(self, exchange: Exchange) -> None:
+        if exchange.status == 429:
+            told = exchange.headers.get("retry-after")
+            self.retries_s.append(None if told is None else float(told))
+
+    @property
+    def most_at_once(self) -> int:
+        """Streams that were heard at the same time."""
+        heard = [answer for answer in self.answers if answer.timeline]
+        changes = [(one.sent_s + one.timeline.first_audio_s, 1) for one in heard if one.timeline]
+        changes += [(one.sent_s + one.e2e_s, -1) for one in heard]
+        most = now = 0
+        for _, change in sorted(changes):
+            now += change
+            most = max(most, now)
+        return most
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    streams: int  # heard at once, without a gap; 0: not even one
+    requests_per_s: float
+    x_real_time: float
+
+
+def measure_capacity(url: str, frames: int, seconds: float, say: Callable[[str], None]) -> tuple[Capacity, list[Row]]:
+    """More and more callers who ask again and again, until one has to wait, is refused or hears a gap."""
+    best, rows = Capacity(0, 0.0, 0.0), []
+    for callers in range(1, 17):
+        crowd = Crowd(url, frames)
+        row = crowd.run(Load("closed", callers), Span(seconds, warmup_s=1.0))
+        worst_ms = row["underruns"]["worst_deficit_ms"] or 0.0
+        reached = Capacity(crowd.most_at_once, row["requests_per_s"], row["x_real_time"])
+        failures = {kind: failure["count"] for kind, failure in row["failures"].items()}
+        kept = {"callers": callers, "failures": failures, "worst_gap_ms": worst_ms}
+        rows.append({**kept, **dataclasses.asdict(reached)})
+        speed = f"{reached.x_real_time:.1f} x real time"
+        say(f"{callers} callers: {reached.streams} heard at once, {speed}, worst gap {worst_ms:.0f} ms")
+        if worst_ms <= 1e3 * GAP_S and reached.x_real_time > best.x_real_time:
+            best = reached
+        if failures or worst_ms > 1e3 * GAP_S or reached.streams < callers:
+            break
+    return best, rows
+
+
+def overload(server: ServerProcess, url: str, rate_per_s: float, seconds: float, frames: int) -> Row:
+    """Requests come at that rate, whatever becomes of those before."""
+    before, figures_before = held_when_idle(server, url), Figures.of(url)
+    starvation = Starvation(server.engine_pid)
+    crowd = Crowd(url, frames)
+    row = crowd.run(Load("open", rate_per_s), Span(seconds, warmup_s=0))
+    starved_s = starvation.longest_s()
+    after = held_when_idle(server, url, before)
+    counted = Figures.of(url)
+    refused = [answer for answer in crowd.answers if answer.failure and answer.failure.kind == "http_429"]
+    return {
+        "rate_per_s": rate_per_s,
+        "seconds": seconds,
+        "requests": row["requests"],
+        "accepted": row["succeeded"],
+        "refused": len(refused),
+        "other_failures": {kind: what for kind, what in row["failures"].items() if kind != "http_429"},
+        "refusals_without_retry_after": crowd.retries_s.count(None),
+        "retry_after_s": spread([retry_s for retry_s in crowd.retries_s if retry_s is not None]),
+        "refused_after_ms": spread([answer.e2e_s for answer in refused], scale=1e3),
+        "streams_at_once": crowd.most_at_once,
+        "x_real_time": row["x_real_time"],
+        "first_audio_ms": row["first_audio_ms"],
+        "underruns": row["underruns"],
+        "engine_starved_s": starved_s,
+        "client": row["client"],
+        "metrics": {
+            "requests_by_status": _difference(counted, figures_before, "oscine_requests_total"),
+            "underruns": counted["oscine_underruns_total"] - figures_before["oscine_underruns_total"],
+        },
+        **_footprints(before, after),
+    }
+
+
+def complaints_of_overload(row: Row, gap_s: float = GAP_S) -> list[str]:
+    told, worst_ms = row["metrics"]["requests_by_status"], row["underruns"]["worst_deficit_ms"] or 0.0
+    checks = {
+        f"answers that are neither sound nor 429: {row['other_failures']}": not row["other_failures"],
+        "nobody was let in": row["accepted"] > 0,
+        "nobody was refused: this was no overload": row["refused"] > 0,
+        f"{row['accepted']} + {row['refused']} answers to {row['requests']} requests": row["accepted"] + row["refused"]
+        == row["requests"],
+        "429 without Retry-After": not row["refusals_without_retry_after"],
+        f"a listener waited for {worst_ms:.0f} ms, more than {1e3 * gap_s:.0f}": worst_ms <= 1e3 * gap_s,
+        "a listener waited, and the engine did not notice": worst_ms <= 1e3 * gap_s or row["metrics"]["underruns"] > 0,
+        f"the server counted {told}": told == {"200": row["accepted"], "429": row["refused"]},
+    }
+    return [what for what, holds in checks.items() if not holds] + row["grown"]
+
+
+# --- clients that vanish ---
+
+
+def vanishing(server: ServerProcess, url: str, count: int, within_s: float) -> Row:
+    before, figures_before = held_when_idle(server, url), Figures.of(url)
+    outcomes = run_async(vanish_all(url, draw_clients(count, within_s), TEXT, frames=900))
+    begun_s = time.monotonic()
+    after = held_when_idle(server, url, before)
+    settled_s = time.monotonic() - begun_s
+    counted = Figures.of(url)
+    return {
+        "clients": count,
+        "within_s": within_s,
+        "had_got": dict(outcomes),
+        "settled_after_s": settled_s,
+        "slots_active": counted["oscine_slots_active"],
+        "queued": counted["oscine_queue_depth"],
+        "metrics": {"requests_by_status": _difference(counted, figures_before, "oscine_requests_total")},
+        **_footprints(before, after),
+    }
+
+
+def complaints_of_vanishing(row: Row) -> list[str]:
+    left = {name: row[name] for name in ("slots_active", "queued") if row[name]}
+    spoken = row["metrics"]["requests_by_status"].get("200", 0)
+    return (
+        ([f"still there: {left}"] if left else [])
+        + ([f"{spoken} speeches without an end came to one"] if spoken else [])
+        + row["grown"]
+    )
+
+
+# --- kill -9 ---
+
+
+def killing(server: ServerProcess, url: str, streams: int = 8) -> Row:
+    return run_async(_killing(server, url, streams))
+
+
+async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
+    ways: tuple[Row, ...] = ({}, {"sse": True}, {"preset_name": "oscine-ws"})
+    targets = [Target(url=url, frames=900, **ways[number % len(ways)]) for number in range(streams)]
+    clients: list[Client] = [_client(target) for target in targets]
+    before = await _figures(url)
+    speaking = [asyncio.create_task(client.speak(Utterance(TEXT, seed, seed))) for seed, client in enumerate(clients)]
+    # How many of them run, and how many wait, is for this machine's speed to say.
+    frames = before["oscine_frames_total"] + HEARD_FRAMES
+    while _load_of(figures := await _figures(url)) < streams or figures["oscine_frames_total"] < frames:
+        await asyncio.sleep(0.1)
+    os.kill(server.engine_pid, signal.SIGKILL)
+    killed_s = time.monotonic()
+
+    async def until(condition: Callable[[], bool]) -> float:
+        await asyncio.to_thread(wait_until, condition, 120.0)
+        return time.monotonic() - killed_s
+
+    known_s = await until(lambda: fetch(url, "/ready")[0] == 503)
+    exchanges = await asyncio.gather(*speaking)
+    ends_s = time.monotonic() - killed_s
+    ready_s = await until(lambda: fetch(url, "/ready")[0] == 200)
+    for client in clients:
+        await client.close()
+    again = await _speak_once(Target(url=url, frames=10))
+    judged = [Judge(target)(exchange) for target, exchange in zip(targets, exchanges, strict=True)]
+    return {
+        "streams": streams,
+        "running": figures["oscine_slots_active"],
+        "ends": dict(Counter(answer.failure.kind if answer.failure else "whole" for answer in judged)),
+        "known_after_s": known_s,
+        "last_client_told_after_s": ends_s,
+        "ready_after_s": ready_s,
+        "first_audio_after_s": None if again.failure else ready_s + again.first_byte_s,
+        "restarts_counted": (await _figures(url))["oscine_engine_restarts_total"]
+        - before["oscine_engine_restarts_total"],
+        "told_by_ready": (await asyncio.to_thread(fetch, url, "/ready"))[1],
+    }
+
+
+def complaints_of_killing(row: Row) -> list[str]:
+    checks = {
+        f"clients were not told clearly: {row['ends']}": set(row["ends"]) <= {"cut", "reported", "http_503"},
+        "it does not speak again": row["first_audio_after_s"] is not None,
+        f"/metrics counts {row['restarts_counted']} restarts": row["restarts_counted"] == 1,
+        f"/ready does not tell: {row['told_by_ready']}": "SIGKILL" in row["told_by_ready"],
+    }
+    return [what for what, holds in checks.items() if not holds]
+
+
+def _client(target: Target) -> Client:
+    return LiveClient(target) if target.preset.transport == "websocket" else HttpClient(target)
+
+
+async def _speak_once(target: Target) -> Answer:
+    client = _client(target)
+    try:
+        return Judge(target)(await client.speak(Utterance(TEXT, 0, 0)))
+    finally:
+        await client.close()
+
+
+async def _figures(url: str) -> Figures:
+    return await asyncio.to_thread(Figures.of, url)
+
+
+# --- what is left ---
+
+
+def _load_of(figures: Figures) -> float:
+    return figures["oscine_slots_active"] + figures["oscine_queue_depth"]
+
+
+def settle(url: str) -> None:
+    wait_until(lambda: _load_of(Figures.of(url)) == 0, SETTLE_S)
+
+
+def held_when_idle(server: ServerProcess, url: str, before: Footprints | None = None) -> Footprints:
+    """What its processes hold when there is nothing to do; no more than before, where that comes true in time."""
+    settle(url)
+    time.sleep(HANG_UP_S)
+    if before is not None:
+        wait_until(lambda: not Footprints.of(server).grown(before, MARGIN), SETTLE_S)
+    return Footprints.of(server)
+
+
+def fill_pools(url: str, frames: int) -> Row:
+    """Threads and buffers that come with the first requests and stay are no growth. -> what came of a burst."""
+    row = Crowd(url, frames).run(Load("closed", 64), Span(requests=128, warmup_s=0))
+    run_async(vanish_all(url, draw_clients(30, 1.0, seed=1), TEXT, frames))
+    settle(url)
+    return row
+
+
+def _difference(now: Figures, before: Figures, name: str) -> dict[str, int]:
+    then = before.by("status", name)
+    counts = {status: count - then.get(status, 0) for status, count in now.by("status", name).items()}
+    return {status: count for status, count in counts.items() if count}
+
+
+def _footprints(before: Footprints, after: Footprints) -> Row:
+    held = {"before": dataclasses.asdict(before), "after": dataclasses.asdict(after)}
+    return {**held, "grown": after.grown(before, MARGIN)}
