@@ -30,6 +30,9 @@ MODEL ?= demo
 serve: install
 	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
+# What is missing fails a test instead of skipping it.
+# One thread for each of the processes that share the cores.
+TEST_ENVIRONMENT := OSCINE_ORACLE=required OSCINE_CLIENTS=required OMP_NUM_THREADS=1
 test: install oracle clients
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 

@@ -74,10 +74,11 @@ class _Speech:
             told = api_error(error)
             self._meter.ended(told.status, "error" if out.started else None)
             _log.info("not spoken", extra=facts(status=told.status, code=told.code, param=told.param))
-            if not (self._body.events and out.started):
-                raise
-            event = {"type": "speech.audio.error", "error": told.body, "partial_audio": self._meter.samples > 0}
-            await out.write(_event(event), more=False)
+            if self._body.events and out.started:
+                # The body has no proper end either: there are clients that pass over events of errors.
+                event = {"type": "speech.audio.error", "error": told.body, "partial_audio": self._meter.samples > 0}
+                await out.write(_event(event))
+            raise
 
     async def _send(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[Sound, None]) -> Sound:
         if self._body.whole:
