@@ -367,3 +367,25 @@ def test_help_does_not_wait_for_torch() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "--ref-audio" in done.stdout
+
+
+def test_voices_are_added_listed_and_removed_without_a_server(shell: Shell, base: Path, base_tts: Oscine) -> None:
+    soundfile.write("clip.wav", noise(0.5), RATE)
+    where = ["--voices-dir", "voices"]
+    added = shell("voices", "add", "Ann", "clip.wav", "--model", base, "--consent", "she said yes", *where)
+    assert (added.code, added.out) == (0, "ann\n"), added.err
+    base_tts.clone("clip.wav", "some words").save("bob.safetensors")
+    assert shell("voices", "add", "bob", "bob.safetensors", *where).out == "bob\n"
+    listed = json.loads(shell("voices", "list", "--json", *where).out)
+    assert [(one["name"], one["mode"]) for one in listed] == [("ann", "timbre"), ("bob", "in_context")]
+    assert listed[0]["content_hash"] == base_tts.clone("clip.wav").content_hash
+    assert "she said yes" in shell("voices", "list", *where).out
+    assert shell("voices", "remove", "ann", *where).out == "ann\n"
+    for words, said in (
+        (("remove", "ann"), "there is no uploaded voice 'ann'"),
+        (("add", "alloy", "clip.wav"), "'alloy' is reserved"),
+        (("add", "carl", "clip.wav"), "name a Base checkpoint with --model"),
+        (("add", "../carl", "clip.wav"), "a name is 1 to 64"),
+    ):
+        refused = shell("voices", *words, *where)
+        assert refused.code == 2 and said in refused.err, refused.err

@@ -33,8 +33,11 @@ ALLOWED: dict[str, set[str]] = {
     "server": {ROOT, "audio", "config", "sentences", "types", "voice"},  # is handed an engine, never makes one
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
 }
-EVERYTHING = {"cli", "serve"}
-_TORCHLESS = "types config settings sentences audio voice cache cli serve server.app bench.command".split()
+EVERYTHING = {"cli", "serve", "voices_command"}
+_TORCHLESS = (
+    *("types", "config", "settings", "sentences", "audio", "voice", "cache"),
+    *("cli", "serve", "server.app", "bench.command"),
+)
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 
 

@@ -10,6 +10,7 @@ from tests.conftest import CheckpointMaker
 from oscine.bench.load import Load, Span
 from server_process import Figures, ServerProcess
 from server_trials import (
+    ENVIRONMENT,
     GAP_S,
     SETTINGS,
     Crowd,
@@ -28,7 +29,7 @@ LEAST_RATE_PER_S = 4.0  # eight streams of two seconds at once: no overload only
 @pytest.fixture(scope="module")
 def served(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     model: Path = small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
-    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=SETTINGS)
+    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=SETTINGS, environment=ENVIRONMENT)
     try:
         yield server, server.wait_ready()
     finally:

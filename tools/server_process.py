@@ -7,13 +7,14 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,22 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
 class ServerProcess:
     """`oscine serve` on a free loopback port, on the CPU; its log lines as they come. `settings` is its TOML file."""
 
-    def __init__(self, model: Path, folder: Path, *options: str, settings: str = "") -> None:
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        *options: str,
+        settings: str = "",
+        environment: Mapping[str, str] | None = None,  # over its own
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "oscine.toml"
         file.write_text(settings)
         command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
         command += ["--port", "0", "--config", str(file), "--log-format", "json"]
         command += ["--voices-dir", str(folder / "voices"), "--devices", "cpu", *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        variables = {**os.environ, **(environment or {})}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         self.lines: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -43,6 +43,9 @@ memory.positions_per_slot = 1024
 """
 # For the kill: nobody is sent away because this machine is slow.
 PATIENT = SETTINGS + "queue_wait_s = 600.0\n"
+# The engine computes on one core: server and client need the other, and a tick that is cut into parts for two cores
+# takes four times as long when one of them is not free.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 Row = dict[str, Any]
 
 

@@ -7,7 +7,7 @@ killing    kill -9 of the engine during 8 streams: every client is told, and the
 
     python tools/stress_server.py [--seconds 60] [--out docs/results]
 
-Server, engine and client share this machine's cores, so it should have nothing else to do.
+Server, engine (on one core) and client share this machine, which should have nothing else to do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from oscine.bench.record import commit, machine, versions, write_result
 from random_checkpoint import write_checkpoint
 from server_process import ServerProcess
 from server_trials import (
+    ENVIRONMENT,
     GAP_S,
     PATIENT,
     SETTINGS,
@@ -48,7 +49,7 @@ Say = Callable[[str], None]
 @contextmanager
 def running(model: Path, settings: str = SETTINGS) -> Iterator[tuple[ServerProcess, str]]:
     with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(model, Path(folder), settings=settings)
+        server = ServerProcess(model, Path(folder), settings=settings, environment=ENVIRONMENT)
         try:
             yield server, server.wait_ready()
         finally:
@@ -102,7 +103,7 @@ def main() -> None:
         figures, complaints = under_load(model, options, say)
         more, more_complaints = with_a_kill(model, say)
     complaints += more_complaints
-    stated = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * GAP_S}
+    stated = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * GAP_S, "environment": ENVIRONMENT}
     result = _result({**stated, **figures, **more, "complaints": complaints})
     write_result(options.out / "server-cpu.json", result)
     say("\n".join(["it does not hold:", *complaints]) if complaints else "everything holds")

@@ -19,6 +19,7 @@ from rich.text import Text
 from oscine import __version__
 from oscine.bench.command import bench_app
 from oscine.types import ConfigError, OscineError, RequestError, Speech, SpeechRequest
+from oscine.voices_command import voices_app
 
 if TYPE_CHECKING:
     from oscine.speaker import Oscine
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench_app, name="bench")
+app.add_typer(voices_app, name="voices")
 console = Console(stderr=True)  # standard output is for results
 
 _FILE_BATCH = 8  # texts of a file that are spoken side by side
