@@ -22,14 +22,15 @@ from server_trials import (
 )
 
 Served = tuple[ServerProcess, str]
-FRAMES = 25
-LEAST_RATE_PER_S = 4.0  # eight streams of two seconds at once: no overload only where the burst has shown it
+FRAMES = 20
+LEAST_RATE_PER_S = 5.0  # eight streams at once, which is all there are slots for
+HASTY = SETTINGS + "queue_wait_s = 1.0\n"  # who waits longer only makes the test longer
 
 
 @pytest.fixture(scope="module")
 def served(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     model: Path = small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
-    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=SETTINGS, environment=ENVIRONMENT)
+    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=HASTY, environment=ENVIRONMENT)
     try:
         yield server, server.wait_ready()
     finally:
@@ -42,13 +43,13 @@ def test_at_three_times_its_capacity_who_is_let_in_hears_no_gap_and_nothing_grow
     alone = Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))
     row = overload(server, url, max(3 * burst["requests_per_s"], LEAST_RATE_PER_S), 8.0, FRAMES)
     # Where even a single stream is too much for this machine, or others have its cores, that is no fault of the load.
-    excused_s = alone["underruns"]["worst_deficit_ms"] / 1e3 + row["engine_starved_s"]
+    excused_s = (alone["underruns"]["worst_deficit_ms"] or 0.0) / 1e3 + row["engine_starved_s"]
     assert complaints_of_overload(row, GAP_S + excused_s) == [], row
 
 
 def test_two_hundred_clients_that_vanish_leave_nothing_behind(served: Served) -> None:
     server, url = served
-    row = vanishing(server, url, 200, within_s=4.0)
+    row = vanishing(server, url, 200, within_s=3.0)
     assert complaints_of_vanishing(row) == [], row
     assert row["metrics"]["requests_by_status"]["499"], "some were let in"
     assert Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))["succeeded"] == 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import queue
 import socket
 import statistics
@@ -22,6 +21,8 @@ from pathlib import Path
 import uvicorn
 
 from instant_engine import FRAME_SAMPLES, RATE_HZ, build
+from oscine.bench.metrics import percentile
+from oscine.bench.record import script_result, write_result
 from oscine.engine.process import EngineProcess
 from oscine.server.app import build_app
 from oscine.types import Cancel, ModelCard, SpeechRequest
@@ -61,7 +62,7 @@ def directly(engine: EngineProcess) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
     engine = EngineProcess(build)
     engine.wait_ready(60)
@@ -82,21 +83,20 @@ def main() -> None:
     print(file=sys.stderr)
     median_ms = statistics.median(engine_ms)
     overhead_ms = [value - median_ms for value in http_ms]
-    result = {
+    figures = {
         "requests": arguments.requests,
-        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "engine_first_chunk_ms": {"p50": round(median_ms, 2), "p95": round(percentile(engine_ms, 95), 2)},
-        "http_first_byte_ms": {"p50": round(percentile(http_ms, 50), 2), "p95": round(percentile(http_ms, 95), 2)},
-        "overhead_ms": {"p50": round(percentile(overhead_ms, 50), 2), "p95": round(percentile(overhead_ms, 95), 2)},
+        "engine_first_chunk_ms": spread_ms(engine_ms),
+        "http_first_byte_ms": spread_ms(http_ms),
+        "overhead_ms": spread_ms(overhead_ms),
     }
-    print(json.dumps(result, indent=2))
-    if arguments.out:
-        (arguments.out / "overhead.json").write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(figures, indent=1))
+    result = script_result("overhead", sys.argv, figures, "uvicorn", "fastapi", "pyzmq")
+    write_result(arguments.out / "overhead.json", result)
     engine.stop()
 
 
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share / 100 * len(values)))]
+def spread_ms(values: list[float]) -> dict[str, float]:
+    return {name: round(percentile(values, share), 3) for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
 
 
 if __name__ == "__main__":

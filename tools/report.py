@@ -29,8 +29,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def origin(result: Result) -> str:
     versions = result["versions"]
+    torch = f"torch {versions['torch']}, " if "torch" in versions else ""
     return (
-        f"{result['machine']}, torch {versions['torch']}, Python {versions['python']}, commit {result['commit']}, "
+        f"{result['machine']}, {torch}Python {versions['python']}, commit {result['commit']}, "
         f"{result['date']}: `{result['command']}`"
     )
 
@@ -171,6 +172,69 @@ def listeners_section(result: Result) -> str:
     )
 
 
+def overhead_section(result: Result) -> str:
+    figures = result["figures"]
+    names = {
+        "engine_first_chunk_ms": "the engine process alone: submit to first chunk",
+        "http_first_byte_ms": "over HTTP: first byte sent to first byte of sound",
+        "overhead_ms": "the server's share: HTTP less the engine's median",
+    }
+    rows = [[text, *(f"{figures[name][share]:.2f}" for share in ("p50", "p95", "p99"))] for name, text in names.items()]
+    return "\n".join(
+        [
+            "## What the server adds",
+            "",
+            f"{figures['requests']} requests one after the other, to an engine process that makes its first frame at once.",
+            "",
+            origin(result),
+            "",
+            table(["ms", "p50", "p95", "p99"], rows),
+        ]
+    )
+
+
+def load_section(result: Result) -> str:
+    """What was put to the server, and what came of it."""
+    figures = result["figures"]
+    overload, gone, kill = figures["overload"], figures["vanishing"], figures["killing"]
+    before, after = overload["before"], overload["after"]
+    held = "; ".join(
+        f"{name.replace('_', ' ')} {before[name]['memory_mib']:.0f} to {now['memory_mib']:.0f} MiB, {before[name]['threads']} to "
+        f"{now['threads']} threads, {before[name]['descriptors']} to {now['descriptors']} descriptors"
+        for name, now in after.items()
+    )
+    rows = [
+        ["capacity", f"{figures['capacity']['streams']} streams at once without a gap"],
+        [
+            f"three times that for {overload['seconds']:.0f} s",
+            f"{overload['requests']} requests: {overload['accepted']} spoken, {overload['refused']} refused with 429; "
+            f"the worst listener lacked {overload['underruns']['worst_deficit_ms']:.0f} ms in all",
+        ],
+        ["before and after it", held],
+        [
+            f"{gone['clients']} clients that vanish",
+            f"{gone['settled_after_s']:.1f} s later {gone['slots_active']:.0f} streams run and {gone['queued']:.0f} wait",
+        ],
+        [
+            f"kill -9 of the engine during {kill['streams']}",
+            f"all clients told after {kill['last_client_told_after_s']:.2f} s, ready again after "
+            f"{kill['ready_after_s']:.1f} s",
+        ],
+    ]
+    return "\n".join(
+        [
+            "## The server under load, on a CPU",
+            "",
+            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. A listener's player",
+            "starts with the first sound and never waits for more.",
+            "",
+            origin(result),
+            "",
+            table(["what was done", "what came of it"], rows).replace("---:", "---"),
+        ]
+    )
+
+
 def readme_table() -> str:
     result = load("frame")
     head = [
@@ -192,6 +256,10 @@ def benchmarks() -> str:
         frame_section(load("frame")),
         "",
         listeners_section(load("listeners-cpu")),
+        "",
+        overhead_section(load("overhead")),
+        "",
+        load_section(load("server-cpu")),
         "",
         model_section(load("model")),
         "",

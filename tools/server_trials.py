@@ -32,12 +32,12 @@ GAP_S = 0.1  # what a player may wait in all: less than anybody notices, more th
 MARGIN = Footprint(memory_mib=16.0, threads=4, descriptors=0)
 SETTLE_S = 20.0
 HANG_UP_S = 0.3  # until the connection that asked for /metrics is gone, too
-HEARD_FRAMES = 30  # made before the kill, so that somebody listens
+HEARD_FRAMES = 150  # made before the kill: whoever can be kept in real time has begun to listen
 TEXT = "hello there you and the world"
 # Random weights: their speech has no end. The rest is as people get it.
 SETTINGS = """
 [engine]
-slots = 16
+slots = 8
 guard.enabled = false
 memory.positions_per_slot = 1024
 """

@@ -15,16 +15,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
-from oscine.bench.record import commit, machine, versions, write_result
+from oscine.bench.record import script_result, write_result
 from random_checkpoint import write_checkpoint
 from server_process import ServerProcess
 from server_trials import (
@@ -104,7 +102,8 @@ def main() -> None:
         more, more_complaints = with_a_kill(model, say)
     complaints += more_complaints
     stated = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * GAP_S, "environment": ENVIRONMENT}
-    result = _result({**stated, **figures, **more, "complaints": complaints})
+    measured = {**stated, **figures, **more, "complaints": complaints}
+    result = script_result("server-cpu", sys.argv, measured, "torch", "uvicorn", "fastapi")
     write_result(options.out / "server-cpu.json", result)
     say("\n".join(["it does not hold:", *complaints]) if complaints else "everything holds")
     sys.exit(bool(complaints))
@@ -114,25 +113,6 @@ def _told(row: Row, *names: str) -> str:
     return ", ".join(
         f"{name} {row[name]:.2f}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in names
     )
-
-
-def _command(argv: list[str]) -> str:
-    """As anyone can run it: where the result went is this machine's own business."""
-    at = argv.index("--out") if "--out" in argv else len(argv)
-    return shlex.join(["python", *argv[:at], *argv[at + 2 :]])
-
-
-def _result(figures: Row) -> Row:
-    packages = ("torch", "uvicorn", "fastapi")
-    return {
-        "name": "server-cpu",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": commit(),
-        "command": _command(sys.argv),
-        "machine": machine(),
-        "versions": {**versions(), **{name: metadata.version(name) for name in packages}},
-        "figures": figures,
-    }
 
 
 if __name__ == "__main__":

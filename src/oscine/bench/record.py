@@ -53,9 +53,9 @@ def _said(*command: str) -> str:
     return ran.stdout.strip()
 
 
-def shown_command(argv: Sequence[str]) -> str:
+def shown_command(argv: Sequence[str], program: str = "oscine") -> str:
     """As anyone can run it."""
-    words, skip = ["oscine"], False
+    words, skip = [program], False
     for word in argv:
         name, has_value, _ = word.partition("=")
         if skip or name in _PRIVATE:
@@ -73,6 +73,19 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[package] = "none"
     return found
+
+
+def script_result(name: str, argv: Sequence[str], figures: dict[str, Any], *packages: str) -> Result:
+    """Of a script of this project, with the versions of what it measured."""
+    return {
+        "name": name,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
+        "command": shown_command(argv, "python"),
+        "machine": machine(),
+        "versions": {**versions(), **{package: metadata.version(package) for package in packages}},
+        "figures": figures,
+    }
 
 
 def make_result(
