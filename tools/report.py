@@ -184,7 +184,7 @@ def overhead_section(result: Result) -> str:
         [
             "## What the server adds",
             "",
-            f"{figures['requests']} requests one after the other, to an engine process that makes its first frame at once.",
+            f"{figures['requests']} requests one by one, to an engine process that makes its first frame at once.",
             "",
             origin(result),
             "",
@@ -199,9 +199,9 @@ def load_section(result: Result) -> str:
     overload, gone, kill = figures["overload"], figures["vanishing"], figures["killing"]
     before, after = overload["before"], overload["after"]
     held = "; ".join(
-        f"{name.replace('_', ' ')} {before[name]['memory_mib']:.0f} to {now['memory_mib']:.0f} MiB, {before[name]['threads']} to "
-        f"{now['threads']} threads, {before[name]['descriptors']} to {now['descriptors']} descriptors"
-        for name, now in after.items()
+        f"{name.replace('_', ' ')} {then['memory_mib']:.0f} to {now['memory_mib']:.0f} MiB, {then['threads']} to "
+        f"{now['threads']} threads, {then['descriptors']} to {now['descriptors']} descriptors"
+        for (name, then), now in zip(before.items(), after.values(), strict=True)
     )
     rows = [
         ["capacity", f"{figures['capacity']['streams']} streams at once without a gap"],
@@ -213,7 +213,7 @@ def load_section(result: Result) -> str:
         ["before and after it", held],
         [
             f"{gone['clients']} clients that vanish",
-            f"{gone['settled_after_s']:.1f} s later {gone['slots_active']:.0f} streams run and {gone['queued']:.0f} wait",
+            f"{gone['settled_after_s']:.1f} s later {gone['slots_active']:.0f} run and {gone['queued']:.0f} wait",
         ],
         [
             f"kill -9 of the engine during {kill['streams']}",
@@ -225,8 +225,8 @@ def load_section(result: Result) -> str:
         [
             "## The server under load, on a CPU",
             "",
-            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. A listener's player",
-            "starts with the first sound and never waits for more.",
+            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. A listener's",
+            "player starts with the first sound and never waits for more.",
             "",
             origin(result),
             "",

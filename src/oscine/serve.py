@@ -199,9 +199,11 @@ class _Display:
 
         def report(stage: str, done: int, total: int) -> None:
             nonlocal last_stage
-            if stage.startswith("memory: "):
+            if stage.startswith("memory: "):  # too long for a bar; told when it is ready
                 self._memory = stage.removeprefix("memory: ")
-            self._bar.update(task, description=f"{self._card.name} on {device}: {stage}", completed=done, total=total)
+            else:
+                what = f"{self._card.name} on {device}: {stage}"
+                self._bar.update(task, description=what, completed=done, total=total)
             if not self._live and stage != last_stage:
                 _log.info("%s", stage, extra=facts(device=device))
             last_stage = stage
