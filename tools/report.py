@@ -162,7 +162,7 @@ def listeners_section(result: Result) -> str:
         [
             "## Listeners on a CPU",
             "",
-            f"The whole engine, a small random checkpoint in fp32, {figures['threads']} threads; all listeners come at",
+            f"The whole engine, a small random checkpoint in fp32, threads: {figures['threads']}. All listeners come at",
             "once and play from their first chunk on. Whom the engine cannot keep in real time it refuses.",
             "",
             origin(result),
