@@ -162,8 +162,8 @@ def listeners_section(result: Result) -> str:
         [
             "## Listeners on a CPU",
             "",
-            f"The whole engine, a small random checkpoint in fp32, threads: {figures['threads']}. All listeners come at",
-            "once and play from their first chunk on. Whom the engine cannot keep in real time it refuses.",
+            f"The whole engine, a small random checkpoint in fp32, threads: {figures['threads']}. All listeners come",
+            "at once and play from their first chunk on. Whom the engine cannot keep in real time it refuses.",
             "",
             origin(result),
             "",

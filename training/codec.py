@@ -1,0 +1,262 @@
+"""Trains the codec: the architecture's own encoder and decoder at small widths, and the codebooks between them.
+
+    python training/codec.py WORK [--sizes demo] [--steps 6000] [--limit-s 400] [--batch 48]
+    python training/codec.py WORK --polish ...    the decoder alone, on the codes that encode.py has fixed
+
+Goes on from WORK/codec.pt if it is there. First mel distances alone; judges come in at --judges-from (a part of the
+run). The semantic code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import paths  # noqa: F401
+import torch
+import torch.nn.functional as F
+from corpus import FRAME_LABELS, Corpus, Crops
+from discriminator import Judges
+from journal import Journal, Progress, load, save, set_seed
+from losses import MelLoss, discriminator_loss, feature_loss, generator_loss
+from modules import decode_latent, encode_latent, initialise, make_trainable
+from quantizer import SplitQuantizer
+from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
+from teacher import PHONES
+from torch import Tensor, nn
+
+from oscine.model.codec import Codec, ResidualUnit
+from oscine.model.codec_encoder import CodecEncoder
+from oscine.model.config import CodecConfig, _codec_decoder, _codec_encoder
+from oscine.model.fields import Fields
+
+CROP_FRAMES = 34
+SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its first frames are heard, not judged
+ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
+_MEL_BANDS = 64  # of the semantic code's spectrum
+
+WEIGHTS = {"mel": 15.0, "made": 1.0, "features": 2.0, "commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
+
+
+class CodecModel(nn.Module):
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        fields = codec_config(sizes)
+        config = CodecConfig(
+            _codec_decoder(Fields("decoder_config", fields["decoder_config"])),
+            _codec_encoder(Fields("encoder_config", fields["encoder_config"])),
+            fields["output_sample_rate"],
+            fields["decode_upsample_rate"],
+        )
+        self.encoder = CodecEncoder(config.encoder)
+        self.quantizer = SplitQuantizer(sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size)
+        self.decoder = Codec(config)
+        # In their place stands the quantiser above, until export.
+        del self.encoder.quantizer, self.decoder.dequantizer
+        self.phones = nn.Linear(sizes.codebook_dim // 2, FRAME_LABELS * len(PHONES))
+        self.spectrum = nn.Linear(sizes.codebook_dim // 2, 2 * _MEL_BANDS)
+
+    def begin(self, seed: int) -> None:
+        generator = set_seed(seed)
+        initialise(self.encoder, generator, depth=1)
+        initialise(self.decoder, generator, depth=1)
+        with torch.no_grad():
+            self.encoder.first.weight.mul_(4.0)  # speech has an rms near 0.1
+            self.decoder.vocoder_out.weight.mul_(0.1)
+            for part in self.decoder.modules():
+                if isinstance(part, ResidualUnit):
+                    part.conv2.weight.mul_(0.3)  # there are three in a block
+
+    def encode(self, samples: Tensor, window: int | None = None) -> Tensor:
+        return encode_latent(self.encoder, samples, window)
+
+
+def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
+    """Of each crop as much as is judged: all but the last frames of a beginning, all but the first of any other."""
+    skipped = SKIPPED_FRAMES * per_frame
+    return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
+
+
+def semantic_losses(model: CodecModel, mel: MelLoss, semantic: Tensor, crops: Crops) -> tuple[Tensor, Tensor]:
+    batch, frames, _ = semantic.shape
+    told = model.phones(semantic).view(batch, frames, FRAME_LABELS, len(PHONES))
+    phones = F.cross_entropy(told.flatten(0, 2), crops.phones.flatten())
+    with torch.no_grad():
+        heard = mel.mel(crops.samples, 512)[..., : frames * FRAME_SAMPLES // 128]
+        # Two halves of a frame, of 7.5 columns each: the border column is in neither.
+        columns = heard.unflatten(-1, (frames, -1))
+        halves = torch.stack((columns[..., :7].mean(-1), columns[..., 8:].mean(-1)), -1).clamp(min=1e-4).log()
+    shape = (halves.permute(0, 2, 3, 1).flatten(2) + 6) / 2  # near zero mean and unit variance
+    return phones, (model.spectrum(semantic) - shape).abs().mean()
+
+
+class Trainer:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.device = torch.device(options.device)
+        self.polish: bool = options.polish
+        self.options = options
+        self.sizes = BY_NAME[options.sizes]
+        self.model = CodecModel(self.sizes)
+        self.model.begin(options.seed)
+        make_trainable(self.model.encoder)
+        make_trainable(self.model.decoder, compiled=options.compile)
+        self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
+        self.mel = MelLoss().to(self.device)
+        self.model.to(self.device)
+        self.judges.to(self.device)
+        trained = self.model.decoder if self.polish else self.model
+        self.fused = self.device.type == "cuda"
+        self.making = torch.optim.AdamW(
+            trained.parameters(), lr=options.rate, betas=(0.8, 0.99), weight_decay=0.01, fused=self.fused
+        )
+        self.judging = torch.optim.AdamW(
+            self.judges.parameters(), lr=options.rate / 2, betas=(0.8, 0.99), fused=self.fused
+        )
+        self.progress = Progress(options.steps, options.limit_s)
+        self.path = options.work / "codec.pt"
+
+    def resume(self) -> None:
+        state = load(self.path, self.device)
+        if state is None:
+            if self.polish:
+                raise FileNotFoundError(f"{self.path} is missing; train the codec first")
+            return
+        self.model.load_state_dict(state["model"])
+        self.judges.load_state_dict(state["judges"])
+        if state["polish"] == self.polish and "making" in state and not self.options.again:  # kept ones have none
+            self.making.load_state_dict(state["making"])
+            self.judging.load_state_dict(state["judging"])
+            self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
+
+    def save(self) -> None:
+        state = {
+            "model": self.model.state_dict(), "judges": self.judges.state_dict(), "making": self.making.state_dict(),
+            "judging": self.judging.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
+            "polish": self.polish, "sizes": self.sizes.as_dict(),
+        }  # fmt: skip
+        save(self.path, state)
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
+
+    def step(self, corpus: Corpus) -> dict[str, Tensor]:
+        crops = corpus.crops(self.options.batch, CROP_FRAMES)
+        losses: dict[str, Tensor] = {}
+        made = self._made(corpus, crops, losses)
+        made_part = judged_part(made, crops.begins, FRAME_SAMPLES)
+        true_part = judged_part(crops.samples, crops.begins, FRAME_SAMPLES)
+        losses["mel"] = self.mel(made_part, true_part)
+        if self.progress.part >= (0.0 if self.polish else self.options.judges_from):
+            self._judge(made_part, true_part, losses)
+        total = sum((WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS), torch.zeros(()))
+        self.making.zero_grad(set_to_none=True)
+        total.backward()
+        trained = self.making.param_groups[0]["params"]
+        losses["gradient"] = nn.utils.clip_grad_norm_(trained, 5.0)
+        self.making.step()
+        return losses
+
+    def _made(self, corpus: Corpus, crops: Crops, losses: dict[str, Tensor]) -> Tensor:
+        model = self.model
+        if self.polish:
+            assert corpus.codes is not None
+            with torch.no_grad():
+                latent = model.quantizer.latent_of(corpus.codes[crops.places].long())
+        else:
+            # Half of the crops may use fewer codebooks, so that the first ones carry most.
+            batch = len(crops.samples)
+            fewer = torch.randint(1, 17, (batch,), device=self.device)
+            books = torch.where(torch.rand(batch, device=self.device) < 0.5, fewer, 16)
+            with self.autocast():
+                encoded = model.encode(crops.samples)
+            quantised = model.quantizer(encoded, books=books)
+            losses["commitment"] = quantised.commitment
+            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, crops)
+            losses["codes_used"] = _codes_used(quantised.codes, self.sizes.codebook_size)
+            latent = quantised.latent
+        with self.autocast():
+            return decode_latent(model.decoder, latent).float()
+
+    def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> None:
+        with self.autocast():
+            verdicts_true, _ = self.judges(true)
+            verdicts_made, _ = self.judges(made.detach())
+            losses["judging"] = discriminator_loss(verdicts_true, verdicts_made)
+        self.judging.zero_grad(set_to_none=True)
+        losses["judging"].backward()
+        nn.utils.clip_grad_norm_(self.judges.parameters(), 5.0)
+        self.judging.step()
+        self.judges.requires_grad_(False)
+        with self.autocast():
+            with torch.no_grad():
+                _, seen_true = self.judges(true)
+            verdicts, seen_made = self.judges(made)
+            losses["made"] = generator_loss(verdicts)
+            losses["features"] = feature_loss(seen_true, seen_made)
+        self.judges.requires_grad_(True)
+
+    def run(self, corpus: Corpus, journal: Journal) -> None:
+        self.model.train()
+        if self.polish:
+            self.model.quantizer.eval()
+        saved_s = self.progress.spent_s
+        while not self.progress.ended:
+            for optimizer, highest in ((self.making, self.options.rate), (self.judging, self.options.rate / 2)):
+                for group in optimizer.param_groups:
+                    group["lr"] = self.progress.rate(highest)
+            losses = self.step(corpus)
+            self.progress.step += 1
+            journal.note(self.progress, losses)
+            if self.progress.spent_s - saved_s > self.options.save_s:
+                self.save()
+                saved_s = self.progress.spent_s
+        self.save()
+
+
+def _codes_used(codes: Tensor, size: int) -> Tensor:
+    """Share of entries in use in this batch, mean over the codebooks."""
+    offsets = torch.arange(codes.shape[-1], device=codes.device) * size
+    seen = torch.zeros(codes.shape[-1] * size, device=codes.device)
+    seen[(codes + offsets).flatten()] = 1.0
+    return seen.mean()
+
+
+def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate: float) -> None:
+    cuda = torch.cuda.is_available()
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--sizes", choices=tuple(BY_NAME), default="demo")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--limit-s", type=float, help="end by then, with the schedule drawn together")
+    parser.add_argument("--batch", type=int, default=batch)
+    parser.add_argument("--rate", type=float, default=rate)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cuda" if cuda else "cpu")
+    parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=cuda)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--save-s", type=float, default=60.0)
+    parser.add_argument("--again", action="store_true", help="from the weights that are there, but a new schedule")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_common(parser, steps=6000, batch=48, rate=6e-4)
+    parser.add_argument("--polish", action="store_true")
+    parser.add_argument("--judges-from", type=float, default=0.5)
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    trainer = Trainer(options)
+    trainer.resume()
+    torch.manual_seed(options.seed + trainer.progress.step)
+    journal = Journal(options.work / "log.jsonl", "polish" if options.polish else "codec")
+    corpus = Corpus(options.work / "speech", trainer.device, with_codes=options.polish)
+    parameters: dict[str, Any] = {
+        name: sum(p.numel() for p in part.parameters()) for name, part in trainer.model.named_children()
+    }
+    journal.write(begun=True, hours=corpus.hours, utterances=len(corpus.items), parameters=parameters)
+    trainer.run(corpus, journal)
+
+
+if __name__ == "__main__":
+    main()

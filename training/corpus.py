@@ -1,0 +1,87 @@
+"""The teacher's speech as one long tensor on the training device: crops are cut there, nothing is loaded per step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sizes import FRAME_SAMPLES
+from teacher import LABEL_SAMPLES
+from torch import Tensor
+
+FRAME_LABELS = FRAME_SAMPLES // LABEL_SAMPLES
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    key: str
+    text: str
+    voice: str
+    style: str
+    first_frame: int  # in the whole corpus
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    samples: Tensor  # [batch, frames * 1920] in -1..1
+    phones: Tensor  # [batch, frames, 4]
+    begins: Tensor  # [batch], whether the crop is an utterance's beginning
+    places: Tensor  # [batch, frames], frame numbers in the corpus
+
+
+def shard_names(folder: Path) -> list[str]:
+    """Finished shards, in a fixed order."""
+    return sorted(path.stem for path in folder.glob("*.jsonl"))
+
+
+class Corpus:
+    def __init__(self, folder: Path, device: torch.device, *, with_codes: bool = False) -> None:
+        names = shard_names(folder)
+        if not names:
+            raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
+        self.device = device
+        self.items: list[Item] = []
+        self.shards: list[tuple[str, int, int]] = []  # name, first frame, frames
+        waves, phones, codes, frame = [], [], [], 0
+        for name in names:
+            wave = np.load(folder / f"{name}.wave.npy")
+            waves.append(torch.from_numpy(wave))
+            phones.append(torch.from_numpy(np.load(folder / f"{name}.phones.npy")))
+            if with_codes:
+                codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
+            for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+                about = json.loads(line)
+                self.items.append(Item(**about | {"first_frame": frame + about["first_frame"]}))
+            self.shards.append((name, frame, len(wave) // FRAME_SAMPLES))
+            frame += len(wave) // FRAME_SAMPLES
+        self.wave = torch.cat(waves).view(-1, FRAME_SAMPLES).to(device)
+        self.phones = torch.cat(phones).view(-1, FRAME_LABELS).to(device)
+        self.codes = torch.cat(codes).to(device) if codes else None
+        assert len(self.wave) == len(self.phones) == frame, (len(self.wave), len(self.phones), frame)
+        self._first = torch.tensor([item.first_frame for item in self.items], device=device)
+        self._frames = torch.tensor([item.frames for item in self.items], device=device)
+        self._weights = self._frames.float()
+
+    @property
+    def hours(self) -> float:
+        return len(self.wave) * 0.08 / 3600
+
+    def crops(self, batch: int, frames: int) -> Crops:
+        """The first half of the batch are beginnings of utterances, the rest come from anywhere in them. What lies
+        behind an utterance's end is silence."""
+        chosen = torch.multinomial(self._weights, batch, replacement=True)
+        begins = torch.arange(batch, device=self.device) < batch // 2
+        room = (self._frames[chosen] - frames).clamp(min=0) + 1
+        start = (torch.rand(batch, device=self.device) * room).long()
+        start = torch.where(begins, 0, start)
+        # A short utterance cut "from anywhere" is cut from its beginning after all; only the loss's place differs.
+        within = start[:, None] + torch.arange(frames, device=self.device)
+        inside = within < self._frames[chosen][:, None]
+        places = torch.where(inside, self._first[chosen][:, None] + within, 0)
+        samples = self.wave[places].float() / 32767 * inside[..., None]
+        phones = self.phones[places].long() * inside[..., None]
+        return Crops(samples.flatten(1), phones, begins, places)

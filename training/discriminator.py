@@ -1,0 +1,78 @@
+"""Light judges of waveforms, for training only: by period (HiFi-GAN's idea) and by spectrogram."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+Judgement = tuple[Tensor, list[Tensor]]  # the verdict, and what the layers before it saw
+
+_SLOPE = 0.1
+
+
+class PeriodJudge(nn.Module):
+    """The signal folded to rows of `period` samples: what repeats with it stands in columns."""
+
+    def __init__(self, period: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self._period = period
+        pairs = zip((1, *widths), widths, strict=False)
+        self.layers = nn.ModuleList(weight_norm(nn.Conv2d(i, o, (5, 1), (3, 1), padding=(2, 0))) for i, o in pairs)
+        self.verdict = weight_norm(nn.Conv2d(widths[-1], 1, (3, 1), padding=(1, 0)))
+
+    def forward(self, samples: Tensor) -> Judgement:
+        x = F.pad(samples, (0, -samples.shape[-1] % self._period)).view(len(samples), 1, -1, self._period)
+        return _judged(self.layers, self.verdict, x)
+
+
+class SpectrumJudge(nn.Module):
+    """Real and imaginary parts of a spectrogram as an image."""
+
+    window: Tensor
+
+    def __init__(self, window: int, width: int) -> None:
+        super().__init__()
+        self._size = window
+        self.register_buffer("window", torch.hann_window(window), persistent=False)
+        strides = ((1, 1), (1, 2), (1, 2), (1, 2))
+        inputs = (2, width, width, width)
+        self.layers = nn.ModuleList(
+            weight_norm(nn.Conv2d(i, width, (3, 9), stride, padding=(1, 4)))
+            for i, stride in zip(inputs, strides, strict=True)
+        )
+        self.verdict = weight_norm(nn.Conv2d(width, 1, (3, 3), padding=(1, 1)))
+
+    def forward(self, samples: Tensor) -> Judgement:
+        spectrum = torch.stft(
+            samples.float(), self._size, self._size // 4, window=self.window, normalized=True, return_complex=True
+        )
+        x = torch.view_as_real(spectrum).permute(0, 3, 2, 1)  # [batch, 2, times, bins]
+        return _judged(self.layers, self.verdict, x)
+
+
+def _judged(layers: nn.ModuleList, verdict: nn.Module, x: Tensor) -> Judgement:
+    seen = []
+    for layer in layers:
+        x = F.leaky_relu(layer(x), _SLOPE)
+        seen.append(x)
+    return verdict(x), seen
+
+
+class Judges(nn.Module):
+    def __init__(
+        self,
+        periods: tuple[int, ...] = (2, 3, 5, 7, 11),
+        windows: tuple[int, ...] = (1536, 768, 384),
+        widths: tuple[int, ...] = (16, 48, 128, 192),
+        spectrum_width: int = 24,
+    ) -> None:
+        super().__init__()
+        self.judges = nn.ModuleList(
+            [*(PeriodJudge(p, widths) for p in periods), *(SpectrumJudge(w, spectrum_width) for w in windows)]
+        )
+
+    def forward(self, samples: Tensor) -> tuple[list[Tensor], list[list[Tensor]]]:
+        judged = [judge(samples) for judge in self.judges]
+        return [verdict for verdict, _ in judged], [seen for _, seen in judged]

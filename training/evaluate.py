@@ -1,0 +1,118 @@
+"""Recordings of the held-out sentences, by the teacher or by a checkpoint, for recognise.py and for ears.
+
+    python training/evaluate.py teacher OUT --work WORK [--bundle FILE] [--voice wren] [--sentences FILE] [--limit 100]
+    python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
+    python training/evaluate.py model OUT --model FOLDER [--voice wren] [--mode whole] [--seed 0] [--batch 20]
+
+OUT/VOICE/000.wav belongs to line 0. For a model it prints how each sentence ended: "length" is a runaway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import wave
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import paths
+from sizes import RATE_HZ, SPEAKERS
+
+_MOST_FRAMES = 400  # 32 s: no held-out sentence is half as long
+
+
+def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE_HZ)
+        file.writeframes(samples.tobytes())
+
+
+def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    from teacher import Teacher
+
+    teacher = Teacher(options.work / "teacher", options.bundle)
+    teacher.prepare()
+    pairs = [(f"{number:03d}", text) for number, text in enumerate(texts)]
+    spoken_s = 0.0
+    for said in teacher.say(pairs, voice, options.style, options.work / "teacher" / "scratch" / "heldout"):
+        write_wave(options.out / voice / f"{said.key}.wav", said.samples)
+        spoken_s += len(said.samples) / RATE_HZ
+    return {"spoken_s": spoken_s}
+
+
+def by_codec(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    """What the codec alone costs: no talker can be understood better than this."""
+    import torch
+    from codec import ENCODER_WINDOW
+    from encode import load_codec
+    from modules import decode_latent
+
+    by_teacher(options, texts, voice)
+    device = torch.device("cuda" if options.device == "auto" and torch.cuda.is_available() else "cpu")
+    codec, _ = load_codec(options.work / "codec.pt", device)
+    for path in sorted((options.out / voice).glob("*.wav")):
+        with wave.open(str(path)) as file:
+            true = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+        with torch.inference_mode():
+            samples = torch.from_numpy(true.astype(np.float32) / 32767)[None].to(device)
+            codes = codec.quantizer.encode(codec.encode(samples, ENCODER_WINDOW))
+            made = decode_latent(codec.decoder, codec.quantizer.latent_of(codes)).clamp(-1, 1)[0].cpu().numpy()
+        write_wave(path, np.round(made * 32767).astype(np.int16))
+    return {}
+
+
+def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    from oscine import Oscine, SpeechRequest
+
+    tts = Oscine(options.model, device=options.device)
+    ends: Counter[str] = Counter()
+    spoken_s, begun = 0.0, time.monotonic()
+    for begin in range(0, len(texts), options.batch):
+        requests = [
+            SpeechRequest(
+                text=text, voice=voice, seed=options.seed + begin + place, text_mode=options.mode,
+                language=options.language, instruct=options.instruct, max_new_tokens=_MOST_FRAMES,
+            )
+            for place, text in enumerate(texts[begin : begin + options.batch])
+        ]  # fmt: skip
+        for place, speech in enumerate(tts.speak_batch(requests)):
+            ends[speech.finish_reason] += 1
+            spoken_s += len(speech.audio) / RATE_HZ
+            samples = np.round(np.clip(speech.audio, -1, 1) * 32767).astype(np.int16)
+            write_wave(options.out / voice / f"{begin + place:03d}.wav", samples)
+    return {"spoken_s": spoken_s, "took_s": time.monotonic() - begun, "ends": dict(ends)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("by", choices=["teacher", "codec", "model"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
+    parser.add_argument("--limit", type=int, default=100)
+    parser.add_argument("--voice", choices=tuple(SPEAKERS), help="default: each")
+    parser.add_argument("--work", type=Path, default=paths.ROOT / ".cache" / "training")
+    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--style", default="plain", help="of the teacher")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--mode", choices=["whole", "streaming"], default="whole")
+    parser.add_argument("--language", default="auto")
+    parser.add_argument("--instruct")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=20)
+    options = parser.parse_args()
+    texts = options.sentences.read_text(encoding="utf-8").splitlines()[: options.limit]
+    speak = {"teacher": by_teacher, "codec": by_codec, "model": by_model}[options.by]
+    for voice in (options.voice,) if options.voice else tuple(SPEAKERS):
+        print(json.dumps({"voice": voice} | speak(options, texts, voice)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

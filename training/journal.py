@@ -1,0 +1,99 @@
+"""What every training step needs besides mathematics: a log of JSON lines, progress towards a limit, and checkpoints
+that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def set_seed(seed: int) -> torch.Generator:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    return torch.Generator().manual_seed(seed)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is, from 0 to 1: by its steps, or by the time it may take if that is nearer to its end. Schedules
+    follow this, so a run that was given too few seconds still ends with a small learning rate. Runs that ended by steps
+    repeat exactly."""
+
+    steps: int
+    limit_s: float | None = None
+    step: int = 0
+    before_s: float = 0.0  # spent in earlier runs that this one goes on from
+    _begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent_s(self) -> float:
+        return self.before_s + time.monotonic() - self._begun
+
+    @property
+    def part(self) -> float:
+        by_time = self.spent_s / self.limit_s if self.limit_s else 0.0
+        return min(1.0, max(self.step / self.steps if self.steps else 1.0, by_time))
+
+    @property
+    def ended(self) -> bool:
+        return self.part >= 1.0
+
+    def rate(self, highest: float, *, lowest: float = 0.05, warm_steps: int = 200) -> float:
+        """Cosine with a warm-up; `lowest` is a share of `highest`."""
+        cosine = 0.5 * (1 + math.cos(math.pi * self.part))
+        return highest * min(1.0, (self.step + 1) / warm_steps) * (lowest + (1 - lowest) * cosine)
+
+
+class Journal:
+    """Means over the steps between two lines, so that the log is short and smooth."""
+
+    def __init__(self, path: Path, stage: str, every: int = 25) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._stage, self._every = path, stage, every
+        self._sums: dict[str, tuple[torch.Tensor, int]] = {}
+        self._count = 0
+        self._last_s = time.monotonic()
+
+    def note(self, progress: Progress, values: dict[str, torch.Tensor], **plain: Any) -> None:
+        """`values` stay on their device until a line is written: a step does not wait for its losses."""
+        for name, value in values.items():
+            before, times = self._sums.get(name, (0.0, 0))
+            self._sums[name] = before + value.detach().float(), times + 1
+        self._count += 1
+        if self._count < self._every and not progress.ended:
+            return
+        means = {name: float(total) / times for name, (total, times) in self._sums.items()}
+        now_s = time.monotonic()
+        pace = self._count / max(now_s - self._last_s, 1e-9)
+        self.write(step=progress.step, part=progress.part, spent_s=progress.spent_s, steps_per_s=pace, **plain, **means)
+        self._sums, self._count, self._last_s = {}, 0, now_s
+
+    def write(self, **values: Any) -> None:
+        rounded = {name: round(value, 5) if isinstance(value, float) else value for name, value in values.items()}
+        line = json.dumps({"stage": self._stage, **rounded})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    torch.save(content, part)
+    os.replace(part, path)
+
+
+def load(path: Path, device: torch.device) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    return content

@@ -1,0 +1,70 @@
+"""Weights without what only a running training needs, cut into files of at most 15 MB, and back.
+
+python training/keep.py WORK OUT codec talker     WORK/codec.pt, WORK/talker.pt -> OUT/codec.00, ...
+python training/keep.py WORK --restore PARTS      the other way; a training then goes on with fresh optimizers
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from journal import load, save
+
+_PART_BYTES = 15_000_000
+_KEPT = {"codec": ("model", "judges", "sizes", "polish"), "talker": ("average", "sizes")}
+
+
+def kept(stage: str, state: dict[str, Any]) -> dict[str, Any]:
+    """The talker's average in bf16, as it is exported; codec and judges as they are."""
+    chosen = {name: state[name] for name in _KEPT[stage]}
+    if stage == "talker":
+        chosen["average"] = {name: value.to(torch.bfloat16) for name, value in state["average"].items()}
+    return chosen | {"step": 0, "spent_s": 0.0}
+
+
+def write_parts(work: Path, out: Path, stage: str) -> None:
+    state = load(work / f"{stage}.pt", torch.device("cpu"))
+    if state is None:
+        raise FileNotFoundError(f"{work / stage}.pt is missing")
+    whole = io.BytesIO()
+    torch.save(kept(stage, state), whole)
+    content = whole.getvalue()
+    out.mkdir(parents=True, exist_ok=True)
+    for number, begin in enumerate(range(0, len(content), _PART_BYTES)):
+        (out / f"{stage}.{number:02d}").write_bytes(content[begin : begin + _PART_BYTES])
+
+
+def restore(work: Path, parts: Path, stage: str) -> bool:
+    paths = sorted(parts.glob(f"{stage}.[0-9][0-9]"))
+    if not paths:
+        return False
+    content = b"".join(path.read_bytes() for path in paths)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if stage == "talker":
+        state["average"] = {name: value.float() for name, value in state["average"].items()}
+        state["model"] = state["average"]
+    work.mkdir(parents=True, exist_ok=True)
+    save(work / f"{stage}.pt", state)
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("stages", nargs="*", help=f"of {', '.join(_KEPT)}; default: all")
+    parser.add_argument("--restore", type=Path)
+    options = parser.parse_args()
+    if options.restore:
+        print("restored:", [stage for stage in _KEPT if restore(options.work, options.restore, stage)])
+        return
+    for stage in options.stages or _KEPT:
+        write_parts(options.work, options.out, stage)
+
+
+if __name__ == "__main__":
+    main()

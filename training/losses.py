@@ -1,0 +1,62 @@
+"""How far a decoded waveform is from the true one: mel spectrograms at five resolutions, and what judges see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import paths  # noqa: F401
+import torch
+from sizes import RATE_HZ
+from torch import Tensor, nn
+
+from oscine.model.speaker_encoder import slaney_mel_filters
+
+_SCALES = ((2048, 128), (1024, 80), (512, 64), (256, 32), (128, 16))  # samples of a window, mel bands
+_FLOOR = 5e-5  # 86 dB below a full sine: what lies beneath is not worth learning
+
+
+class MelLoss(nn.Module):
+    def __init__(self, scales: Sequence[tuple[int, int]] = _SCALES) -> None:
+        super().__init__()
+        self._scales = tuple(scales)
+        for window, bands in self._scales:
+            filters = slaney_mel_filters(RATE_HZ, window, bands)
+            # Rows that sum to one, over the window's gain: a full sine has a magnitude near one at any resolution.
+            filters = filters / filters.sum(1, keepdim=True).clamp(min=1e-8) / (window / 4)
+            self.register_buffer(f"filters_{window}", filters, persistent=False)
+            self.register_buffer(f"window_{window}", torch.hann_window(window), persistent=False)
+
+    def mel(self, samples: Tensor, window: int) -> Tensor:
+        shape, filters = getattr(self, f"window_{window}"), getattr(self, f"filters_{window}")
+        spectrum = torch.stft(samples.float(), window, window // 4, window=shape, return_complex=True)
+        magnitude = (torch.view_as_real(spectrum).square().sum(-1) + 1e-12).sqrt()
+        return filters @ magnitude
+
+    def forward(self, made: Tensor, true: Tensor) -> Tensor:
+        """Mean over the resolutions of the L1 distance in log and (small) in linear magnitude."""
+        total = made.new_zeros(())
+        for window, _ in self._scales:
+            ours, theirs = self.mel(made, window), self.mel(true, window)
+            total = total + (ours.clamp(min=_FLOOR).log() - theirs.clamp(min=_FLOOR).log()).abs().mean()
+            total = total + (ours - theirs).abs().mean() / (theirs.abs().mean() + 1e-3)
+        return total / len(self._scales)
+
+
+def discriminator_loss(true: Sequence[Tensor], made: Sequence[Tensor]) -> Tensor:
+    """Least squares: one for true, zero for made."""
+    parts = [(1 - t.float()).square().mean() + m.float().square().mean() for t, m in zip(true, made, strict=True)]
+    return torch.stack(parts).mean()
+
+
+def generator_loss(made: Sequence[Tensor]) -> Tensor:
+    return torch.stack([(1 - judged.float()).square().mean() for judged in made]).mean()
+
+
+def feature_loss(true: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Relative, so that no layer counts for its scale."""
+    parts = []
+    for ours, theirs in zip(made, true, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            b = b.detach().float()
+            parts.append((a.float() - b).abs().mean() / (b.abs().mean() + 1e-4))
+    return torch.stack(parts).mean()

@@ -1,0 +1,13 @@
+"""Puts the package's source and the tools on the import path: the training scripts run from a bare checkout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAINING = ROOT / "training"
+
+for folder in (ROOT / "src", ROOT / "tools"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,213 @@
+"""Trains talker and code predictor on the codes, teacher-forced, over the prompts that requests will have.
+
+    python training/talker.py WORK [--sizes demo] [--steps 12000] [--limit-s 480] [--rows 24000]
+
+Needs WORK/vocabulary and the codes beside the speech. Goes on from WORK/talker.pt. The weights that export.py takes are
+a moving average.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+
+import paths  # noqa: F401
+import torch
+import torch.nn.functional as F
+from batches import AHEAD_FRAMES, NO_PHONE, Batch, Source, loader, read_examples, split
+from codec import add_common
+from corpus import FRAME_LABELS
+from export import write_layout
+from journal import Journal, Progress, load, save, set_seed
+from modules import CausalMemory, initialise, make_trainable
+from sizes import BY_NAME
+from teacher import PHONES
+from torch import Tensor, nn
+
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.predictor import Predictor
+from oscine.model.talker import Talker
+from oscine.types import CODEBOOKS
+
+_AVERAGE = 0.999
+_PHONES_WEIGHT = 0.2
+_CORRUPTED = 0.06  # of the codes that the talker hears of itself: at run time they are not always the teacher's
+
+
+class SpeakingModel(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.talker = Talker(config.talker)
+        self.predictor = Predictor(config.predictor)
+        self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * len(PHONES))
+
+    def begin(self, seed: int, dropout: float) -> None:
+        generator = set_seed(seed)
+        initialise(self.talker, generator, depth=self.config.talker.stack.layers)
+        initialise(self.predictor, generator, depth=self.config.predictor.stack.layers)
+        nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen of them are summed
+        nn.init.normal_(self.predictor.heads, std=self.config.predictor.stack.width**-0.5, generator=generator)
+        make_trainable(self)
+        for part in (*self.talker.stack.layers, *self.predictor.stack.layers):
+            for writer in (part.attention, part.mlp):
+                writer.register_forward_hook(lambda module, _, out: F.dropout(out, dropout, module.training))
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        talker, codes, codec_ids = self.talker, batch.codes.long(), batch.codec_ids.int()
+        rows = talker.text_rows(batch.text_ids.int())
+        rows = rows + talker.code_embedding(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
+        heard = self._frame_rows(self._corrupted(codes) if self.training else codes)
+        rows = rows.flatten(0, 1).index_add(0, batch.frame_rows, heard.to(rows.dtype)).view(rows.shape)
+        memory = CausalMemory(rows.shape[0], rows.shape[1], rows.device)
+        hidden = talker.stack(rows, memory).flatten(0, 1)
+        before = hidden[batch.frame_rows - 1]
+        ends = codes.new_full(batch.last_rows.shape, self.config.talker.eos_id)
+        logits = talker.head(torch.cat((before, hidden[batch.last_rows]))).float()
+        wanted = torch.cat((codes[:, 0], ends))
+        first = F.cross_entropy(logits, wanted, reduction="none")
+        told = self.phones(before).float().view(-1, len(PHONES))
+        rest = self._rest(before, codes)
+        return {
+            "first": first[: len(codes)].mean(),
+            "end": first[len(codes) :].mean(),
+            "rest": rest.mean(),
+            "rest_early": rest[:3].mean(),
+            "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
+            "first_right": (logits.argmax(-1) == wanted).float().mean(),
+        }
+
+    def _rest(self, hidden: Tensor, codes: Tensor) -> Tensor:
+        """[15]: the predictor's loss per codebook, all sixteen positions of every frame at once."""
+        predictor = self.predictor
+        inputs = torch.cat(
+            (hidden[:, None], self.talker.code_embedding(codes[:, :1]), predictor.embed(codes[:, 1:])[:, :-1]), dim=1
+        )
+        memory = CausalMemory(len(codes), CODEBOOKS, codes.device)
+        out = predictor.stack(predictor.narrow(inputs), memory)[:, 1:]
+        logits = torch.einsum("njd,jvd->njv", out, predictor.heads.to(out.dtype)).float()
+        losses = F.cross_entropy(logits.flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
+        return losses.view(-1, CODEBOOKS - 1).mean(0)
+
+    def _frame_rows(self, codes: Tensor) -> Tensor:
+        return self.talker.code_embedding(codes[:, 0]) + self.predictor.embed(codes[:, 1:]).sum(1)
+
+    def _corrupted(self, codes: Tensor) -> Tensor:
+        """Some codes are another's of this batch at random, some whole frames too."""
+        others = codes[torch.randint(len(codes), (len(codes),), device=codes.device)]
+        frames = torch.rand(len(codes), 1, device=codes.device) < _CORRUPTED / 2
+        single = torch.rand(codes.shape, device=codes.device) < _CORRUPTED
+        return torch.where(frames | single, others, codes)
+
+
+def total(losses: dict[str, Tensor]) -> Tensor:
+    # Ends are one row in fifty; each counts as five rows.
+    return losses["first"] + 0.1 * losses["end"] + losses["rest"] + _PHONES_WEIGHT * losses["phones"]
+
+
+class Trainer:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.device = options, torch.device(options.device)
+        self.sizes = BY_NAME[options.sizes]
+        self.folder = options.work / "layout"
+        write_layout(self.folder, self.sizes, options.work / "vocabulary")
+        self.model = SpeakingModel(read_config(self.folder))
+        self.model.begin(options.seed, options.dropout)
+        self.model.to(self.device)
+        self.average = copy.deepcopy(self.model.state_dict())
+        self.watched = SpeakingModel(self.model.config)
+        self.watched.begin(options.seed, 0.0)
+        self.watched.to(self.device).eval()
+        plain = [p for p in self.model.parameters() if p.ndim < 2]
+        decayed = [p for p in self.model.parameters() if p.ndim >= 2]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}],
+            lr=options.rate, betas=(0.9, 0.98), fused=self.device.type == "cuda",
+        )  # fmt: skip
+        self.progress = Progress(options.steps, options.limit_s)
+        self.path = options.work / "talker.pt"
+        self.run_model = torch.compile(self.model, dynamic=True) if options.compile else self.model
+
+    def resume(self) -> None:
+        state = load(self.path, self.device)
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.average = state["average"]
+            if "optimizer" in state:  # kept weights come without
+                self.optimizer.load_state_dict(state["optimizer"])
+            if not self.options.again:
+                self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
+
+    def save(self) -> None:
+        state = {
+            "model": self.model.state_dict(), "average": self.average, "optimizer": self.optimizer.state_dict(),
+            "step": self.progress.step, "spent_s": self.progress.spent_s, "sizes": self.sizes.as_dict(),
+        }  # fmt: skip
+        save(self.path, state)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.progress.rate(self.options.rate, lowest=0.02, warm_steps=400)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16):
+            losses: dict[str, Tensor] = self.run_model(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        total(losses).backward()
+        losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        # Early weights are soon worth nothing: the average forgets faster at first.
+        keep = min(_AVERAGE, (1 + self.progress.step) / (10 + self.progress.step))
+        with torch.no_grad():
+            names, values = zip(*self.model.state_dict().items(), strict=True)
+            torch._foreach_lerp_([self.average[name] for name in names], values, 1 - keep)
+        self.progress.step += 1
+        return losses
+
+    @torch.inference_mode()
+    def watch(self, batches: list[Batch], journal: Journal) -> None:
+        """The averaged weights on utterances that are never trained on."""
+        self.watched.load_state_dict(self.average)
+        sums: dict[str, float] = {}
+        for batch in batches:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16):
+                for name, loss in self.watched(batch).items():
+                    sums[f"watched_{name}"] = sums.get(f"watched_{name}", 0.0) + float(loss) / len(batches)
+        journal.write(step=self.progress.step, part=self.progress.part, spent_s=self.progress.spent_s, **sums)
+
+    def run(self, journal: Journal) -> None:
+        examples, watched = split(read_examples(self.options.work / "speech"))
+        frames = sum(len(example.codes) for example in examples)
+        sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in self.model.named_children()}
+        journal.write(begun=True, utterances=len(examples), frames=frames, parameters=sizes)
+        rows, seed = self.options.rows, self.options.seed + self.progress.step
+        stream = loader(Source(self.folder, examples, rows=rows, seed=seed), self.options.workers)
+        kept = iter(Source(self.folder, watched or examples, rows=rows, seed=7, plain=True))
+        watch_batches = [next(kept).to(self.device) for _ in range(3)]
+        self.model.train()
+        saved_s = self.progress.spent_s
+        while not self.progress.ended:
+            journal.note(self.progress, self.step(next(stream).to(self.device)))
+            if self.progress.step % self.options.watch_every == 0 or self.progress.ended:
+                self.watch(watch_batches, journal)
+            if self.progress.spent_s - saved_s > self.options.save_s:
+                self.save()
+                saved_s = self.progress.spent_s
+        self.save()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_common(parser, steps=12000, batch=0, rate=1.5e-3)
+    parser.add_argument("--rows", type=int, default=24000, help="of a batch, filling included")
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--watch-every", type=int, default=500)
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    trainer = Trainer(options)
+    trainer.resume()
+    torch.manual_seed(options.seed + trainer.progress.step)
+    trainer.run(Journal(options.work / "log.jsonl", "talker", every=50))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""The sentences to train on: natural ones, sentences by rule, numbers, and rows of rarer words. The same seed gives
+the same file. Held-out sentences (texts/heldout.txt) are never among them.
+
+    python training/texts.py OUT [--count 40000] [--bible FOLDER] [--words /usr/share/dict/american-english-small]
+
+Sources. texts/words.txt and texts/templates.txt were written for this project. Rarer words: SCOWL's small list (Debian
+wamerican-small), those that the teacher's lexicon knows. Natural English: the World English Bible, public domain
+(Debian sword-text-web, unpacked: the folder that holds ot.bzz). Without the last two, the rules make up for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+TEXTS = Path(__file__).resolve().parent / "texts"
+_SHARES = {"bible": 0.27, "numbers": 0.1, "words": 0.2}  # the rest: templates
+_WORDS_LEAST, _WORDS_MOST = 2, 26
+_VOWELS = "aeiou"
+
+
+def read_sections(path: Path, default: str = "") -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {default: []}
+    name = default
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            name = line.strip("[]")
+            sections[name] = []
+        elif line and not line.startswith("#"):
+            sections[name].append(line)
+    return sections
+
+
+# --- forms of words -------------------------------------------------------------------------------------------------
+
+
+def plural(noun: str) -> str:
+    single, _, other = noun.partition("/")
+    if other:
+        return other
+    if single.endswith("y") and single[-2] not in _VOWELS:
+        return single[:-1] + "ies"
+    return single + ("es" if single.endswith(("s", "x", "z", "ch", "sh")) else "s")
+
+
+def third_person(verb: str) -> str:
+    if verb in ("do", "go"):
+        return verb + "es"
+    if verb == "have":
+        return "has"
+    if verb.endswith("y") and verb[-2] not in _VOWELS:
+        return verb[:-1] + "ies"
+    return verb + ("es" if verb.endswith(("s", "x", "z", "ch", "sh")) else "s")
+
+
+def past(verb: str, part: int) -> str:
+    """`part` 1: the past, 2: the participle."""
+    forms = verb.split("/")
+    if len(forms) == 3:
+        return forms[part]
+    if verb.endswith("e"):
+        return verb + "d"
+    if verb.endswith("y") and verb[-2] not in _VOWELS:
+        return verb[:-1] + "ied"
+    return verb + "ed"
+
+
+def ing(verb: str) -> str:
+    forms = verb.split("/")
+    base = forms[0]
+    if base.endswith("ie"):
+        return base[:-2] + "ying"
+    if base.endswith("e") and not base.endswith(("ee", "oe", "ye")):
+        return base[:-1] + "ing"
+    doubled = {"begin", "cut", "dig", "forget", "get", "hit", "let", "put", "run", "set", "shut", "sit", "swim", "win"}
+    double = base in doubled or (len(forms) == 3 and forms[1].endswith(base[-1] + "ed") and forms[1] != base + "ed")
+    return base + (base[-1] if double else "") + "ing"
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+class Grammar:
+    def __init__(self, draw: random.Random, rare: list[str]) -> None:
+        self._draw = draw
+        self._words = {name: " ".join(lines).split() for name, lines in read_sections(TEXTS / "words.txt").items()}
+        self._templates = read_sections(TEXTS / "templates.txt", "templates")
+        common = self._words["noun"] + self._words["verb"] + self._words["adj"] + self._words["adv"]
+        self._rare = rare or [word.partition("/")[0] for word in common]
+        self._unused: list[str] = []
+
+    def sentence(self, section: str) -> str:
+        template = self._draw.choice(self._templates[section])
+        text = re.sub(r"\{([\w.]+)\}", lambda gap: self._fill(gap[1]), template)
+        text = re.sub(r"\b([Aa]) (?=[aeiou])(?!uni|use|one|eu)", r"\1n ", text)
+        text = re.sub(r"(\w)eer\b", r"\1er", text)  # "large" + "er"
+        return text[0].upper() + text[1:]
+
+    def _fill(self, gap: str) -> str:
+        kind, _, form = gap.partition(".")
+        capital = form.endswith("cap")
+        form = form.removesuffix("cap").rstrip(".")
+        special: dict[str, Callable[[], str]] = {
+            "number": self._number, "small": lambda: str(self._draw.randint(2, 99)), "year": self._year,
+            "time": self._time, "date": lambda: str(self._draw.randint(1, 28)), "any": self._rare_word,
+            "nouns": lambda: plural(self._draw.choice(self._words["noun"])),
+        }  # fmt: skip
+        if kind in special:
+            word = special[kind]()
+        else:
+            word = self._draw.choice(self._words[kind])
+            forms: dict[str, Callable[[str], str]] = {
+                "": lambda verb: verb.partition("/")[0], "s": lambda verb: third_person(verb.partition("/")[0]),
+                "ed": lambda verb: past(verb, 1), "en": lambda verb: past(verb, 2), "ing": ing,
+            }  # fmt: skip
+            word = forms[form](word)
+        return word[0].upper() + word[1:] if capital else word
+
+    def _rare_word(self) -> str:
+        """Every word once before any comes again."""
+        if not self._unused:
+            self._unused = self._draw.sample(self._rare, len(self._rare))
+        return self._unused.pop()
+
+    def _number(self) -> str:
+        most = self._draw.choice((20, 100, 100, 1000, 1000, 10000))
+        return str(self._draw.randint(most // 10, most))
+
+    def _year(self) -> str:
+        return str(self._draw.randint(1700, 2029))
+
+    def _time(self) -> str:
+        hour = self._draw.randint(1, 12)
+        return self._draw.choice((f"{hour}:{self._draw.randint(10, 59)}", f"{hour} o'clock", f"{hour}:30"))
+
+
+def rare_words(path: Path, lexicon: Path) -> list[str]:
+    """Plain words of the list that the teacher's lexicon has, so that it says them as people do."""
+    if not path.exists():
+        return []
+    words = {word for word in path.read_text(encoding="utf-8").split() if re.fullmatch(r"[a-z]{3,14}", word)}
+    if lexicon.exists():
+        words &= set(re.findall(r'^\("([a-z]+)"', lexicon.read_text(encoding="latin-1"), re.MULTILINE))
+    return sorted(words)
+
+
+# --- natural English ------------------------------------------------------------------------------------------------
+
+
+def bible_sentences(folder: Path) -> Iterator[str]:
+    """A SWORD module: .bzs lists zlib blocks of .bzz, .bzv lists each verse's place in them."""
+    for part in ("ot", "nt"):
+        index, verses, blocks = ((folder / f"{part}.{kind}").read_bytes() for kind in ("bzs", "bzv", "bzz"))
+        texts = [zlib.decompress(blocks[at : at + size]) for at, size, _ in struct.iter_unpack("<III", index) if size]
+        for block, at, size in struct.iter_unpack("<IIH", verses):
+            if size and block < len(texts):
+                yield from _sentences(texts[block][at : at + size].decode("utf-8", "ignore"))
+
+
+def _sentences(verse: str) -> Iterator[str]:
+    verse = re.sub(r"<note.*?</note>|<title.*?</title>", " ", verse, flags=re.DOTALL)
+    text = re.sub(r"<[^>]*>", " ", verse)
+    for curly, plain in (("’", "'"), ("‘", ""), ("“", ""), ("”", ""), ("—", ", "), ("–", ", "), ("…", ".")):
+        text = text.replace(curly, plain)
+    text = re.sub(r"\s+([,.;:?!])", r"\1", re.sub(r"\s+", " ", text))
+    for sentence in re.split(r"(?<=[.?!;])\s+", text.strip()):
+        sentence = sentence.rstrip(";,: ")
+        if sentence and sentence.isascii():
+            yield sentence[0].upper() + sentence[1:] + ("" if sentence[-1] in ".?!" else ".")
+
+
+# --- all together ---------------------------------------------------------------------------------------------------
+
+
+def speakable(text: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9 ,.;:?!'\"$%&-]+", text)) and _WORDS_LEAST < len(text.split()) < _WORDS_MOST
+
+
+def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str]:
+    draw = random.Random(seed)
+    grammar = Grammar(draw, rare)
+    seen = {_plain(line) for line in (TEXTS / "heldout.txt").read_text(encoding="utf-8").splitlines()}
+    chosen: list[str] = []
+
+    def take(sentences: Iterator[str], wanted: int) -> None:
+        for sentence in sentences:
+            if wanted <= 0:
+                return
+            if speakable(sentence) and _plain(sentence) not in seen:
+                seen.add(_plain(sentence))
+                chosen.append(sentence)
+                wanted -= 1
+
+    def endless(section: str) -> Iterator[str]:
+        while True:
+            yield grammar.sentence(section)
+
+    if bible is not None:
+        verses = list(bible_sentences(bible))
+        draw.shuffle(verses)
+        take(iter(verses), round(count * _SHARES["bible"]))
+    for section in ("numbers", "words"):
+        take(endless(section), round(count * _SHARES[section]))
+    take(endless("templates"), count - len(chosen))
+    draw.shuffle(chosen)
+    return chosen
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--count", type=int, default=40000)
+    parser.add_argument("--bible", type=Path)
+    parser.add_argument("--words", type=Path, default=Path("/usr/share/dict/american-english-small"))
+    parser.add_argument("--lexicon", type=Path, default=Path("/usr/share/festival/dicts/cmu/cmudict-0.4.out"))
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    sentences = make(options.count, options.seed, options.bible, rare_words(options.words, options.lexicon))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    words = sum(len(sentence.split()) for sentence in sentences)
+    different = len({word for sentence in sentences for word in re.findall(r"[a-z']+", sentence.lower())})
+    print(f"{len(sentences)} sentences, {words} words, {different} different ones")
+
+
+if __name__ == "__main__":
+    main()
