@@ -45,4 +45,4 @@ lint: install
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .venv-oracle .venv-clients .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-oracle .venv-clients .venv-asr .cache .mypy_cache .pytest_cache .ruff_cache

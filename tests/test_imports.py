@@ -24,18 +24,20 @@ ALLOWED: dict[str, set[str]] = {
     "voice": {"types"},
     "config": {"types"},
     "sentences": set(),
+    "listen": {"types"},
     "settings": {"config", "types"},
     "model": {"kernels", "types"},
     "runner": {"model", "kernels", "cache", "config", "types"},
     "prompt": {"model", "audio", "cache", "types", "voice"},
     "engine": {ROOT, "prompt", "runner", "model", "audio", "config", "types", "voice"},
     "speaker": {"prompt", "runner", "model", "audio", "cache", "types", "voice"},
-    "server": {ROOT, "audio", "config", "sentences", "types", "voice"},  # is handed an engine, never makes one
+    # Is handed an engine, never makes one.
+    "server": {ROOT, "audio", "config", "listen", "sentences", "types", "voice"},
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
 }
 EVERYTHING = {"cli", "serve", "voices_command"}
 _TORCHLESS = (
-    *("types", "config", "settings", "sentences", "audio", "voice", "cache"),
+    *("types", "config", "settings", "sentences", "listen", "audio", "voice", "cache"),
     *("cli", "serve", "server.app", "bench.command"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))

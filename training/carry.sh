@@ -34,35 +34,35 @@ apt-get update -qq
     sword-text-web wamerican-small)
 unset APT_CONFIG
 for deb in "$scratch"/debs/*.deb; do
-    dpkg-deb -x "$deb" "$scratch/root"
+    dpkg-deb -x "$deb" "$scratch/unpacked"
 done
 
 "$python" "$root/training/texts.py" "$out/sentences.txt" --count "$count" \
-    --bible "$scratch"/root/usr/share/sword/modules/texts/ztext/engWEB2015eb \
-    --words "$scratch/root/usr/share/dict/american-english-small" \
-    --lexicon "$scratch/root/usr/share/festival/dicts/cmu/cmudict-0.4.out"
+    --bible "$scratch/unpacked"/usr/share/sword/modules/texts/ztext/engWEB2015eb \
+    --words "$scratch/unpacked/usr/share/dict/american-english-small" \
+    --lexicon "$scratch/unpacked/usr/share/festival/dicts/cmu/cmudict-0.4.out"
 
 "$python" "$root/training/vocabulary.py" "$out"
 
 # The binary and every library that it needs, directly or not; a missing one is an error here and not there.
 bundle=$scratch/teachers
 mkdir -p "$bundle/lib" "$bundle/share" "$bundle/licences"
-cp "$scratch/root/usr/bin/festival" "$bundle/festival"
+cp "$scratch/unpacked/usr/bin/festival" "$bundle/festival"
 pending=("$bundle/festival")
 while [ ${#pending[@]} -gt 0 ]; do
     file=${pending[0]}
     pending=("${pending[@]:1}")
     for name in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
         [ -e "$bundle/lib/$name" ] && continue
-        found=$(find "$scratch/root" -name "$name" | head -n 1)
+        found=$(find "$scratch/unpacked" -name "$name" | head -n 1)
         [ -n "$found" ] || { echo "no package brought $name, which ${file##*/} needs" >&2; exit 1; }
         cp -L "$found" "$bundle/lib/$name"
         pending+=("$bundle/lib/$name")
     done
 done
-cp -rL "$scratch/root/usr/share/festival" "$bundle/share/festival"
+cp -rL "$scratch/unpacked/usr/share/festival" "$bundle/share/festival"
 for package in festival festvox-us-slt-hts festlex-cmu festlex-poslex; do
-    cp "$scratch/root/usr/share/doc/$package/copyright" "$bundle/licences/$package"
+    cp "$scratch/unpacked/usr/share/doc/$package/copyright" "$bundle/licences/$package"
 done
 tar -C "$bundle" --sort=name --owner=0 --group=0 --mtime=@0 -cJf "$out/teachers.tar.xz" .
 ls -l "$out"

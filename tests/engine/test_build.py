@@ -24,8 +24,8 @@ from oscine.audio import pcm16, write_wav
 from oscine.config import EngineConfig, GuardConfig, MemoryConfig, TrimConfig
 from oscine.engine.build import build_engine
 from oscine.engine.engine import InProcessEngine
-from oscine.engine.listen import speak
 from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.listen import speak
 from oscine.model.weights import weight_bytes
 from oscine.types import Cancel, CheckpointError, ConfigError, EngineError, RequestError, SpeechEngine, VoiceError
 

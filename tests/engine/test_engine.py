@@ -16,7 +16,7 @@ from tests.engine.scripted import PLAIN, SAMPLES_PER_FRAME, Listener, ScriptedRu
 
 from oscine.config import EngineConfig, TrimConfig
 from oscine.engine.engine import InProcessEngine
-from oscine.engine.listen import speak
+from oscine.listen import speak
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.text import Tokenizer

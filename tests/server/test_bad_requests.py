@@ -69,10 +69,10 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"sample_rate": 11025}, 422, "invalid_field", "sample_rate", "sample_rate: input should be 8000, 16000, 22050"),
     (
         {"sample_rate": 44100, "response_format": "opus"},
-        422,
-        "invalid_field",
+        400,
+        "bad_request",
         "sample_rate",
-        "opus carries 8000, 12000, 16000, 24000, 48000 Hz, not 44100; ask for one of these",
+        "opus cannot carry 44100 Hz (possible: 8000, 12000, 16000, 24000, 48000); mp3, wav, pcm",
     ),
     ({"seed": -1}, 422, "invalid_field", "seed", "seed: input should be greater than or equal to 0, got -1"),
     ({"seed": 2**64}, 422, "invalid_field", "seed", "seed: input should be less than 18446744073709551616"),

@@ -21,7 +21,8 @@ KIND = "oscine bench"
 FORMAT = 1
 
 Result = dict[str, Any]
-_PRIVATE = ("--out", "-o", "--records", "--api-key")  # where files went is this machine's business, a key is nobody's
+# Where files went is this machine's business, a key is nobody's.
+_PRIVATE = ("--out", "-o", "--scratch", "--records", "--api-key")
 
 
 def commit() -> str:

@@ -68,7 +68,7 @@ async def _speak_all(service: Service, body: BatchBody, key: str) -> BatchAnswer
         message = f"the batch has {len(body.items)} items, the limit is {most}; send it in parts"
         raise ApiError(413, message, param="items")
     defaults = body.model_dump(exclude_unset=True, exclude={"items"})
-    with service.speaking(key):
+    with service.access.stream(key):
         results = await asyncio.gather(
             *(_speak(service, index, {**defaults, **item}) for index, item in enumerate(body.items))
         )

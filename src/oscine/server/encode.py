@@ -70,7 +70,8 @@ class Encoder(Protocol):
 
 def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
     """Checks, and no more: a codec opens with the first push, on its thread. `push(b"")` does it ahead of the sound."""
-    form, out_rate_hz = _checked(format_name, out_rate_hz or rate_hz, speed)
+    out_rate_hz = out_rate_hz or rate_hz
+    form = checked_format(format_name, out_rate_hz, speed)
     header = wav_header(out_rate_hz) if format_name == "wav" else b""
     if not form.encoded and out_rate_hz == rate_hz and speed == 1.0:
         return _PlainStage(header)
@@ -89,7 +90,8 @@ def encode_whole(
     if format_name not in ("wav", "flac"):
         encoder = open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
         return encoder.push(pcm) + encoder.finish()
-    _, out_rate_hz = _checked(format_name, out_rate_hz or rate_hz, speed)
+    out_rate_hz = out_rate_hz or rate_hz
+    checked_format(format_name, out_rate_hz, speed)
     sound = _Chain(lambda: _sound_stages(rate_hz, out_rate_hz, speed))
     out_pcm = sound.push(pcm) + sound.finish()
     if format_name == "wav":
@@ -101,7 +103,7 @@ def encode_whole(
     return file.getvalue()
 
 
-def _checked(format_name: str, out_rate_hz: int, speed: float) -> tuple[Format, int]:
+def checked_format(format_name: str, out_rate_hz: int, speed: float) -> Format:
     if format_name not in FORMATS:
         raise RequestError(unknown_choice("response_format", format_name, FORMATS), "response_format")
     form = FORMATS[format_name]
@@ -112,7 +114,7 @@ def _checked(format_name: str, out_rate_hz: int, speed: float) -> tuple[Format, 
         raise RequestError(f"{format_name} cannot carry {out_rate_hz} Hz (possible: {possible}){hint}", "sample_rate")
     if not LEAST_SPEED <= speed <= MOST_SPEED:
         raise RequestError(f"speed must be between {LEAST_SPEED:g} and {MOST_SPEED:g}, got {speed:g}", "speed")
-    return form, out_rate_hz
+    return form
 
 
 def _sound_stages(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:

@@ -133,7 +133,7 @@ class LiveSpeech:
             self._end_told = True  # no word, no sound
             return
         self._service.check_open()
-        with self._service.speaking(self._key):
+        with self._service.access.stream(self._key):
             plan = self._plan or await plan_speech(_DEFAULTS, "", self._service, "pcm")
             encoder = self._service.encoder(plan)
             try:

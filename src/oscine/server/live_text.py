@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from oscine.listen import Utterance
 from oscine.sentences import Part, SplitConfig, TextSplitter
-from oscine.server.speaking import Utterance
 
 
 class LivePart:

@@ -9,7 +9,7 @@ from typing import Any
 
 from oscine.sentences import split_text
 from oscine.server.clips import fetch_clip
-from oscine.server.encode import FORMATS, Encoder, Format, open_encoder
+from oscine.server.encode import Encoder, Format, checked_format, open_encoder
 from oscine.server.errors import ApiError
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
 from oscine.server.service import Service
@@ -54,13 +54,8 @@ async def plan_speech(options: VoiceOptions, text: str, service: Service, defaul
     if options.word_timestamps:
         message = "word_timestamps: there is no aligner here; stream_format 'sse' gives the time range of every segment"
         raise ApiError(422, message, param="word_timestamps")
-    form = FORMATS[options.response_format or default_format]
     out_rate_hz = options.sample_rate or card.sample_rate_hz
-    if out_rate_hz not in form.rates:
-        rates = ", ".join(map(str, form.rates))
-        raise ApiError(
-            422, f"{form.name} carries {rates} Hz, not {out_rate_hz}; ask for one of these", param="sample_rate"
-        )
+    form = checked_format(options.response_format or default_format, out_rate_hz, options.speed)
     if len(text) > service.config.text_chars_most:
         message = (
             f"the text has {len(text)} characters, the limit is {service.config.text_chars_most}; send it in parts"

@@ -13,13 +13,9 @@ from oscine.types import unknown_choice
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
-# Fields of the other APIs that mean nothing here: taken, and named in a header of the answer.
-IGNORED_FIELDS = frozenset(
-    {"initial_codec_chunk_frames", "ref_audio_2", "ambient_sound", "duration_seconds", "user", "split_granularity"}
-    | {"stream_audio"}
-)
 _MOST_NAME_CHARS = 80  # of a field that does not exist, in an answer
-_Ignored = Field(None, description="Taken and ignored.", json_schema_extra={"deprecated": True})
+# Of a field of the other APIs that means nothing here: taken, and named in a header of the answer.
+_Ignored = Field(None, description="Taken and ignored.", deprecated=True)
 
 
 class _Strict(BaseModel):
@@ -87,7 +83,8 @@ class VoiceOptions(_Strict):
 
     @property
     def ignored_fields(self) -> list[str]:
-        return sorted(self.model_fields_set & IGNORED_FIELDS)
+        fields = type(self).model_fields
+        return sorted(name for name in self.model_fields_set if fields[name].deprecated)
 
 
 class BatchItem(VoiceOptions):
@@ -132,7 +129,7 @@ def invalid_field(errors: list[Any], known: list[str]) -> ApiError:
     first = errors[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "str", "VoiceId")]
     name = ".".join(where)[:_MOST_NAME_CHARS]
-    if first["type"] in ("json_invalid", "value_error.jsondecode"):
+    if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(400, f"the body is not JSON ({reason}); send one JSON object")
     if first["type"] == "extra_forbidden" and len(where) == 1:

@@ -4,7 +4,6 @@ long as no byte has left."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 
@@ -14,8 +13,6 @@ from starlette.types import Receive, Scope, Send
 from oscine.server.encode import Encoder
 from oscine.server.errors import error_response
 
-_log = logging.getLogger(__name__)
-
 
 class Out:
     """The way to the client."""
@@ -24,10 +21,10 @@ class Out:
         self._send, self._stalled_s = send, stalled_s
         self.started = False
 
-    async def start(self, headers: Mapping[str, str], status: int = 200) -> None:
+    async def start(self, headers: Mapping[str, str]) -> None:
         self.started = True
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._send({"type": "http.response.start", "status": 200, "headers": raw})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         if not data and more:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +40,7 @@ class Service:
         self.metrics = Metrics(engine, self.health)
         self.access = Access(config.api_keys, config.streams_per_key)
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
-        self.store = VoiceStore(folder, reserved_names(card.speakers), config.voices_most)
-        self.voices = Voices(card, self.store)
+        self.voices = Voices(card, VoiceStore(folder, reserved_names(card.speakers), config.voices_most))
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
@@ -54,17 +52,11 @@ class Service:
         chars = config.segment_chars
         self.split = SplitConfig(first_chars=chars // 2, segment_chars=chars, most_chars=2 * chars)
         self.draining = False
-        self.streams = 0  # speeches that run: who drains waits for them
 
-    @contextlib.contextmanager
-    def speaking(self, key: str) -> Iterator[None]:
-        """One stream of this key, while it lasts."""
-        with self.access.stream(key):
-            self.streams += 1
-            try:
-                yield
-            finally:
-                self.streams -= 1
+    @property
+    def streams(self) -> int:
+        """Speeches that run: who drains waits for them."""
+        return self.access.streams
 
     def narrate(self, plan: SpeechPlan) -> AsyncGenerator[Sound, None]:
         return narrate(self.engine, plan.request, plan.segments, plan.rate_hz, self.submit_pool, plan.speed)

@@ -5,87 +5,18 @@ Nothing here blocks: the engine's answer to `submit` is awaited on a small pool 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
-from oscine.types import (
-    CONTINUES_MOST_S,
-    AppendText,
-    AudioChunk,
-    Cancel,
-    EndText,
-    FinishReason,
-    SpeechEngine,
-    SpeechRequest,
-    Usage,
-)
+from oscine.listen import Utterance
+from oscine.types import CONTINUES_MOST_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
 
 NOTHING_YET = Usage(0, 0)
 _FADE_S = 0.005  # at the joints of a long text: too short to be heard, long enough not to click
-
-
-class Utterance:
-    """One utterance of an engine, as a coroutine hears it. Leaving the `async with` early cancels it."""
-
-    def __init__(self, engine: SpeechEngine, request: SpeechRequest, pool: Executor, *, text_open: bool = False):
-        self._engine, self._request, self._pool, self._text_open = engine, request, pool, text_open
-        self._chunks: asyncio.Queue[AudioChunk] = asyncio.Queue()
-        self._utterance_id = ""
-        self.ended = False
-
-    async def __aenter__(self) -> Self:
-        """Raises what the engine's `submit` raises."""
-        loop = asyncio.get_running_loop()
-
-        def deliver(chunk: AudioChunk) -> None:
-            # Where the event loop is closed this raises, and the engine ends the utterance.
-            loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
-
-        submitting = loop.run_in_executor(
-            self._pool, lambda: self._engine.submit(self._request, deliver, text_open=self._text_open)
-        )
-        try:
-            self._utterance_id = await asyncio.shield(submitting)
-        except asyncio.CancelledError:
-            # The listener left while the engine was being asked: what it may still accept is cancelled at once.
-            submitting.add_done_callback(self._cancel_accepted)
-            raise
-        return self
-
-    def _cancel_accepted(self, submitted: asyncio.Future[str]) -> None:
-        if not submitted.cancelled() and submitted.exception() is None:
-            self._engine.tell(submitted.result(), Cancel())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self.ended:
-            self.cancel()
-
-    async def next(self) -> AudioChunk:
-        """The next chunk; the last one has a finish_reason. An error of the engine is raised."""
-        chunk = await self._chunks.get()
-        self.ended = chunk.finish_reason is not None
-        if chunk.error is not None:
-            raise chunk.error
-        return chunk
-
-    def append(self, text: str) -> None:
-        """Raises RequestError for a piece that cannot be spoken."""
-        self._engine.tell(self._utterance_id, AppendText(text))
-
-    def end_text(self) -> None:
-        self._engine.tell(self._utterance_id, EndText())
-
-    def cancel(self) -> None:
-        self._engine.tell(self._utterance_id, Cancel())
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class _Speech:
     async def make(self, out: Out) -> None:
         try:
             self._service.check_open()
-            with self._service.speaking(self._key):
+            with self._service.access.stream(self._key):
                 plan = await plan_speech(self._body, self._body.input, self._service)
                 async with contextlib.aclosing(self._service.narrate(plan)) as sounds:
                     last = await self._send(out, plan, sounds)

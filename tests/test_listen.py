@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from oscine.engine.listen import listen, speak
+from oscine.listen import listen, speak
 from oscine.types import (
     AppendText,
     AudioChunk,
