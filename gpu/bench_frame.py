@@ -22,6 +22,7 @@ from results import write_result
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
 
 from oscine import Oscine, SpeechRequest  # noqa: E402
+from oscine.model_bench.ticks import time_ticks  # noqa: E402
 from oscine.runner.budget import plan_memory  # noqa: E402
 from oscine.runner.graphs import GraphSet  # noqa: E402
 from oscine.runner.runner import Admission  # noqa: E402
@@ -81,23 +82,9 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
 
 
 def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 40) -> tuple[float, float]:
-    """Wall time per tick with two in flight, as the engine runs them; and the device time of the same graph, replayed
-    between events at the same positions before (its frames are made once more, which harms nobody here)."""
-    frame: Any = runner._frame
-    state: Any = runner._state
-    before = state.ints.clone()
-    device_ms = median_ms(lambda: frame._graphs.replay(frame._graphs.size_for(len(slots))), ticks)
-    with torch.inference_mode():
-        state.ints.copy_(before)
-    in_flight = runner.launch(slots)
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(ticks):
-        launched = runner.launch(slots)
-        runner.collect(in_flight)
-        in_flight = launched
-    runner.collect(in_flight)
-    return (time.perf_counter() - begun) / (ticks + 1) * 1e3, device_ms
+    """Wall time per tick with two in flight, as the engine runs them; and what the device needs for one of them."""
+    times = time_ticks(runner, slots, ticks, torch.device("cuda"))
+    return statistics.fmean(times.wall_ms), statistics.median(times.device_ms)
 
 
 def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any]]:

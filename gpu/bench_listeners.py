@@ -27,6 +27,7 @@ from oscine.config import EngineConfig  # noqa: E402
 from oscine.engine.build import build_engine  # noqa: E402
 from oscine.engine.engine import InProcessEngine  # noqa: E402
 from oscine.engine.process import EngineProcess  # noqa: E402
+from oscine.model_bench.listener import Listener  # noqa: E402
 from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest  # noqa: E402
 from random_checkpoint import write_checkpoint  # noqa: E402
 
@@ -34,34 +35,12 @@ RATE_HZ = 24000
 WORDS = ["hello", "there", "you", "and", "the", "world", "how", "are", "things", "today"]
 
 
-class Listener:
-    """Plays from the first chunk on, and notes how late the worst sample came."""
-
-    def __init__(self) -> None:
-        self.submitted_s = time.perf_counter()
-        self.first_s: float | None = None
-        self.samples = 0
-        self.worst_deficit_s = 0.0
-        self.ended = threading.Event()
-
-    def deliver(self, chunk: AudioChunk) -> None:
-        now_s = time.perf_counter()
-        if chunk.pcm:
-            if self.first_s is None:
-                self.first_s = now_s
-            played_s = now_s - self.first_s
-            self.worst_deficit_s = max(self.worst_deficit_s, played_s - self.samples / RATE_HZ)
-            self.samples += len(chunk.pcm) // 2
-        if chunk.finish_reason is not None:
-            self.ended.set()
-
-
 def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     text = " ".join(WORDS * 8)  # long enough that nobody runs out of words
     listeners, refused = [], 0
     begun = time.perf_counter()
     for seed in range(count):
-        listener = Listener()
+        listener = Listener(RATE_HZ)
         try:
             engine.submit(SpeechRequest(text=text, seed=seed, max_new_tokens=frames + 1), listener.deliver)
             listeners.append(listener)
@@ -70,7 +49,7 @@ def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     for listener in listeners:
         listener.ended.wait()
     took_s = time.perf_counter() - begun
-    first_ms = [(one.first_s - one.submitted_s) * 1e3 for one in listeners if one.first_s is not None]
+    first_ms = [one.first_audio_ms for one in listeners if one.first_audio_ms is not None]
     return {
         "accepted": len(listeners),
         "refused": refused,
@@ -87,7 +66,7 @@ def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
     free, ended = threading.Semaphore(at_once), threading.Semaphore(0)
 
     def start(number: int) -> None:
-        listener = Listener()
+        listener = Listener(RATE_HZ)
 
         def deliver(chunk: AudioChunk) -> None:
             listener.deliver(chunk)

@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import CheckpointMaker
 
 from oscine.bench.load import Load, Span
+from oscine.types import FRAME_RATE_HZ
 from server_process import Figures, ServerProcess
 from server_trials import (
     ENVIRONMENT,
@@ -41,6 +42,7 @@ def test_at_three_times_its_capacity_who_is_let_in_hears_no_gap_and_nothing_grow
     server, url = served
     burst = fill_pools(url, FRAMES)
     alone = Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))
+    assert alone["audio_s"]["mean"] == FRAMES / FRAME_RATE_HZ, "exactly as long as was asked"
     row = overload(server, url, max(3 * burst["requests_per_s"], LEAST_RATE_PER_S), 8.0, FRAMES)
     # Where even a single stream is too much for this machine, or others have its cores, that is no fault of the load.
     excused_s = (alone["underruns"]["worst_deficit_ms"] or 0.0) / 1e3 + row["engine_starved_s"]

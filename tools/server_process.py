@@ -1,5 +1,5 @@
-"""`oscine serve` as people run it, in processes of its own: started, watched, measured and stopped. For tests and for
-tools/stress_server.py."""
+"""`oscine serve` as people run it, in processes of its own: started, watched, measured and stopped. For tests, for
+tools/stress_server.py and for gpu/bench_server.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
 
 
 class ServerProcess:
-    """`oscine serve` on a free loopback port, on the CPU; its log lines as they come. `settings` is its TOML file."""
+    """`oscine serve` on a free loopback port, on the CPU unless told otherwise; its log lines as they come. `settings`
+    is its TOML file."""
 
     def __init__(
         self,
@@ -48,13 +49,14 @@ class ServerProcess:
         *options: str,
         settings: str = "",
         environment: Mapping[str, str] | None = None,  # over its own
+        devices: str = "cpu",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "oscine.toml"
         file.write_text(settings)
         command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
         command += ["--port", "0", "--config", str(file), "--log-format", "json"]
-        command += ["--voices-dir", str(folder / "voices"), "--devices", "cpu", *options]
+        command += ["--voices-dir", str(folder / "voices"), "--devices", devices, *options]
         variables = {**os.environ, **(environment or {})}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         self.lines: list[dict[str, Any]] = []
@@ -72,9 +74,9 @@ class ServerProcess:
     def told(self, message: str) -> dict[str, Any] | None:
         return next((line for line in list(self.lines) if line["message"] == message), None)
 
-    def wait_ready(self) -> str:
+    def wait_ready(self, within_s: float = START_S) -> str:
         """Its address."""
-        wait_until(lambda: self.told("ready") is not None or self.process.poll() is not None, START_S)
+        wait_until(lambda: self.told("ready") is not None or self.process.poll() is not None, within_s)
         ready = self.told("ready")
         assert ready is not None, self.lines[-20:]
         return str(ready["url"])

@@ -42,7 +42,7 @@ class Example:
 
 def read_examples(folder: Path) -> list[Example]:
     examples = []
-    for name in shard_names(folder):
+    for name in shard_names(folder, coded=True):
         codes = np.load(folder / f"{name}.codes.npy")
         phones = np.load(folder / f"{name}.phones.npy").reshape(-1, FRAME_LABELS)
         for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():

@@ -10,6 +10,9 @@ run). The semantic code has a loss of its own: it alone must tell the phones and
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from oscine.model.fields import Fields
 
 CROP_FRAMES = 34
 SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its first frames are heard, not judged
+JUDGED_FRAMES = 12  # of those, by the judges: their time grows with it
 ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
 _MEL_BANDS = 64  # of the semantic code's spectrum
 
@@ -99,12 +103,19 @@ class Trainer:
         self.sizes = BY_NAME[options.sizes]
         self.model = CodecModel(self.sizes)
         self.model.begin(options.seed)
-        make_trainable(self.model.encoder)
-        make_trainable(self.model.decoder, compiled=options.compile)
+        make_trainable(self.model.encoder, narrow=options.narrow)
+        make_trainable(self.model.decoder, compiled=options.compile, narrow=options.narrow)
         self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
+        self.encode, self.decode = self.model.encode, partial(decode_latent, self.model.decoder)
+        self.say: Callable[..., Any] = self.judges
+        if options.whole:
+            backend = os.environ.get("BACKEND", "inductor")
+            self.encode = torch.compile(self.encode, dynamic=False, backend=backend)
+            self.decode = torch.compile(self.decode, dynamic=False, backend=backend)
+            self.say = torch.compile(self.judges, dynamic=False, backend=backend)
         trained = self.model.decoder if self.polish else self.model
         self.fused = self.device.type == "cuda"
         self.making = torch.optim.AdamW(
@@ -169,30 +180,33 @@ class Trainer:
             fewer = torch.randint(1, 17, (batch,), device=self.device)
             books = torch.where(torch.rand(batch, device=self.device) < 0.5, fewer, 16)
             with self.autocast():
-                encoded = model.encode(crops.samples)
+                encoded = self.encode(crops.samples)
             quantised = model.quantizer(encoded, books=books)
             losses["commitment"] = quantised.commitment
             losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, crops)
             losses["codes_used"] = _codes_used(quantised.codes, self.sizes.codebook_size)
             latent = quantised.latent
         with self.autocast():
-            return decode_latent(model.decoder, latent).float()
+            return self.decode(latent).float()
 
     def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> None:
+        """Judges learn, then say what they think; what they saw in the true sound before they learnt is good enough."""
+        span = JUDGED_FRAMES * FRAME_SAMPLES
+        begin = int(torch.randint(made.shape[1] - span + 1, ()))
+        made, true = made[:, begin : begin + span], true[:, begin : begin + span]
         with self.autocast():
-            verdicts_true, _ = self.judges(true)
-            verdicts_made, _ = self.judges(made.detach())
-            losses["judging"] = discriminator_loss(verdicts_true, verdicts_made)
+            verdicts, seen = self.say(torch.cat((true, made.detach())))
+            halves = [verdict.chunk(2) for verdict in verdicts]
+            losses["judging"] = discriminator_loss(*zip(*halves, strict=True))
         self.judging.zero_grad(set_to_none=True)
         losses["judging"].backward()
         nn.utils.clip_grad_norm_(self.judges.parameters(), 5.0)
         self.judging.step()
         self.judges.requires_grad_(False)
         with self.autocast():
-            with torch.no_grad():
-                _, seen_true = self.judges(true)
-            verdicts, seen_made = self.judges(made)
+            verdicts, seen_made = self.say(made)
             losses["made"] = generator_loss(verdicts)
+            seen_true = [[layer[: len(true)] for layer in judge] for judge in seen]
             losses["features"] = feature_loss(seen_true, seen_made)
         self.judges.requires_grad_(True)
 
@@ -238,14 +252,24 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
     parser.add_argument("--again", action="store_true", help="from the weights that are there, but a new schedule")
 
 
+def add_own(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--polish", action="store_true")
+    parser.add_argument("--judges-from", type=float, default=0.5)
+    parser.add_argument("--whole", action="store_true", help="compile encoder, decoder and judges as wholes")
+    parser.add_argument("--narrow", type=int, default=0, help="convolutions of at most so many channels as one product")
+
+
+def prepare_backends() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_common(parser, steps=6000, batch=48, rate=6e-4)
-    parser.add_argument("--polish", action="store_true")
-    parser.add_argument("--judges-from", type=float, default=0.5)
+    add_own(parser)
     options = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
+    prepare_backends()
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)

@@ -33,14 +33,15 @@ class Crops:
     places: Tensor  # [batch, frames], frame numbers in the corpus
 
 
-def shard_names(folder: Path) -> list[str]:
-    """Finished shards, in a fixed order."""
-    return sorted(path.stem for path in folder.glob("*.jsonl"))
+def shard_names(folder: Path, *, coded: bool = False) -> list[str]:
+    """Finished shards, in a fixed order; `coded`: those that encode.py has met (more may have been said since)."""
+    names = sorted(path.stem for path in folder.glob("*.jsonl"))
+    return [name for name in names if not coded or (folder / f"{name}.codes.npy").exists()]
 
 
 class Corpus:
     def __init__(self, folder: Path, device: torch.device, *, with_codes: bool = False) -> None:
-        names = shard_names(folder)
+        names = shard_names(folder, coded=with_codes)
         if not names:
             raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
         self.device = device

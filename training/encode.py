@@ -86,7 +86,7 @@ def _entropy_bits(codes: Tensor) -> float:
 def pack(folder: Path, out: Path) -> None:
     """codes-00.npz, codes-01.npz, ...: unpack with unpack()."""
     out.mkdir(parents=True, exist_ok=True)
-    names = shard_names(folder)
+    names = shard_names(folder, coded=True)
     total = sum((folder / f"{name}.codes.npy").stat().st_size * 5 // 4 for name in names)  # with phones
     parts = max(1, math.ceil(total / _PART_BYTES))
     for part in range(parts):

@@ -23,8 +23,9 @@ def snake(x: Tensor, rate: Tensor, depth: Tensor) -> Tensor:
     return x + wave * wave * depth
 
 
-def make_trainable(module: nn.Module, *, compiled: bool = False) -> None:
-    """`compiled`: the snake as one kernel, forward and backward, instead of eight passes over memory."""
+def make_trainable(module: nn.Module, *, compiled: bool = False, narrow: int = 0) -> None:
+    """`compiled`: the snake as one kernel, forward and backward, instead of eight passes over memory. `narrow`: the
+    library is slow at convolutions of few channels; those of at most so many become one product each."""
     snake_of: Callable[..., Tensor] = _compiled_snake() if compiled else snake
     for part in module.modules():
         if isinstance(part, Snake):
@@ -32,8 +33,7 @@ def make_trainable(module: nn.Module, *, compiled: bool = False) -> None:
         elif isinstance(part, Attention) and part.qk_norm:
             part.register_forward_pre_hook(_join_norm_weights)
         elif isinstance(part, CausalConv | CausalUpsample):
-            # Their product over strided views, for a CPU, has a gradient that takes ten times as long as the library's.
-            part._as_product = _library_product(part)  # type: ignore[method-assign,assignment]
+            part.forward = _conv_forward(part, narrow)  # type: ignore[method-assign,assignment]
     module.requires_grad_(True)
 
 
@@ -55,14 +55,28 @@ def _snake_forward(part: Snake, snake_of: Callable[..., Tensor]) -> Callable[[Te
     return lambda x: snake_of(x, part.alpha.exp()[:, None], (1 / (part.beta.exp() + 1e-9))[:, None])
 
 
-def _library_product(part: CausalConv | CausalUpsample) -> Callable[[Tensor, int], Tensor]:
-    def product(joined: Tensor, columns: int) -> Tensor:
-        if isinstance(part, CausalConv):
-            return F.conv1d(joined, part.weight, part.bias, dilation=part.step, groups=part.groups)
-        made = F.conv_transpose1d(joined, part.weight, part.bias, stride=part.rate)
-        return made.narrow(-1, part.past * part.rate, columns * part.rate)
+def _conv_forward(part: CausalConv | CausalUpsample, narrow: int) -> Callable[[Tensor, Any], Tensor]:
+    """The library's convolution: the package's own product for a CPU has a gradient that takes ten times as long."""
 
-    return product
+    def forward(x: Tensor, history: Any) -> Tensor:
+        columns = x.shape[-1]
+        joined = history.join(x, part.past) if part.past else x
+        if isinstance(part, CausalUpsample):
+            made = F.conv_transpose1d(joined, part.weight, part.bias, stride=part.rate)
+            return made.narrow(-1, part.past * part.rate, columns * part.rate)
+        if part.groups == 1 and part.weight.shape[1] <= narrow:
+            return _tap_product(part, joined, columns)
+        return F.conv1d(joined, part.weight, part.bias, dilation=part.step, groups=part.groups)
+
+    return forward
+
+
+def _tap_product(part: CausalConv, joined: Tensor, columns: int) -> Tensor:
+    """The columns that each tap sees one above the other, times all taps' weights side by side."""
+    taps = part.weight.shape[-1]
+    seen = torch.cat([joined[..., tap * part.step :][..., :columns] for tap in range(taps)], dim=1)
+    made = part.weight.transpose(1, 2).flatten(1) @ seen
+    return made if part.bias is None else made + part.bias[:, None]
 
 
 def _join_norm_weights(part: nn.Module, _: Any) -> None:

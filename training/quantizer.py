@@ -49,16 +49,19 @@ class SplitQuantizer(nn.Module):
         semantic, acoustic = (x @ projection.T for projection in self.input_proj)
         if self.training and not self.ready:
             self._begin(semantic.detach().flatten(0, 1), acoustic.detach().flatten(0, 1))
-        first, first_codes, commitment = self._quantise(semantic, 0)
+        entry, first_codes, commitment = self._quantise(semantic, 0)
+        first = _straight_through(semantic, entry)
         total, residual = torch.zeros_like(acoustic), acoustic
         codes = [first_codes]
         for book in range(1, CODEBOOKS):
             entry, code, miss = self._quantise(residual, book)
             used = 1.0 if books is None else (books > book).float()[:, None, None]
             total = total + entry * used
-            residual = residual - entry.detach()
+            residual = residual - entry
             commitment = commitment + miss
             codes.append(code)
+        # Once, behind the sum: entry by entry the gradient would count as often as there are codebooks.
+        total = _straight_through(acoustic if books is None else acoustic * (books > 1)[:, None, None], total)
         latent = first @ self.output_proj[0].T + total @ self.output_proj[1].T
         return Quantised(latent, first, torch.stack(codes, dim=-1), commitment / CODEBOOKS)
 
@@ -79,9 +82,7 @@ class SplitQuantizer(nn.Module):
         chosen = self.entries[book][codes].view_as(x)
         if self.training:
             self._follow(flat, codes, book)
-        commitment = (x - chosen).square().mean()
-        # Straight through: the entry's value, the input's gradient.
-        return x + (chosen - x).detach(), codes.view(x.shape[:-1]), commitment
+        return chosen, codes.view(x.shape[:-1]), (x - chosen).square().mean()
 
     @torch.no_grad()
     def _follow(self, flat: Tensor, codes: Tensor, book: int) -> None:
@@ -108,6 +109,11 @@ class SplitQuantizer(nn.Module):
             if book:
                 acoustic = acoustic - entries[codes]
         self.ready.fill_(True)
+
+
+def _straight_through(x: Tensor, chosen: Tensor) -> Tensor:
+    """The entries' value, the input's gradient."""
+    return x + (chosen - x).detach()
 
 
 def _kmeans(data: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,7 +47,7 @@ case $stage in
         kill -0 "$speaking" 2> /dev/null || break
         sleep 1
     done
-    kill "$speaking" 2> /dev/null || true
+    kill -- "-$speaking" 2> /dev/null || true  # with its workers
     tail -n 1 "$work/speech.txt"
     "$python" "$here/encode.py" "$work" --pack "$out"
     "$python" "$here/codec.py" "$work" "${codec[@]}" --polish --limit-s "${TALKER_S:-420}" --rate 3e-4 \

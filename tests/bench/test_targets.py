@@ -21,7 +21,16 @@ def body(preset: str, **options) -> dict:
 @pytest.mark.parametrize(
     ("preset", "fields"),
     [
-        ("oscine", {"seed": 42, "stream_format": "audio", "max_new_tokens": 57, "language": "english"}),
+        (
+            "oscine",
+            {
+                "seed": 42,
+                "stream_format": "audio",
+                "max_new_tokens": 57,
+                "trim_silence": False,
+                "language": "english",
+            },
+        ),
         (
             "vllm-omni",
             {"seed": 42, "stream": True, "stream_format": "audio", "max_new_tokens": 56, "language": "English"},

@@ -56,13 +56,15 @@ def read_ring(ring: Tensor, rows: Rows, columns: int) -> Tensor:
 
 
 def plain(layer: Conv, past: Tensor) -> Tensor:
-    """past [rows, old and new columns, inputs] -> fp32 sums [rows * columns * phases, channels]."""
-    wide = past.float()
-    weight = layer.weight.float().view(-1, layer.taps, layer.inputs)
+    """past [rows, old and new columns, inputs] -> sums [rows * columns * phases, channels]. In fp64: in fp32 a GPU's
+    library would round what the norm has made to ten bits first."""
+    wide = past.double()
+    weight = layer.weight.double().view(-1, layer.taps, layer.inputs)
     if layer.norm_eps is not None:
         wide = wide * wide.square().mean(-1, keepdim=True).add(layer.norm_eps).rsqrt()
-    y = F.conv1d(wide.transpose(1, 2), weight.transpose(1, 2), layer.bias, dilation=layer.dilation)
-    return y.transpose(1, 2).reshape(-1, layer.channels)
+    bias = None if layer.bias is None else layer.bias.double()
+    y = F.conv1d(wide.transpose(1, 2), weight.transpose(1, 2), bias, dilation=layer.dilation)
+    return y.transpose(1, 2).reshape(-1, layer.channels).float()
 
 
 def empty(size: int, channels: int, device: torch.device) -> Tensor:

@@ -47,3 +47,10 @@ def test_the_codec_state_is_as_large_as_planned(config, small_checkpoints):
     model = load_model(small_checkpoints("0b6", "custom_voice"), device=torch.device("cpu"))
     counters = 8 * (3 + 1)
     assert TorchCodec(model.codec, 3).nbytes == 4 * codec_state_bytes(config, 4) + counters
+
+
+def test_kernels_plan_for_their_tables_and_a_reserve(config):
+    with_kernels, without = plan(config, kernels=True), plan(config)
+    text_table = 4 * config.talker.text_vocab * config.talker.stack.width
+    assert without.working_bytes == 0 and with_kernels.working_bytes >= text_table + 2**29
+    assert with_kernels.total_bytes > without.total_bytes + text_table

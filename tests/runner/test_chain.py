@@ -38,6 +38,8 @@ class Voices:
         self.prompts = [self.plain._builder.build(request) for request in requests]
         for slot, (prompt, request) in enumerate(zip(self.prompts, requests, strict=True)):
             self.runner.admit(Admission(slot, prompt, request.sampling(model.config.sampling)))
+        with torch.inference_mode():
+            self.runner._flush()
 
 
 @pytest.fixture(scope="module", params=["1b7", "0b6"])
@@ -103,3 +105,15 @@ def test_what_follows_a_frame_is_the_sum_of_its_codes_and_the_text(voices):
         assert state.seen[slot, codes[row, 0]]
     moved = state.ints - before
     assert moved[:2].sum(0).tolist() == [0, 2, 2, 0, 0]  # position and frame of the two slots, nobody else's
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_what_is_looked_up_is_what_would_be_computed(voices, rows):
+    chain = voices.runner._frame._chain
+    stack = voices.plain._model.predictor.stack
+    seen = []
+    codes = torch.arange(rows, device="cuda") * 3
+    x = chain._rest_tables[2][codes].clone()
+    chain._layer(stack, 0, x, lambda layer, qkv, mixed: seen.append(qkv.clone()))
+    assert torch.equal(seen[0], chain._rest_qkv[2][codes])

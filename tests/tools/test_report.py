@@ -1,13 +1,174 @@
-"""No figure in the documents that is not in a result file."""
+"""No figure in the documents that is not in a result file, and no result file that breaks them."""
 
-from report import BEGIN, END, ROOT, benchmarks, readme
+import copy
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.bench.test_report import result, row
+
+from oscine.bench.record import script_result
+from report import BEGIN, END, RESULTS, ROOT, Report
+from report_server import images
 
 
-def test_the_benchmarks_page_is_the_generated_one():
-    assert (ROOT / "docs" / "benchmarks.md").read_text() == benchmarks()
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    return Report(tmp_path)
 
 
-def test_the_readme_holds_the_generated_table():
-    text = (ROOT / "README.md").read_text()
+def put(report: Report, name: str, content: dict) -> None:
+    (report.folder / f"{name}.json").write_text(json.dumps(content))
+
+
+# --- what is in the tree ---
+
+
+def test_the_benchmarks_page_is_the_generated_one() -> None:
+    report = Report()
+    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == report.benchmarks()
+    assert report.complaints == []
+
+
+def test_the_plots_are_the_generated_ones() -> None:
+    for name, svg in Report().images().items():
+        assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == svg
+
+
+def test_the_readme_holds_the_generated_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1
-    assert readme(text) == text
+    assert Report().readme(text) == text
+
+
+# --- what is not ---
+
+
+def test_what_was_not_measured_has_no_section(report: Report) -> None:
+    assert report.sections() == [] and report.images() == {}
+    assert report.benchmarks().startswith("# Benchmarks\n")
+    text = f"before {BEGIN}\nold\n{END} after"
+    assert report.readme(text) == text
+    assert report.complaints == []
+
+
+@pytest.mark.parametrize("name", ["frame", "server-gpu-1b7-preset", "listeners-gpu-1b7", "bench-model-1b7", "peers"])
+@pytest.mark.parametrize("content", ['{"name": "old", "figures": {}}', "{", "[]"])
+def test_a_file_that_cannot_be_used_is_named_and_left_out(report: Report, name: str, content: str) -> None:
+    put(report, "listeners-cpu", json.loads((RESULTS / "listeners-cpu.json").read_text()))
+    (report.folder / f"{name}.json").write_text(content)
+    page = report.benchmarks()
+    assert "## Listeners on a CPU" in page and page.count("\n## ") == 1
+    assert report.readme("text") == "text" and report.images() == {}
+    assert report.complaints and all("measure it again" in complaint for complaint in report.complaints)
+
+
+# --- the server ---
+
+
+def served(size: str = "1b7", kind: str = "preset", **changed: object) -> dict:
+    """As gpu/bench_server.py writes it."""
+    search = {"rate_per_s": 96.5, "limits": {"figure": "first_audio_ms", "p95_ms": 50.0, "underrun_ms": 0.0}}
+    made = result("Oscine", row("closed", 1), row("closed", 8, 0.03), row("open", 10, 0.025), search=search)
+    held = {"gpu_used_mib": 14336.0, "engine_device_mib": 10240.0, "engine_mib": 900.0, "front_end_mib": 80.0}
+    server = {"start_s": 21.4, "kernels_cached": True, "slots": 128, "memory_ready": held, "memory_after": held}
+    made["figures"] |= {"size": size, "kind": kind, "widths": "published", "frames": 56, "server": server} | changed
+    return made
+
+
+@pytest.fixture
+def peers() -> dict:
+    return json.loads((RESULTS / "peers.json").read_text())
+
+
+def test_ours_and_theirs_stand_side_by_side(report: Report, peers: dict) -> None:
+    put(report, "peers", peers)
+    put(report, "server-gpu-1b7-preset", served())
+    page = report.benchmarks()
+    assert "| 1 | 2 | 11.6 | 9.8 | 20 / 20 | 21.9 / 23.5 | 42.5 / 51.9 |" in page
+    assert "| 128 | - | - | 142 | - | - | 2210 / 2494 |" in page
+    assert "| 20 | - | 54.3 / 139 | 238 / 392 | - | 16.5 % | 100 % |" in page
+    assert "Search: 96.5 requests/s hold: first audio p95 <= 50 ms" in page
+    assert "Ready after 21 s (kernels compiled by an earlier run); of the card's memory 14.0 GiB are used" in page
+    assert "vLLM-Omni 0.26.0; its server, default deploy config" in page
+    assert report.complaints == []
+
+
+@pytest.mark.parametrize("changed", [{"kind": "clone"}, {"size": "0b6"}, {"frames": 50}, {"widths": "small"}])
+def test_only_equal_work_is_compared(report: Report, peers: dict, changed: dict) -> None:
+    put(report, "peers", peers)
+    put(report, "server-gpu-x", served(**changed))
+    page = report.benchmarks()
+    assert "nari" not in page and "| 1 | 2 | 20 / 20 |" in page
+
+
+def test_the_larger_model_and_the_preset_voice_come_first(report: Report) -> None:
+    for size, kind in (("0b6", "preset"), ("1b7", "clone"), ("1b7", "preset")):
+        put(report, f"server-gpu-{size}-{kind}", served(size, kind))
+    titles = [line for line in report.benchmarks().splitlines() if line.startswith("### ")]
+    assert [title.split(",")[:2] for title in titles] == [
+        ["### 1.7B", " a preset voice"],
+        ["### 1.7B", " a cloned voice"],
+        ["### 0.6B", " a preset voice"],
+    ]
+
+
+def test_answers_of_another_length_are_told(report: Report) -> None:
+    odd = served()
+    odd["figures"]["loads"][1]["exact_length"] = False
+    put(report, "server-gpu-1b7-preset", odd)
+    assert "Not of exactly that length: closed loop, 8." in report.benchmarks()
+
+
+def test_the_plots_hold_ours_and_theirs(report: Report, peers: dict) -> None:
+    drawn = images([served(), served(kind="clone"), served("0b6")], peers)
+    assert set(drawn) == {"server-x-real-time.svg", "server-first-audio.svg"}
+    for svg in drawn.values():
+        names = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+        assert names[-4:] == ["Oscine", "Oscine, cloned voice", "nari", "vLLM-Omni"]
+    assert images([served("0b6")], peers) == {}
+
+
+def test_the_peers_facts_are_whole(peers: dict) -> None:
+    assert {"machine", "date", "size", "kind", "frames"} <= peers.keys()
+    for peer in peers["peers"]:
+        for one in peer["loads"]:
+            assert one["first_audio_ms"]["p50"] <= one["first_audio_ms"]["p95"] <= one["e2e_ms"]["p95"]
+            assert 0 <= one["share_over_100_ms"] <= 1
+
+
+# --- the engine ---
+
+
+def test_listeners_on_a_gpu_have_their_table_and_their_churn(report: Report) -> None:
+    figures = copy.deepcopy(json.loads((RESULTS / "listeners-cpu.json").read_text())["figures"])
+    churn = {"requests": 500, "at_once": 128, "ends": {"length": 340, "cancelled": 160}, "took_s": 12.0}
+    figures |= {"ready_s": 20.0, "memory_bytes": 10 * 2**30, "churn": churn}
+    put(report, "listeners-gpu-1b7", script_result("listeners-gpu-1b7", ["gpu/bench_listeners.py"], figures))
+    page = report.benchmarks()
+    assert "## Listeners on a GPU" in page and "### 1.7B" in page
+    assert "Ready after 20.0 s, 10.0 GiB held. 500 requests of random lengths, 128 at once" in page
+    assert "each ended once (160 cancelled, 340 length)" in page
+
+
+def test_the_engine_alone_has_a_table_for_each_model(report: Report) -> None:
+    times = {"p50": 4.4, "p95": 4.6}
+    alone = {"positions": [64, 120], "frame_ms": times, "device_ms": times, "x_real_time_each": 18.2}
+    alone |= {"x_real_time": 18.2, "first_audio_ms": {"p50": 9.9, "p95": 10.4}}
+    refused = {**alone, "x_real_time": 1200.0, "first_audio_ms": None}
+    way = {
+        "captured_s": 5.0,
+        "memory_bytes": 2**30,
+        "memory_reserved_bytes": 2**31,
+        "rows": {"1": alone, "128": refused},
+    }
+    facts = {"dtype": "bfloat16", "device": "cuda", "kernels": True, "threads": 16, "prompt_rows": 33}
+    figures = {**facts, "loaded_s": 2.0, "budget": "128 slots", "with_codec": way, "codes_only": way}
+    for size in ("1.7B", "0.6B"):
+        put(report, f"bench-model-{size}", script_result(size, ["bench", "model", "x"], figures, program="oscine"))
+    page = report.benchmarks()
+    assert "| 1 | 4.40 / 4.60 | 4.40 / 4.60 | 4.40 / 4.60 | 18.2 | 18 | 18 | 9.90 / 10.4 | 9.90 / 10.4 |" in page
+    assert "| 128 | 4.40 / 4.60 | 4.40 / 4.60 | 4.40 / 4.60 | 18.2 | 1200 | 1200 | - | - |" in page
+    assert page.count("bfloat16 on cuda (kernels); positions 64 to 120") == 2
+    assert "Memory: 1024 MiB, 2048 MiB reserved" in page

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from oscine.bench.record import Result
     from oscine.bench.session import Bench
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure a speech server over the wire: this one or another's.")
+bench_app = typer.Typer(
+    no_args_is_help=True, help="Measure a speech server over the wire, this one or another's; or the engine alone."
+)
 console = Console(stderr=True)  # standard output is for results
 
 

@@ -75,7 +75,7 @@ def _svg(title: str, body: Sequence[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-            f'aria-label="{escape(title)}" color="#333">',
+            f'aria-label="{escape(title)}" color="#333" style="background:#fff">',  # also on a dark page
             f"<style>{STYLE}</style>",
             f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>',
             *body,

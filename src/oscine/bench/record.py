@@ -76,13 +76,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def script_result(name: str, argv: Sequence[str], figures: dict[str, Any], *packages: str) -> Result:
-    """Of a script of this project, with the versions of what it measured."""
+def script_result(
+    name: str, argv: Sequence[str], figures: dict[str, Any], *packages: str, program: str = "python"
+) -> Result:
+    """Of a script or command of this project, with the versions of what it measured."""
     return {
         "name": name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
-        "command": shown_command(argv, "python"),
+        "command": shown_command(argv, program),
         "machine": machine(),
         "versions": {**versions(), **{package: metadata.version(package) for package in packages}},
         "figures": figures,
@@ -90,15 +92,21 @@ def script_result(name: str, argv: Sequence[str], figures: dict[str, Any], *pack
 
 
 def make_result(
-    name: str, argv: Sequence[str], figures: dict[str, Any], *, server_machine: str | None = None
+    name: str,
+    argv: Sequence[str],
+    figures: dict[str, Any],
+    *,
+    server_machine: str | None = None,
+    program: str = "oscine",
 ) -> Result:
+    """Of loads that were put to a server; what `read_result` reads."""
     return {
         "kind": KIND,
         "format": FORMAT,
         "name": name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
-        "command": shown_command(argv),
+        "command": shown_command(argv, program),
         "machine": server_machine or machine(),
         "versions": versions(),
         "figures": figures,

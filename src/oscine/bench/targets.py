@@ -32,17 +32,23 @@ class Preset:
     model: str | None = None  # where the server insists on one
     voice: str | None = None
     pcm_rate_hz: int = 24000  # of raw PCM, unless the answer's x-sample-rate says otherwise
-    # Fixed length: `max_new_tokens` above the number of frames, and what else keeps the model from stopping. None:
-    # the server cannot be told.
+    # Fixed length: `max_new_tokens` above the number of frames, and what else it takes for all of them to be made and
+    # sent. None: the server cannot be told.
     tokens_over_frames: int | None = 0
     fixed: Fields = field(default_factory=dict)
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        # The official meaning of max_new_tokens: the last token is drawn but never spoken.
-        "oscine": Preset(streaming={"stream_format": "audio"}, tokens_over_frames=1),
-        "oscine-ws": Preset(path="/v1/audio/speech/stream", transport="websocket", tokens_over_frames=1),
+        # The official meaning of max_new_tokens: the last token is drawn but never spoken. Silence at the beginning is
+        # left out unless told otherwise, and would be missing from the length.
+        "oscine": Preset(streaming={"stream_format": "audio"}, tokens_over_frames=1, fixed={"trim_silence": False}),
+        "oscine-ws": Preset(
+            path="/v1/audio/speech/stream",
+            transport="websocket",
+            tokens_over_frames=1,
+            fixed={"trim_silence": False},
+        ),
         # `stream` alone is SSE since 0.20; languages are compared as "English".
         "vllm-omni": Preset(streaming={"stream": True, "stream_format": "audio"}, language_title_case=True),
         # Refuses fields that it does not know; has a switch against the end of speech.

@@ -65,13 +65,11 @@ _MEASURED: dict[tuple[int, int, bool], tuple[Plan, ...]] = {
 }
 
 
-def choose_plan(outputs: int, inputs: int, glu: bool, rows: int, *, one_split: bool = False) -> Plan:
+def choose_plan(outputs: int, inputs: int, glu: bool, rows: int, *, one_split: bool = True) -> Plan:
     plans = _MEASURED.get((outputs, inputs, glu))
     if plans is None:
         return _OTHER_SHAPES
     plan = plans[0 if rows <= 16 else 1 if rows <= 32 else 2 if rows <= 64 else 3]
-    if rows > _MOST_ROWS:  # prompts: enough programs without a split, and scratch need not grow with the prompt
-        return replace(plan, split=1)
     return replace(plan, split=plans[0].split) if one_split else plan
 
 
@@ -83,8 +81,8 @@ class Scratch:
     arrivals: Tensor  # int32, zero between products: the last program of each tile puts its zero back
 
     @staticmethod
-    def empty(device: torch.device, *, floats: int = 1 << 22, tiles: int = 4096) -> Scratch:
-        """The defaults hold every published shape at 128 rows, whatever the plan."""
+    def empty(device: torch.device, *, floats: int = 1 << 23, tiles: int = 4096) -> Scratch:
+        """The defaults hold every published shape at 256 rows, whatever the plan: the predictor begins with two rows for each of 128."""
         return Scratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
 
 

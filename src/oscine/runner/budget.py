@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from oscine.model.config import ModelConfig
 from oscine.runner.codec_rings import ring_codec_elements
 from oscine.runner.pages import PAGE_POSITIONS, pages_for
-from oscine.types import ConfigError
+from oscine.types import CODEBOOKS, ConfigError
 
 _MiB = 2**20
+_GPU_RESERVE = 512 * _MiB  # captured graphs, libraries, and what an allocator cannot use of its blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class MemoryBudget:
     prefix_bytes: int
     kv_bytes: int
     codec_bytes: int
+    working_bytes: int  # tables and buffers of the kernels, and a reserve
 
     @property
     def pages_per_slot(self) -> int:
@@ -28,13 +30,13 @@ class MemoryBudget:
 
     @property
     def total_bytes(self) -> int:
-        return self.kv_bytes + self.codec_bytes + self.prefix_bytes
+        return self.kv_bytes + self.codec_bytes + self.prefix_bytes + self.working_bytes
 
     def describe(self) -> str:
         return (
             f"{self.slots} slots of up to {self.positions_per_slot} positions, {self.pages} pages of {PAGE_POSITIONS}: "
             f"keys and values {self.kv_bytes / _MiB:.0f} MiB, codec state {self.codec_bytes / _MiB:.0f} MiB, "
-            f"prefixes at most {self.prefix_bytes / _MiB:.0f} MiB"
+            f"prefixes at most {self.prefix_bytes / _MiB:.0f} MiB, working memory {self.working_bytes / _MiB:.0f} MiB"
         )
 
 
@@ -77,6 +79,7 @@ def plan_memory(
         prefix_bytes=prefix_bytes,
         kv_bytes=(wanted + 1) * page_bytes,
         codec_bytes=(slots + 1) * codec_state_bytes(config, element_bytes, kernels=kernels),
+        working_bytes=_table_bytes(config, element_bytes) + _GPU_RESERVE if kernels else 0,
     )
     if available_bytes is not None and budget.total_bytes > available_bytes:
         raise ConfigError(
@@ -84,6 +87,18 @@ def plan_memory(
             f"free; use fewer slots (now {slots}) or positions"
         )
     return budget
+
+
+def _table_bytes(config: ModelConfig, element_bytes: int) -> int:
+    """What chain.py makes of the weights: all text rows projected, all code rows as narrow as the predictor, and what
+    its first layer makes of them."""
+    talker, predictor = config.talker, config.predictor
+    elements = talker.text_vocab * talker.stack.width
+    if predictor.talker_width != predictor.stack.width:
+        elements += (talker.code_vocab + (CODEBOOKS - 1) * predictor.vocab) * predictor.stack.width
+    stack = predictor.stack
+    elements += (CODEBOOKS - 2) * predictor.vocab * (stack.heads + 2 * stack.kv_heads) * stack.head_dim
+    return element_bytes * elements
 
 
 def codec_state_bytes(config: ModelConfig, element_bytes: int, *, kernels: bool = False) -> int:

@@ -25,6 +25,7 @@ from oscine.runner.state import SlotState
 from oscine.types import CODEBOOKS
 
 _TABLE_ROWS = 8192  # text rows projected at a time, when the table is made
+_LOOKED_UP = 128  # rows of one product
 
 Attend = Callable[[int, Tensor, Tensor], None]  # layer, qkv, mixed
 
@@ -59,6 +60,22 @@ class KernelChain:
         # What the predictor reads for a code, made narrow once: a row is a function of its id alone.
         self._first_table = predictor.narrow(talker.code_embedding.weight)
         self._rest_tables = predictor.narrow(predictor.embeddings)
+        self._rest_qkv = self._looked_up()
+
+    def _looked_up(self) -> Tensor:
+        """[books, codes, q k v] of the predictor's first layer: what it makes of a code's row, whatever came before. By
+        the frame's own kernels, which give a row the same bits in any batch."""
+        stack = self._model.predictor.stack
+        layer = cast(Any, stack.layers[0])
+        books = self._rest_tables[: CODEBOOKS - 2]  # nothing is asked behind the last code
+        tables = books.new_empty(*books.shape[:2], layer.attention.qkv.out_features)
+        for rows, made in zip(
+            books.flatten(0, 1).split(_LOOKED_UP), tables.flatten(0, 1).split(_LOOKED_UP), strict=True
+        ):
+            normed = torch.empty_like(rows)
+            _norm(layer.attention_norm, stack, rows, normed)
+            linear(normed, layer.attention.qkv.weight, made, self._scratch)
+        return tables
 
     @torch.inference_mode()
     def speak(self, slots: Tensor) -> Tensor:
@@ -142,6 +159,7 @@ class KernelChain:
         stack, draws = predictor.stack, self._draws("rest")
         x, logits = self._narrow_x[: 2 * sequences], self._rest_logits[:sequences]
         normed = self._rows_of(self._normed, sequences, stack.config.width)
+        qkv = self._rows_of(self._qkv, sequences, self._rest_qkv.shape[-1])
         self._begin(codes, x)
         self._pass(x, position=0, new=2)
         last = x[1::2]
@@ -152,7 +170,8 @@ class KernelChain:
             if book < CODEBOOKS - 1:
                 last = self._narrow_x[:sequences]
                 gather(self._rest_tables[book - 1], codes[:, book], last)
-                self._pass(last, position=book + 1, new=1)
+                gather(self._rest_qkv[book - 1], codes[:, book], qkv)
+                self._pass(last, position=book + 1, new=1, qkv=qkv)
 
     def _begin(self, codes: Tensor, x: Tensor) -> None:
         hidden, narrow = self._hidden[: len(x) // 2], self._model.predictor.narrow
@@ -162,7 +181,8 @@ class KernelChain:
             x[0::2].copy_(hidden)
         gather(self._first_table, codes[:, 0], x[1::2])
 
-    def _pass(self, x: Tensor, *, position: int, new: int) -> None:
+    def _pass(self, x: Tensor, *, position: int, new: int, qkv: Tensor | None = None) -> None:
+        """`qkv`: the first layer's, where they are known."""
         stack = self._model.predictor.stack
         heads = [cast(Any, layer).attention for layer in stack.layers]
 
@@ -172,17 +192,18 @@ class KernelChain:
             predictor_attention(qkv, *norms, stack.config.eps, *self._rest_rope, *cache, position, mixed, new=new)
 
         for index in range(len(heads)):
-            self._layer(stack, index, x, attend)
+            self._layer(stack, index, x, attend, None if index else qkv)
 
-    def _layer(self, stack: Stack, index: int, x: Tensor, attend: Attend) -> None:
-        """x in place. Seven launches: norm, qkv, attention, out, norm, gate and up, down."""
+    def _layer(self, stack: Stack, index: int, x: Tensor, attend: Attend, qkv: Tensor | None = None) -> None:
+        """x in place. Seven launches: norm, qkv, attention, out, norm, gate and up, down; five where qkv are known."""
         layer, config, rows = cast(Any, stack.layers[index]), stack.config, len(x)
         normed = self._rows_of(self._normed, rows, config.width)
-        qkv = self._rows_of(self._qkv, rows, layer.attention.qkv.out_features)
         mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
         inner = self._rows_of(self._inner, rows, config.inner)
-        _norm(layer.attention_norm, stack, x, normed)
-        linear(normed, layer.attention.qkv.weight, qkv, self._scratch)
+        if qkv is None:
+            qkv = self._rows_of(self._qkv, rows, layer.attention.qkv.out_features)
+            _norm(layer.attention_norm, stack, x, normed)
+            linear(normed, layer.attention.qkv.weight, qkv, self._scratch)
         attend(index, qkv, mixed)
         linear(mixed, layer.attention.out.weight, x, self._scratch, residual=x)
         _norm(layer.mlp_norm, stack, x, normed)

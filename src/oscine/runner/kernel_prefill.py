@@ -1,4 +1,6 @@
-"""Prefill on kernels: rows of any prompts side by side, in graphs of a few sizes, into the slots' pages."""
+"""Prefill on kernels: the rows of all prompts that came since the last frame, packed into graphs of a few sizes.
+
+A row computes the same bits in any pack: see kernels/linear.py."""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ class KernelPrefill:
         self._inputs = like.new_zeros(largest, width)
         self._pages = torch.zeros(largest, pages_per_slot, dtype=torch.int64, device=like.device)
         self._positions = torch.full((largest,), -1, dtype=torch.int64, device=like.device)
+        self._packed = 0  # rows that wait
         self._graphs = GraphSet(self._run, PREFILL_SIZES, captured=captured)
 
     def capture(self, progress: Callable[[int, int], None]) -> None:
@@ -29,16 +32,24 @@ class KernelPrefill:
             self._positions.fill_(-1)  # the warm-up rows are nobody's
             self._graphs.capture(progress)
 
-    def run(self, rows: Tensor, first: int, page_row: Tensor) -> None:
-        """rows [n, width] of one prompt at positions first.. of the slot whose pages are page_row."""
-        for piece in rows.split(PREFILL_SIZES[-1]):
-            size, count = self._graphs.size_for(len(piece)), len(piece)
-            self._inputs[:count].copy_(piece)
-            self._pages[:count].copy_(page_row.expand(count, -1))
-            self._positions[count:size].fill_(-1)
-            self._positions[:count].copy_(torch.arange(first, first + count, device=rows.device))
+    def add(self, rows: Tensor, first: int, page_row: Tensor) -> None:
+        """A prompt that does not fit into what is left of a pack goes on in the next one, which sees its keys."""
+        while len(rows):
+            begin, end = self._packed, min(self._packed + len(rows), PREFILL_SIZES[-1])
+            count = end - begin
+            self._inputs[begin:end].copy_(rows[:count])
+            self._pages[begin:end].copy_(page_row.expand(count, -1))
+            self._positions[begin:end].copy_(torch.arange(first, first + count, device=rows.device))
+            self._packed, rows, first = end, rows[count:], first + count
+            if end == PREFILL_SIZES[-1]:
+                self.flush()
+
+    def flush(self) -> None:
+        if self._packed:
+            size = self._graphs.size_for(self._packed)
+            self._positions[self._packed : size].fill_(-1)
+            self._packed = 0
             self._graphs.replay(size)
-            first += count
 
     def _run(self, size: int) -> None:
         self._chain.prefill(self._inputs[:size], self._pages[:size], self._positions[:size])

@@ -16,8 +16,11 @@ class Prefill(Protocol):
 
     def capture(self, progress: Callable[[int, int], None]) -> None: ...
 
-    def run(self, rows: Tensor, first: int, page_row: Tensor) -> None:
-        """rows [n, width] at positions first.. of the slot whose pages are page_row; all before are filled."""
+    def add(self, rows: Tensor, first: int, page_row: Tensor) -> None:
+        """rows [n, width] at positions first.. of the slot whose pages are page_row; all before are filled or added."""
+
+    def flush(self) -> None:
+        """All that was added is enqueued. Before, a slot may neither run nor give its pages back."""
 
 
 class TorchPrefill:
@@ -29,5 +32,8 @@ class TorchPrefill:
     def capture(self, progress: Callable[[int, int], None]) -> None:
         """Nothing: plain PyTorch runs as it is."""
 
-    def run(self, rows: Tensor, first: int, page_row: Tensor) -> None:
+    def add(self, rows: Tensor, first: int, page_row: Tensor) -> None:
         self._model.talker.stack(rows[None], PrefillMemory(self._kv, page_row, first, len(rows)))
+
+    def flush(self) -> None:
+        """Nothing: rows are not packed here, so what fails in a prompt is that prompt's alone."""

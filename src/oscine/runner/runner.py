@@ -57,8 +57,8 @@ class Runner(Protocol):
     eos_id: int
 
     def admit(self, admission: Admission) -> None:
-        """Fills the slot's state and enqueues the prefill. The slot must be free. Raises RequestError where the
-        prompt does not fit; nothing is held then."""
+        """Fills the slot's state; its prefill is enqueued by the next launch at the latest, with those of others. The
+        slot must be free. Raises RequestError where the prompt does not fit; nothing is held then."""
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         """Text ids for later frames, one per frame; `ended` lets the slot's speech end."""

@@ -101,6 +101,7 @@ class SlotRunner:
         self._prefixes = PrefixCache(budget.prefix_bytes)
         self._references: BoundedCache[StreamState] = BoundedCache(_CACHED_REFERENCES)
         self._held: dict[int, _Held] = {}
+        self._new_prefixes: list[tuple[str, Tensor, int]] = []  # key, pages, rows: read when they are filled
         self._slot_ids = torch.arange(budget.slots, device=model.device)  # sending one up would make the host wait
         if kernels is None:
             kernels = uses_kernels(model.device, like.dtype)
@@ -160,8 +161,8 @@ class SlotRunner:
                 text_open=admission.text_open,
                 sampling=sampling,
             )
-            self._fill(prompt, rows[:-1], self._state.page_table[slot])
             self._start_codec(slot, prompt)
+            self._fill(prompt, rows[:-1], self._state.page_table[slot])
         except BaseException:
             self._pool.give(slot)
             raise
@@ -177,7 +178,9 @@ class SlotRunner:
         held.text_known += len(text_ids)
 
     @_on_device
+    @torch.inference_mode()
     def launch(self, slots: Sequence[int]) -> Ticket:
+        self._flush()
         rows = [self._held[slot] for slot in slots]
         longest = max(row.position for row in rows) + 1
         ticket = self._frame.launch(slots, [row.sampling for row in rows], longest)
@@ -189,7 +192,10 @@ class SlotRunner:
     def collect(self, ticket: Ticket) -> FrameOutput:
         return self._frame.collect(ticket)
 
+    @_on_device
+    @torch.inference_mode()
     def release(self, slot: int) -> None:
+        self._flush()  # or rows that still wait would be written into the next holder's pages
         del self._held[slot]
         self._pool.give(slot)
 
@@ -231,9 +237,16 @@ class SlotRunner:
             self._kv.write(page_row, *prefix)
         first = shared if prefix else 0
         if first < len(rows):
-            self._prefill.run(rows[first:], first, page_row)
+            self._prefill.add(rows[first:], first, page_row)
         if shared and not prefix:
+            self._new_prefixes.append((key, page_row, shared))
+
+    def _flush(self) -> None:
+        """What admissions have left to do: one prefill for all of them, then beginnings to keep."""
+        self._prefill.flush()
+        for key, page_row, shared in self._new_prefixes:
             self._prefixes.put(key, self._kv.read(page_row, shared))
+        self._new_prefixes.clear()
 
     def _start_codec(self, slot: int, prompt: Prompt) -> None:
         """Silence before the first frame; for an in-context voice, the sound of its reference."""

@@ -1,0 +1,293 @@
+"""The whole server on one machine: `oscine serve` on random weights of the published sizes, and `oscine bench` against
+it over loopback. Closed loops, open loops, and the highest rate that holds; a preset voice, and a cloned one.
+
+    python gpu/bench_server.py [--sizes 1b7 0b6] [--kinds preset clone] [--closed 1 8 32] [--open 1 10 50] [--search]
+    python gpu/bench_server.py --widths small --sizes 0b6 --closed 1 2 --open 1 --frames 10 --slots 4     a CPU
+
+End of speech never comes and no silence is trimmed, so that every answer has exactly --frames frames of 80 ms. The
+result, docs/results/server-gpu-<size>-<kind>.json, is written after every load: `oscine bench report` reads it, also
+where the run was cut off. This process is the client, and does without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import multiprocessing
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
+
+from oscine.audio import pcm16, wav_header  # noqa: E402
+from oscine.bench.load import Limits, Load, Span  # noqa: E402
+from oscine.bench.record import make_result, write_result  # noqa: E402
+from oscine.bench.report import COLUMNS, doubts, load_name  # noqa: E402
+from oscine.bench.session import Bench, run_async  # noqa: E402
+from oscine.bench.targets import Target  # noqa: E402
+from oscine.bench.workload import load_workload  # noqa: E402
+from oscine.types import FRAME_RATE_HZ, OscineError  # noqa: E402
+from server_process import Figures, Footprints, ServerProcess  # noqa: E402
+
+CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
+VOICES = {"preset": "preset voice", "clone": "cloned voice"}
+SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
+VOICE = "bench"  # the uploaded one
+CLIP_S = 3.0
+START_S = 500.0  # cold: every kernel is compiled
+WARMUP_S = 1.0
+LEAST_REQUESTS = 20  # at each load: fewer have no 95th percentile
+SEARCH_FROM_PER_S, SEARCH_MOST_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
+# Random weights: nothing that they say is to be judged. Positions: far more than prompt and frames need.
+SETTINGS = """
+[engine]
+slots = {slots}
+guard.enabled = false
+memory.positions_per_slot = 1024
+"""
+
+Row = dict[str, Any]
+
+
+# --- the server ---
+
+
+def make_checkpoint(folder: Path, size: str, kind: str, small: bool, bpe: Path | None) -> None:
+    """In a process of its own: torch, and what it takes of the GPU, are gone with it."""
+    from random_checkpoint import write_checkpoint
+
+    widths = "tiny" if small else "published"
+    write_checkpoint(folder, size=size, kind=CHECKPOINTS[kind], widths=widths, bpe=bpe, eos_gain=0.0)
+
+
+def checkpoint(options: argparse.Namespace, size: str, kind: str) -> Path:
+    words = "" if options.bpe is None else "-bpe"
+    folder: Path = options.scratch / f"server-{size}-{kind}-{options.widths}{words}"
+    done = folder / "whole"
+    if not done.exists():
+        arguments = (folder, size, kind, options.widths == "small", options.bpe)
+        process = multiprocessing.get_context("spawn").Process(target=make_checkpoint, args=arguments)
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(f"the checkpoint {folder} could not be written")
+        done.touch()
+    return folder
+
+
+@contextmanager
+def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str, Row]]:
+    """The server, its address, and what it took to get there."""
+    more = [word for setting in options.set for word in ("--set", setting)]
+    cached = kernels_cached()
+    begun_s = time.monotonic()
+    server = ServerProcess(
+        model,
+        options.scratch / f"serve-{secrets.token_hex(4)}",
+        *more,
+        settings=SETTINGS.format(slots=options.slots),
+        environment={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        devices=options.devices,
+    )
+    try:
+        url = server.wait_ready(START_S)
+        facts = {
+            "start_s": time.monotonic() - begun_s,
+            "kernels_cached": cached,
+            "slots": options.slots,
+            "settings": options.set,
+            "memory_ready": memory(server, url),
+        }
+        yield server, url, facts
+        facts["exit_status"] = server.terminate()
+    finally:
+        server.close()
+
+
+def kernels_cached() -> bool:
+    folder = Path(os.environ.get("TRITON_CACHE_DIR", "~/.triton/cache")).expanduser()
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def memory(server: ServerProcess, url: str) -> Row:
+    held = Footprints.of(server)
+    return {
+        "engine_device_mib": Figures.of(url)["oscine_memory_bytes"] / 2**20,  # as its allocator has given out
+        "gpu_used_mib": gpu_used_mib(),  # all that the card misses, graphs and libraries too
+        "engine_mib": held.engine.memory_mib,
+        "front_end_mib": held.front_end.memory_mib,
+    }
+
+
+def gpu_used_mib() -> float | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return float(said[0]) if said else None
+
+
+def upload_voice(url: str) -> None:
+    """Noise, which random weights cannot tell from speech; with words, so that the voice is in context."""
+    rate_hz = 24000
+    noise = np.random.default_rng(0).normal(0, 0.1, int(CLIP_S * rate_hz)).astype(np.float32)
+    clip = wav_header(rate_hz, len(noise)) + pcm16(noise).tobytes()
+    fields = {"name": VOICE, "consent": "nobody's voice: noise", "ref_text": "A few words of reference."}
+    mark = secrets.token_hex(16)
+    parts = [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    parts.append(b'name="audio_sample"; filename="clip.wav"\r\ncontent-type: audio/wav\r\n\r\n' + clip)
+    body = b"".join(b"--%s\r\ncontent-disposition: form-data; %s\r\n" % (mark.encode(), part) for part in parts)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        headers = {"content-type": f"multipart/form-data; boundary={mark}"}
+        connection.request("POST", "/v1/audio/voices", body + f"--{mark}--\r\n".encode(), headers)
+        answer = connection.getresponse()
+        said = answer.read().decode()
+        if answer.status != 200:
+            sys.exit(f"the voice was not taken ({answer.status}): {said}")
+    finally:
+        connection.close()
+
+
+# --- the loads ---
+
+
+@dataclass(slots=True)
+class Trial:
+    """One server under load after load; `save` after each."""
+
+    bench: Bench
+    seconds: float
+    say: Callable[[str], None]
+    save: Callable[[Row], None]
+    rows: list[Row] = field(default_factory=list)
+
+    def figures(self) -> Row:
+        span = {"seconds": self.seconds, "least_requests": LEAST_REQUESTS, "warmup_s": WARMUP_S}
+        return {**self.bench.figures(self.rows), "span": span}
+
+    def run(self, load: Load) -> None:
+        self.bench.span = Span(self._seconds(load), warmup_s=WARMUP_S)
+        self.bench.on_row = self._told
+        self.rows += run_async(self.bench.run([load]))
+        self.save(self.figures())
+
+    def search(self, limits: Limits) -> float | None:
+        tried: list[Row] = []
+        held: Row = {"limits": asdict(limits), "rate_per_s": None, "tried": tried}
+
+        def keep(row: Row) -> None:
+            broken = limits.broken_by(row)
+            tried.append(
+                {"rate_per_s": row["load"]["value"], "first_audio_ms": row["first_audio_ms"], "broken": broken}
+            )
+            held["rate_per_s"] = max((one["rate_per_s"] for one in tried if not one["broken"]), default=None)
+            self._told(row)
+            self.say(f"   {'; '.join(broken) or 'holds'}")
+            self.save({**self.figures(), "search": held})
+
+        self.bench.span, self.bench.on_row = Span(self.seconds, warmup_s=WARMUP_S), keep
+        range_per_s = {"first": self._first_rate(limits), "most": SEARCH_MOST_PER_S, "resolution": SEARCH_RESOLUTION}
+        best_per_s, _ = run_async(self.bench.search(limits, **range_per_s))
+        return best_per_s
+
+    def _seconds(self, load: Load) -> float:
+        """Longer where requests are rare."""
+        return self.seconds if load.kind == "closed" else max(self.seconds, LEAST_REQUESTS / load.value)
+
+    def _first_rate(self, limits: Limits) -> float:
+        """The highest that has held already, or a modest one."""
+        opened = [row for row in self.rows if row["load"]["kind"] == "open" and not limits.broken_by(row)]
+        return max((row["load"]["value"] for row in opened), default=SEARCH_FROM_PER_S)
+
+    def _told(self, row: Row) -> None:
+        asked_s, made_s = (self.bench.target.frames or 0) / FRAME_RATE_HZ, row["audio_s"]
+        row["exact_length"] = made_s is not None and made_s["least"] == made_s["most"] == asked_s
+        self.say(", ".join(f"{name} {cell(row)}" if name != "load" else cell(row) for name, cell in COLUMNS.items()))
+        if not row["exact_length"]:
+            self.say(f"   {load_name(row)}: not {asked_s:.2f} s each, but {made_s}")
+        for doubt in doubts(row):
+            self.say(f"   {doubt}")
+
+
+def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[str], None]) -> None:
+    model = checkpoint(options, size, kind)
+    say(f"{SIZES[size]}, {kind}: starting the server")
+    where = "cpu" if gpu_used_mib() is None else "gpu"
+    path = options.out / f"server-{where}-{size}-{kind}.json"
+    name = f"Oscine {SIZES[size]}, {VOICES[kind]}"
+    with serving(model, options) as (server, url, facts):
+        say(f"{url} is ready after {facts['start_s']:.1f} s, {facts['memory_ready']}")
+        if kind == "clone":
+            upload_voice(url)
+        target = Target(url=url, frames=options.frames, voice=VOICE if kind == "clone" else None)
+        workload = load_workload("english", options.lengths)
+
+        def save(figures: Row) -> None:
+            facts["memory_after"] = memory(server, url)
+            about = {"size": size, "kind": kind, "widths": options.widths, "server": facts}
+            result = make_result(name, sys.argv, {**figures, **about}, program="python")
+            result["versions"]["torch"] = metadata.version("torch")
+            write_result(path, result)
+
+        trial = Trial(Bench(target, workload, Span()), options.seconds_per_step, say, save)
+        for load in [*(Load("closed", n) for n in options.closed), *(Load("open", r) for r in options.open)]:
+            trial.run(load)
+        if options.search:
+            say(f"highest rate that holds: {trial.search(Limits(p95_ms=options.p95_ms))} requests/s")
+    say(f"{path}, the server ended with {facts['exit_status']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["1b7"])
+    parser.add_argument("--kinds", nargs="+", choices=CHECKPOINTS, default=["preset"])
+    parser.add_argument("--widths", choices=("published", "small"), default="published")
+    parser.add_argument("--closed", nargs="*", type=int, default=[1, 4, 8, 16, 32, 64, 128], help="callers")
+    parser.add_argument("--open", nargs="*", type=float, default=[1, 5, 10, 20, 50, 100], help="requests per second")
+    parser.add_argument(
+        "--search", action="store_true", help="the highest rate with no gap and --p95-ms, after the rest"
+    )
+    parser.add_argument("--p95-ms", type=float, default=50.0, help="of the first audio")
+    parser.add_argument("--seconds-per-step", type=float, default=6.0, help=f"or until {LEAST_REQUESTS} requests came")
+    parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
+    # In the small vocabulary of a random checkpoint a letter is a token: a short text is as long as a medium one is.
+    parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")
+    parser.add_argument("--bpe", type=Path, help="folder with the true vocab.json and merges.txt")
+    parser.add_argument("--slots", type=int, default=128)
+    parser.add_argument("--devices", default="auto")
+    parser.add_argument("--set", action="append", default=[], help="a setting of the server: engine.queue_wait_s=10")
+    options = parser.parse_args()
+    begun_s = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"[{time.monotonic() - begun_s:4.0f} s] {what}", flush=True)
+
+    failed = []
+    for size in options.sizes:
+        for kind in options.kinds:
+            try:
+                measure(options, size, kind, say)
+            except (OscineError, AssertionError) as error:  # the others are still worth their time
+                say(f"{SIZES[size]}, {kind} failed: {error}")
+                failed.append(f"{size} {kind}")
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

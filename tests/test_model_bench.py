@@ -1,0 +1,225 @@
+"""`oscine bench model`: what is timed is what the engine does, with the codec and without."""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import CheckpointMaker
+from typer.testing import CliRunner
+
+from oscine import Oscine, SpeechRequest
+from oscine.cli import app
+from oscine.model_bench.command import facts, pair
+from oscine.model_bench.listener import Company, Listener
+from oscine.model_bench.measure import Plan, leave_codec_out, measure
+from oscine.model_bench.ticks import time_ticks
+from oscine.runner.budget import plan_memory
+from oscine.runner.runner import Admission, FrameOutput
+from oscine.runner.slot_runner import SlotRunner
+from oscine.types import AudioChunk, Cancel, OverloadedError, RequestError
+
+CPU = torch.device("cpu")
+SHORT = Plan(rows=(1, 2), frames=2, context=1, probes=1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def same_threads() -> Iterator[None]:
+    """An engine takes fewer on a CPU; other tests keep theirs."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(small_checkpoints: CheckpointMaker) -> Path:
+    return small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
+
+
+@pytest.fixture(scope="module")
+def figures(checkpoint: Path) -> dict:
+    return measure(checkpoint, SHORT, device="cpu")
+
+
+# --- ticks ---
+
+
+class ScriptedTicket:
+    def __init__(self, number: int, ready: bool) -> None:
+        self.number, self._ready = number, ready
+
+    def ready(self) -> bool:
+        return self._ready
+
+
+class ScriptedRunner:
+    """Notes what it is asked for; results are there at once, or when they are asked for."""
+
+    def __init__(self, ready: bool) -> None:
+        self.calls: list[str] = []
+        self._ready, self._launched = ready, 0
+
+    def launch(self, slots: Sequence[int]) -> ScriptedTicket:
+        self._launched += 1
+        self.calls.append(f"launch {self._launched}")
+        return ScriptedTicket(self._launched, self._ready)
+
+    def collect(self, ticket: ScriptedTicket) -> FrameOutput:
+        self.calls.append(f"collect {ticket.number}")
+        return FrameOutput((), np.zeros((0, 16), np.int64), np.zeros((0, 1), np.int16))
+
+
+@pytest.mark.parametrize(
+    ("ready", "calls"),
+    [
+        (False, "launch 1, launch 2, collect 1, launch 3, collect 2, collect 3"),
+        (True, "launch 1, collect 1, launch 2, collect 2, launch 3, collect 3"),
+    ],
+)
+def test_ticks_overlap_as_in_the_engine_and_the_first_is_not_counted(ready: bool, calls: str) -> None:
+    runner = ScriptedRunner(ready)
+    times = time_ticks(runner, [0], 2, CPU)  # type: ignore[arg-type]
+    assert ", ".join(runner.calls) == calls
+    assert len(times.wall_ms) == 2 and times.device_ms == ()
+
+
+# --- codes only ---
+
+
+def said(tts: Oscine, codec: bool) -> np.ndarray:
+    budget = plan_memory(
+        tts.config, slots=2, positions_per_slot=128, positions_total=None, element_bytes=4, available_bytes=None
+    )
+    runner = SlotRunner(tts._model, budget)
+    if not codec:
+        runner._codec.run = None  # type: ignore[method-assign,assignment]  # whoever still holds it, cannot use it
+        leave_codec_out(runner)
+    request = SpeechRequest(text="Hello there.", seed=3, max_new_tokens=9)
+    runner.admit(Admission(1, tts._builder.build(request), request.sampling(tts.config.sampling)))
+    return np.concatenate([runner.collect(runner.launch([1])).codes for _ in range(4)])
+
+
+def test_codes_are_the_same_without_the_codec(checkpoint: Path) -> None:
+    tts = Oscine(checkpoint, device="cpu")
+    assert np.array_equal(said(tts, codec=False), said(tts, codec=True))
+
+
+# --- listeners ---
+
+
+class ScriptedEngine:
+    """Takes `room` streams at once; they speak when the test says so."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.deliver: dict[str, Callable[[AudioChunk], None]] = {}
+        self.submitted = 0
+
+    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None]) -> str:
+        if len(self.deliver) == self.room:
+            raise OverloadedError("full", 1.0)
+        self.submitted += 1
+        self.deliver[str(self.submitted)] = deliver
+        return str(self.submitted)
+
+    def tell(self, utterance_id: str, command: Cancel) -> None:
+        self.end(utterance_id, "cancelled")
+
+    def speak(self, utterance_ids: Iterable[str]) -> None:
+        for utterance_id in utterance_ids:
+            self.deliver[utterance_id](AudioChunk(b"\0\0", 0))
+
+    def end(self, utterance_id: str, reason: str) -> None:
+        self.deliver.pop(utterance_id)(AudioChunk(b"", 1, reason))  # type: ignore[arg-type]
+
+
+def company(engine: ScriptedEngine, count: int) -> Company:
+    return Company(engine, SpeechRequest(text="x"), count)  # type: ignore[arg-type]
+
+
+def test_a_company_gathers_speaks_on_and_leaves_nobody_behind() -> None:
+    engine = ScriptedEngine(room=3)
+    with company(engine, 3) as others:
+        engine.speak(["1", "2", "3"])
+        assert others.gathers()
+        engine.end("2", "stop")
+        assert list(engine.deliver) == ["1", "3", "4"]
+    assert engine.deliver == {}
+
+
+def test_a_company_that_finds_no_room_says_so() -> None:
+    with company(ScriptedEngine(room=2), 3) as others:
+        assert not others.gathers()
+    queued = ScriptedEngine(room=3)  # lets all of them in, but the last one has to wait until the first has spoken
+    with company(queued, 3) as others:
+        queued.speak(["1", "2"])
+        queued.end("1", "length")
+        assert not others.gathers()
+    assert queued.deliver == {}
+
+
+def test_a_listener_knows_when_his_player_ran_dry() -> None:
+    listener = Listener(24000)
+    assert listener.first_audio_ms is None
+    listener.deliver(AudioChunk(bytes(2 * 24000), 0))
+    assert listener.first_audio_ms is not None and listener.first_s is not None
+    listener.first_s -= 3.0  # as if that had been three seconds ago
+    listener.deliver(AudioChunk(bytes(48), 24000, "stop"))
+    assert listener.worst_deficit_s == pytest.approx(2.0, abs=0.5) and listener.ended.is_set()
+
+
+# --- the whole ---
+
+
+def test_every_number_of_streams_has_its_figures_both_ways(figures: dict) -> None:
+    for way in ("with_codec", "codes_only"):
+        assert list(figures[way]["rows"]) == ["1", "2"] and figures[way]["memory_bytes"] > 0
+        for row in figures[way]["rows"].values():
+            first, last = row["positions"]
+            assert (first, last - first) == (figures["prompt_rows"] + 2, 2)
+            assert row["frame_ms"]["p50"] <= row["frame_ms"]["p95"] and row["device_ms"] is None
+    alone, both = figures["with_codec"]["rows"].values()
+    assert alone["x_real_time"] == alone["x_real_time_each"]
+    assert both["x_real_time"] == pytest.approx(2 * both["x_real_time_each"])
+    assert alone["first_audio_ms"]["p50"] > alone["frame_ms"]["least"]
+    assert (figures["kind"], figures["device"], figures["dtype"]) == ("custom_voice", "cpu", "float32")
+    assert "float32 on cpu" in facts(figures)[0]
+
+
+def test_the_engine_ends_with_the_measurement(figures: dict) -> None:
+    assert not [thread for thread in threading.enumerate() if thread.name == "oscine-engine"]
+
+
+def test_the_command_prints_a_table_and_writes_its_result(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model.json"
+    words = ["bench", "model", str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
+    words += ["--device", "cpu", "--name", "small", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["oscine", *words])
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.output
+    assert "small (times: p50 / p95 ms)" in ran.stdout and "Memory: " in ran.stdout
+    result = json.loads(out.read_text())
+    assert result["command"].startswith("oscine bench model ") and "--out" not in result["command"]
+    assert result["versions"]["torch"] == torch.__version__
+    row = result["figures"]["with_codec"]["rows"]["1"]
+    assert pair(row["frame_ms"]).split(" / ")[0] in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"rows": ()}, "from 1 on"), ({"rows": (0, 4)}, "from 1 on"), ({"frames": 0}, "frames must be at least 1")],
+)
+def test_a_plan_that_measures_nothing_is_refused(changed: dict, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        Plan(**changed)
+
+
+def test_more_positions_than_the_checkpoint_has_are_refused(checkpoint: Path) -> None:
+    with pytest.raises(RequestError, match="32768; ask for fewer frames"):
+        measure(checkpoint, Plan(rows=(1,), frames=40_000), device="cpu")

@@ -1,0 +1,91 @@
+"""gpu/bench_server.py: what it does with a server's answers. That it starts one is shown by running it."""
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+
+import pytest
+from gpu.bench_server import Trial, upload_voice
+from tests.bench.scripted import END, HEAD, chunk, in_a_thread, speech
+
+from oscine.bench.load import Limits, Load, Span
+from oscine.bench.session import Bench
+from oscine.bench.targets import Target
+from oscine.bench.workload import Workload
+
+FRAMES = 5
+uploads: list[bytes] = []
+
+
+async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As many frames as are asked for, in two pieces; uploads are kept."""
+    with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r")[0]))
+            if head.startswith("post /v1/audio/voices"):
+                uploads.append(head.encode() + body)
+            if not head.startswith("post /v1/audio/speech"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n" + b'{"data": []}')
+                continue
+            asked = json.loads(body)
+            assert asked["trim_silence"] is False
+            pcm = speech((asked["max_new_tokens"] - 1) * 0.08)
+            writer.write(HEAD + chunk(pcm[:3840]))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+            writer.write(chunk(pcm[3840:]) + END)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with in_a_thread(answers) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def trial(url: str, **extra: int) -> tuple[Trial, list[dict], list[str]]:
+    saved: list[dict] = []
+    said: list[str] = []
+    bench = Bench(Target(url=url, frames=FRAMES, extra=extra), Workload("test", ("hello",)), Span())
+    return Trial(bench, 0.1, said.append, lambda figures: saved.append(json.loads(json.dumps(figures)))), saved, said
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.bench_server.WARMUP_S", 0.0)
+    monkeypatch.setattr("gpu.bench_server.LEAST_REQUESTS", 2)
+    monkeypatch.setattr("gpu.bench_server.SEARCH_MOST_PER_S", 100.0)
+
+
+def test_every_load_is_saved_when_it_has_been_measured(url: str) -> None:
+    measured, saved, said = trial(url)
+    for load in (Load("closed", 2), Load("open", 50)):
+        measured.run(load)
+    assert [[row["load"]["value"] for row in figures["loads"]] for figures in saved] == [[2], [2, 50]]
+    assert all(row["exact_length"] and row["succeeded"] for row in saved[-1]["loads"])
+    assert saved[-1]["frames"] == FRAMES and said[0].startswith("closed loop, 2, requests ")
+
+
+def test_the_search_begins_where_the_open_loops_held_and_keeps_what_it_tried(url: str) -> None:
+    measured, saved, _ = trial(url)
+    measured.run(Load("open", 60))
+    assert measured.search(Limits(p95_ms=1e6, underrun_ms=math.inf)) == 100
+    assert [one["rate_per_s"] for one in saved[-1]["search"]["tried"]] == [60, 100]
+    assert saved[1]["search"]["rate_per_s"] == 60, "saved on the way, too"
+    assert len(saved[-1]["loads"]) == 1
+
+
+def test_answers_of_another_length_than_was_asked_are_told(url: str) -> None:
+    measured, saved, said = trial(url, max_new_tokens=FRAMES)  # one frame less than was asked
+    measured.run(Load("closed", 1))
+    assert not saved[0]["loads"][0]["exact_length"]
+    assert said[1].strip().startswith("closed loop, 1: not 0.40 s each")
+
+
+def test_a_voice_is_uploaded_as_a_form_with_a_file(url: str) -> None:
+    upload_voice(url)
+    (sent,) = uploads
+    assert b'name="audio_sample"; filename="clip.wav"' in sent and b"RIFF" in sent
+    assert sent.count(b"content-disposition: form-data; ") == 4 and sent.rstrip().endswith(b"--")

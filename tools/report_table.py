@@ -1,0 +1,36 @@
+"""What all sections of docs/benchmarks.md are made of: results as files have them, Markdown tables, where figures come
+from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
+GIB, MIB = 2**30, 2**20
+
+Result = dict[str, Any]
+Row = dict[str, Any]
+
+
+def load(path: Path) -> Result:
+    result: Result = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def origin(result: Result) -> str:
+    versions = result["versions"]
+    torch = f"torch {versions['torch']}, " if "torch" in versions else ""
+    return (
+        f"{result['machine']}, {torch}Python {versions['python']}, commit {result['commit']}, "
+        f"{result['date']}: `{result['command']}`"
+    )
