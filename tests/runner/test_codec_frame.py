@@ -16,6 +16,7 @@ from oscine.model.memory import StreamState, stack_states
 from oscine.model.weights import load_model
 from oscine.runner.codec_frame import FrameCodec, TorchCodec
 from oscine.runner.codec_rings import ring_codec_elements
+from oscine.runner.lean_codec import LeanCodec
 from oscine.types import CODEBOOKS
 
 SLOTS = 3
@@ -119,34 +120,47 @@ def test_torch_codec_is_the_plain_codec(codec: Codec) -> None:
         assert torch.equal(pcm, to_pcm16(alone.tick(rows, codes)))
 
 
-def test_torch_codec_does_not_mix_streams(codec: Codec) -> None:
-    for pcm, samples in run_ticks(TorchCodec(codec, SLOTS), Alone(codec), codec):
-        # fp32 sums of another batch size run in another order: a sample may fall to the next whole number.
-        assert (pcm.int() - to_pcm16(samples).int()).abs().max() <= 1
+@pytest.fixture(params=[TorchCodec, LeanCodec])
+def slots(request: pytest.FixtureRequest, codec: Codec) -> FrameCodec:
+    return request.param(codec, SLOTS)
 
 
-def test_torch_codec_past_the_attention_window(codec: Codec) -> None:
+def assert_sounds_like(pcm: Tensor, samples: Tensor) -> None:
+    """fp32 sums of another batch size run in another order: a sample may fall to the next whole number."""
+    assert (pcm.int() - to_pcm16(samples).int()).abs().max() <= 1
+
+
+def test_streams_in_slots_do_not_mix(slots: FrameCodec, codec: Codec) -> None:
+    for pcm, samples in run_ticks(slots, Alone(codec), codec):
+        assert_sounds_like(pcm, samples)
+
+
+def test_slots_sound_the_same_past_the_attention_window(slots: FrameCodec, codec: Codec) -> None:
     frames = 84
-    codes, slots = random_codes(codec, 1, frames), TorchCodec(codec, SLOTS)
-    whole = to_pcm16(codec.decode_whole(codes))
+    codes = random_codes(codec, 1, frames)
+    whole = codec.decode_whole(codes)
     pcm = torch.empty(1, 1920, dtype=torch.int16)
     for frame in range(frames):
         slots.run(codes[:, frame], slot_vector([1], slots.scratch), pcm)
-        assert (pcm.int() - whole[:, frame * 1920 : (frame + 1) * 1920].int()).abs().max() <= 1
+        assert_sounds_like(pcm, whole[:, frame * 1920 : (frame + 1) * 1920])
 
 
-def test_torch_codec_goes_on_from_a_state(codec: Codec) -> None:
-    codes, slots = random_codes(codec, 1, 9), TorchCodec(codec, SLOTS)
+def test_a_slot_goes_on_from_a_state(slots: FrameCodec, codec: Codec) -> None:
+    codes = random_codes(codec, 1, 9)
     _, state = codec.decode(codes[:, :8])
     slots.load_state(1, state)
     pcm = torch.empty(1, 1920, dtype=torch.int16)
     slots.run(codes[:, 8], slot_vector([1], slots.scratch), pcm)
-    assert torch.equal(pcm, to_pcm16(codec.decode(codes[:, 8:], state)[0]))
+    assert_sounds_like(pcm, codec.decode(codes[:, 8:], state)[0])
 
 
-def test_end_of_speech_is_no_fault(codec: Codec) -> None:
+def test_end_of_speech_is_no_fault(slots: FrameCodec) -> None:
     codes, pcm = torch.full((1, CODEBOOKS), 2150), torch.empty(1, 1920, dtype=torch.int16)
-    TorchCodec(codec, 1).run(codes, slot_vector([0], 1), pcm)
+    slots.run(codes, slot_vector([0], slots.scratch), pcm)
+
+
+def test_a_slot_holds_what_it_says(slots: FrameCodec, codec: Codec) -> None:
+    assert slots.nbytes == (SLOTS + 1) * codec.start(1, CPU).nbytes
 
 
 # --- Triton: bf16 against the fp32 model ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Memory(Protocol):
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(q k / sqrt(dim)) v over grouped heads; mask is bool, broadcast to [batch, heads, rows, keys]."""
+    """softmax(q k / sqrt(dim)) v over grouped heads; mask is bool or added, broadcast to [batch, heads, rows, keys]."""
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -57,16 +57,20 @@ class FusedLinear(nn.Linear):
         self.parts = parts
 
 
+def rope_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
+    """[head_dim / 2], radians per position in fp32"""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+    return 1.0 / theta**exponents
+
+
 def rope_angles(positions: Tensor, head_dim: int, theta: float, *, endless: bool) -> tuple[Tensor, Tensor]:
     """cos and sin, [batch, 1, rows, head_dim / 2], in fp32.
 
     The official angles are fp32 products; they blur at large positions. Bounded stacks do the same, to stay equal.
     `endless` ones (a codec stream has no last frame) multiply in fp64, so that hour two sounds like minute one.
     """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
-    inverse = 1.0 / theta**exponents
     wide = torch.float64 if endless else torch.float32
-    angles = positions[:, None, :, None].to(wide) * inverse.to(wide)
+    angles = positions[:, None, :, None].to(wide) * rope_frequencies(head_dim, theta, positions.device).to(wide)
     return angles.cos().float(), angles.sin().float()
 
 

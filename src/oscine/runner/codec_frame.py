@@ -1,8 +1,8 @@
 """One codec frame for every row of a tick: codes in, PCM16 out, what a stream remembers held in fixed slots.
 
-TorchCodec runs the plain model anywhere; TritonCodec (triton_codec.py) must sound like it. Both enqueue only: nothing
-is read back from the device, so that a run can be captured in a CUDA graph. Rows that fill a batch up use the slot
-`scratch`.
+TorchCodec runs the plain model anywhere. LeanCodec (lean_codec.py, for a CPU) and TritonCodec (triton_codec.py) must
+sound like it. All enqueue only: nothing is read back from the device, so that a run can be captured in a CUDA graph.
+Rows that fill a batch up use the slot `scratch`.
 """
 
 from __future__ import annotations

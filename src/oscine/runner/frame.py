@@ -1,12 +1,13 @@
 """One frame of every running slot: talker step, code 0, codes 1..15, codec, next input row. Here in plain PyTorch.
 
-This is what every faster frame must equal. Nothing is read back from the device before all of it is enqueued.
+This is what every faster frame must equal. Nothing is read back from the device before all of it is enqueued. On a CPU
+in fp32 the talker's step and the predictor's passes are played from tapes, which give the same from fewer calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.codec_frame import FrameCodec
+from oscine.runner.lean_layers import LeanStack
+from oscine.runner.lean_predictor import MAX_TABLE_BYTES, LeanPredictor, table_bytes
 from oscine.runner.paged import DecodeMemory, PagedKV
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
@@ -45,10 +48,20 @@ class TorchTicket:
 
 
 class TorchFrame:
+    """`lean` None: tapes where they can be played, that is on a CPU in fp32."""
+
     sizes = 0
 
-    def __init__(self, model: SpeechModel, state: SlotState, kv: PagedKV, codec: FrameCodec) -> None:
+    def __init__(
+        self, model: SpeechModel, state: SlotState, kv: PagedKV, codec: FrameCodec, *, lean: bool | None = None
+    ) -> None:
         self._model, self._state, self._kv, self._codec = model, state, kv, codec
+        if lean is None:
+            lean = model.device.type == "cpu" and model.talker.dtype == torch.float32
+        max_rows = len(state.inputs)
+        self._lean_talker = LeanStack(model.talker.stack, max_rows) if lean else None
+        lean = lean and table_bytes(model) <= MAX_TABLE_BYTES
+        self._lean_predictor = LeanPredictor(model, max_rows) if lean else None
 
     def capture(self, progress: Callable[[int, int], None]) -> None:
         """Nothing: plain PyTorch runs as it is."""
@@ -65,39 +78,42 @@ class TorchFrame:
         return ticket.output
 
     def _run(self, slots: Tensor, sampling: Sequence[SamplingParams], longest: int, pcm_out: Tensor) -> Tensor:
-        model, state = self._model, self._state
-        positions = state.int_row("position")[slots]
+        state = self._state
+        rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
+        positions, frames = rows.int_row("position"), rows.int_row("frame")
         memory = DecodeMemory(self._kv, state.page_table[slots], positions, longest)
-        hidden = model.talker.stack(state.inputs[slots][:, None], memory)[:, 0]
-        frames = state.int_row("frame")[slots]
-        uniforms = uniform(state.int_row("seed_low")[slots], state.int_row("seed_high")[slots], frames)
-        first = self._first_codes(slots, hidden, frames, sampling, uniforms[:, 0])
-        codes = self._frame_codes(hidden, first, slots, sampling, uniforms)
+        hidden = self._hidden(state.inputs[slots], memory)
+        uniforms = uniform(rows.int_row("seed_low"), rows.int_row("seed_high"), frames)
+        first = self._first_codes(rows, slots, hidden, sampling, uniforms[:, 0])
+        codes = self._frame_codes(hidden, first, _draw_table("rest", rows, sampling), uniforms)
         self._codec.run(codes, slots, pcm_out)
-        state.inputs[slots] = model.frame_rows(codes) + self._text_rows(slots, frames)
+        state.inputs[slots] = self._model.frame_rows(codes) + self._text_rows(rows, slots)
         state.int_row("position")[slots] = positions + 1
         state.int_row("frame")[slots] = frames + 1
         return codes
 
+    def _hidden(self, inputs: Tensor, memory: DecodeMemory) -> Tensor:
+        if self._lean_talker is not None:
+            return self._lean_talker.step(inputs, memory)
+        return self._model.talker.stack(inputs[:, None], memory)[:, 0]
+
     def _first_codes(
-        self, slots: Tensor, hidden: Tensor, frames: Tensor, sampling: Sequence[SamplingParams], uniforms: Tensor
+        self, rows: SlotState, slots: Tensor, hidden: Tensor, sampling: Sequence[SamplingParams], uniforms: Tensor
     ) -> Tensor:
-        state, config = self._state, self._model.config
-        seen = state.seen[slots]
-        logits = penalize(self._model.talker.logits(hidden), seen, state.float_row("penalty")[slots][:, None])
+        config, seen = self._model.config, self._state.seen
+        logits = penalize(self._model.talker.logits(hidden), seen[slots], rows.float_row("penalty")[:, None])
         eos_id, eos = config.talker.eos_id, logits[:, config.talker.eos_id].clone()
         logits[:, config.predictor.vocab :] = float("-inf")
-        may_end = (frames >= MIN_NEW_TOKENS) & (state.int_row("hold_eos")[slots] == 0)
+        may_end = (rows.int_row("frame") >= MIN_NEW_TOKENS) & (rows.int_row("hold_eos") == 0)
         logits[:, eos_id] = torch.where(may_end, eos, float("-inf"))
-        codes = draw(logits, self._table("first", slots, sampling), uniforms)
-        state.seen[slots, codes] = True
+        codes = draw(logits, _draw_table("first", rows, sampling), uniforms)
+        seen[slots, codes] = True
         return codes
 
-    def _frame_codes(
-        self, hidden: Tensor, first: Tensor, slots: Tensor, sampling: Sequence[SamplingParams], uniforms: Tensor
-    ) -> Tensor:
+    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
+        if self._lean_predictor is not None:
+            return self._lean_predictor.frame_codes(hidden, first, table, uniforms)
         predictor = self._model.predictor
-        table = self._table("rest", slots, sampling)
         cache = predictor.cache(len(first))
         codes = [first]
         logits = predictor.first(hidden, self._model.talker.code_embedding(first), cache)
@@ -107,24 +123,23 @@ class TorchFrame:
                 logits = predictor.next(book, codes[-1], cache)
         return torch.stack(codes, dim=1)
 
-    def _text_rows(self, slots: Tensor, frames: Tensor) -> Tensor:
+    def _text_rows(self, rows: SlotState, slots: Tensor) -> Tensor:
         """The text that goes with this frame; after the last id, padding."""
-        state = self._state
-        at = frames.clamp(max=state.text_ids.shape[1] - 1)
-        known = frames < state.int_row("text_count")[slots]
-        ids = torch.where(known, state.text_ids[slots, at], self._model.config.tts_pad_id)
-        return self._model.talker.text_rows(ids)
+        frames, text_ids = rows.int_row("frame"), self._state.text_ids
+        known = frames < rows.int_row("text_count")
+        ids = text_ids[slots, frames.clamp(max=text_ids.shape[1] - 1)]
+        return self._model.talker.text_rows(torch.where(known, ids, self._model.config.tts_pad_id))
 
-    def _table(self, part: str, slots: Tensor, sampling: Sequence[SamplingParams]) -> DrawTable:
-        state = self._state
-        params = [params.first if part == "first" else params.rest for params in sampling]
-        return DrawTable(
-            temperature=state.float_row(f"{part}_temperature")[slots][:, None],
-            top_k=state.int_row(f"{part}_top_k")[slots],
-            tail=state.float_row(f"{part}_tail")[slots][:, None],
-            greedy=state.int_row(f"{part}_greedy")[slots].bool(),
-            largest_top_k=max(p.top_k for p in params),
-            some_unlimited=any(p.top_k == 0 for p in params),
-            some_top_p=any(p.top_p < 1 for p in params),
-            all_greedy=all(p.greedy for p in params),
-        )
+
+def _draw_table(part: str, rows: SlotState, sampling: Sequence[SamplingParams]) -> DrawTable:
+    params = [params.first if part == "first" else params.rest for params in sampling]
+    return DrawTable(
+        temperature=rows.float_row(f"{part}_temperature")[:, None],
+        top_k=rows.int_row(f"{part}_top_k"),
+        tail=rows.float_row(f"{part}_tail")[:, None],
+        greedy=rows.int_row(f"{part}_greedy").bool(),
+        largest_top_k=max(p.top_k for p in params),
+        some_unlimited=any(p.top_k == 0 for p in params),
+        some_top_p=any(p.top_p < 1 for p in params),
+        all_greedy=all(p.greedy for p in params),
+    )

@@ -75,19 +75,26 @@ class DecodeMemory:
         """page_table [rows, pages per slot]; positions [rows], all below `longest`."""
         self._kv = kv
         self.positions = positions[:, None]
-        rows = torch.arange(len(positions), device=positions.device)
-        self._page = page_table[rows, positions // PAGE_POSITIONS]
-        self._offset = positions % PAGE_POSITIONS
-        self._pages = page_table[:, : pages_for(longest)]
-        keys = torch.arange(self._pages.shape[1] * PAGE_POSITIONS, device=positions.device)
-        self._mask = (keys <= positions[:, None])[:, None, None]
+        pages = page_table[:, : pages_for(longest)]
+        kv_heads = kv.keys.shape[2]
+        heads = torch.arange(kv_heads, device=positions.device)
+        # A head's part of a page is one block of memory. Those that are seen, and the places of the new rows in them:
+        blocks = pages[:, None] * kv_heads + heads[:, None]  # [rows, kv heads, pages]
+        new = blocks.gather(2, (positions // PAGE_POSITIONS)[:, None, None].expand(-1, kv_heads, 1))
+        self._blocks = blocks.flatten()
+        self._new = (new * PAGE_POSITIONS + (positions % PAGE_POSITIONS)[:, None, None]).flatten()
+        self._seen_shape = (*blocks.shape[:2], pages.shape[1] * PAGE_POSITIONS, kv.keys.shape[-1])
+        keys = torch.arange(self._seen_shape[2], device=positions.device)
+        hidden = (keys > positions[:, None])[:, None, None]
+        # Added to scores: of bools it would be made again in every layer.
+        self._mask = kv.keys.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._kv.keys[layer], self._kv.values[layer]
-        keys[self._page, :, self._offset] = k[:, :, 0]
-        values[self._page, :, self._offset] = v[:, :, 0]
-        return attention(q, self._seen(keys), self._seen(values), mask=self._mask)
+        keys, values = self._with(self._kv.keys[layer], k), self._with(self._kv.values[layer], v)
+        return attention(q, keys, values, mask=self._mask)
 
-    def _seen(self, pages: Tensor) -> Tensor:
-        """[rows, kv heads, positions, head_dim], gathered."""
-        return pages[self._pages].transpose(1, 2).flatten(2, 3)
+    def _with(self, pages: Tensor, new: Tensor) -> Tensor:
+        """Keeps the new rows; all that is seen, [rows, kv heads, positions, head_dim], gathered."""
+        dim = pages.shape[-1]
+        pages.view(-1, dim).index_copy_(0, self._new, new.reshape(-1, dim))
+        return pages.view(-1, PAGE_POSITIONS * dim).index_select(0, self._blocks).view(self._seen_shape)

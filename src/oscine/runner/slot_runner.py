@@ -19,6 +19,7 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.budget import MemoryBudget
 from oscine.runner.codec_frame import FrameCodec, TorchCodec
 from oscine.runner.frame import Frame, TorchFrame
+from oscine.runner.lean_codec import LeanCodec
 from oscine.runner.paged import PagedKV
 from oscine.runner.pages import PagePool, pages_for
 from oscine.runner.prefill import Prefill, TorchPrefill
@@ -112,7 +113,7 @@ class SlotRunner:
             sizes = sorted({*(size for size in frame_sizes if size < budget.slots), budget.slots})
             self._codec, self._frame, self._prefill = self._on_kernels(sizes, graphs)
         else:
-            self._codec = TorchCodec(model.codec, budget.slots)
+            self._codec = (LeanCodec if model.device.type == "cpu" else TorchCodec)(model.codec, budget.slots)
             self._frame = TorchFrame(model, self._state, self._kv, self._codec)
             self._prefill = TorchPrefill(model, self._kv)
 
