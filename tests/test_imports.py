@@ -34,11 +34,13 @@ ALLOWED: dict[str, set[str]] = {
     # Is handed an engine, never makes one.
     "server": {ROOT, "audio", "config", "listen", "sentences", "types", "voice"},
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
+    "evaluate": {"bench", "audio", "types"},  # as does this
+    "model_bench": {"bench", "engine", "prompt", "runner", "model", "config", "types"},  # and this one never does
 }
 EVERYTHING = {"cli", "serve", "voices_command"}
 _TORCHLESS = (
     *("types", "config", "settings", "sentences", "listen", "audio", "voice", "cache"),
-    *("cli", "serve", "server.app", "bench.command"),
+    *("cli", "serve", "server.app", "bench.command", "model_bench.command", "evaluate.command"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 

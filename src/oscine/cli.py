@@ -18,6 +18,7 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.bench.command import bench_app
+from oscine.evaluate.command import eval_app
 from oscine.model_bench.command import bench_model
 from oscine.types import ConfigError, OscineError, RequestError, Speech, SpeechRequest
 from oscine.voices_command import voices_app
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 bench_app.command("model")(bench_model)  # here: the benchmark of servers knows no engine
 app.add_typer(bench_app, name="bench")
+app.add_typer(eval_app, name="eval")
 app.add_typer(voices_app, name="voices")
 console = Console(stderr=True)  # standard output is for results
 

@@ -135,6 +135,7 @@ class LiveConnection(Connection):
         elif kind == self._waits_for:
             if self._exchange is not None:
                 self._exchange.end_s = now_s
+                self._exchange.headers["x-finish-reason"] = str(message.get("finish_reason") or "")  # as over HTTP
             self._reached(kind)
 
     def _feed(self, rest: Iterator[str], interval_s: float) -> None:

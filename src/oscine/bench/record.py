@@ -22,7 +22,7 @@ FORMAT = 1
 
 Result = dict[str, Any]
 # Where files went is this machine's business, a key is nobody's.
-_PRIVATE = ("--out", "-o", "--scratch", "--records", "--api-key")
+_PRIVATE = ("--out", "-o", "--scratch", "--records", "--listen-with", "--api-key")
 
 
 def commit() -> str:

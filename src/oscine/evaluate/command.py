@@ -1,0 +1,258 @@
+"""`oscine eval run | score | compare`: options become a session and ears, figures become a table and a page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from oscine.bench.command import (
+    ApiKey,
+    Extra,
+    Format,
+    Language,
+    Lengths,
+    Machine,
+    Model,
+    Name,
+    RefAudio,
+    RefText,
+    Seed,
+    Sse,
+    TargetOption,
+    Texts,
+    Timeout,
+    Url,
+    Voice,
+)
+from oscine.types import RequestError
+
+if TYPE_CHECKING:
+    from oscine.bench.targets import Target
+    from oscine.evaluate.ears import Ears, EarsConfig
+    from oscine.evaluate.recording import Evaluation
+
+eval_app = typer.Typer(no_args_is_help=True, help="Judge how well a speech server speaks: this one or another's.")
+console = Console(stderr=True)  # standard output is for results
+
+RecogniserOption = Annotated[
+    str | None, typer.Option(help="A Whisper folder for CTranslate2, or a name that faster-whisper may download")
+]
+Device = Annotated[str, typer.Option(help="Where the recogniser runs: cpu or cuda")]
+ListenWith = Annotated[Path | None, typer.Option(help="Another Python that has faster-whisper, to listen there")]
+Dnsmos = Annotated[bool, typer.Option(help="Ask DNSMOS too, where speechmos is installed")]
+Similarity = Annotated[Path | None, typer.Option(help="ONNX model of speaker vectors: is it the reference's voice?")]
+Reference = Annotated[Path | None, typer.Option(help="Clip of the true voice; default: --ref-audio")]
+Folder = Annotated[Path, typer.Argument(help="The folder of `oscine eval run`, or the result in it")]
+
+
+@eval_app.command()
+def run(
+    context: typer.Context,
+    url: Url,
+    out: Annotated[Path, typer.Option("--out", "-o", help="New folder for recordings, result and page")],
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Requests at once")] = 1,
+    repeat: Annotated[int, typer.Option(help="Takes of every text, each with its own seeds")] = 1,
+    target: TargetOption = "oscine",
+    texts: Texts = "english",
+    lengths: Lengths = "short,medium,long",
+    voice: Voice = None,
+    language: Language = None,
+    model: Model = None,
+    ref_audio: RefAudio = None,
+    ref_text: RefText = None,
+    response_format: Format = "pcm",
+    sse: Sse = False,
+    extra: Extra = "{}",
+    seed: Seed = 0,
+    timeout: Timeout = 120.0,
+    api_key: ApiKey = None,
+    name: Name = None,
+    machine: Machine = None,
+    recogniser: RecogniserOption = None,
+    device: Device = "cpu",
+    listen_with: ListenWith = None,
+    dnsmos: Dnsmos = True,
+    similarity: Similarity = None,
+    reference: Reference = None,
+) -> None:
+    """Speak a set of texts through a server, listen, score, and write a page to listen to."""
+    from oscine.bench.workload import load_workload
+    from oscine.evaluate.ears import open_ears
+    from oscine.evaluate.listening import check_languages
+    from oscine.evaluate.optional import MissingLibraryError
+    from oscine.evaluate.session import Session, telling
+
+    config, clip = _hearing(recogniser, device, dnsmos, similarity, reference, ref_audio)
+    workload = load_workload(texts, [word for word in lengths.replace(" ", "").split(",") if word], seed)
+    session = Session(telling(_target(context.params)), workload, out, concurrency, repeat, timeout)
+    why = ""
+    with ExitStack() as stack:
+        ears = None
+        try:  # before anything is spoken: what cannot be heard is better known now
+            ears = stack.enter_context(open_ears(config, listen_with))
+            check_languages(session.languages, ears)
+        except MissingLibraryError as error:
+            if recogniser or listen_with or similarity:
+                raise
+            why = str(error)
+        session.run()
+        evaluation = _saved(session.evaluation(name, sys.argv[1:], machine))  # also if listening fails
+        if ears is not None:
+            evaluation = _saved(_heard(evaluation, ears, clip))
+    _show_evaluation(evaluation)
+    if why:
+        _tell(f"not scored: {why}")
+        _tell(f"The recordings are kept; score them with: {shlex.join(['oscine', 'eval', 'score', str(out)])}")
+
+
+@eval_app.command()
+def score(
+    folder: Folder,
+    recogniser: RecogniserOption = None,
+    device: Device = "cpu",
+    listen_with: ListenWith = None,
+    dnsmos: Dnsmos = True,
+    similarity: Similarity = None,
+    reference: Reference = None,
+) -> None:
+    """Listen to recordings that were made before, and score them: for the first time or anew."""
+    from oscine.evaluate.ears import open_ears
+    from oscine.evaluate.recording import read_evaluation
+
+    evaluation = read_evaluation(folder)
+    config, clip = _hearing(recogniser, device, dnsmos, similarity, reference)
+    with open_ears(config, listen_with) as ears:
+        _show_evaluation(_saved(_heard(evaluation, ears, clip)))
+
+
+@eval_app.command()
+def compare(
+    first: Folder,
+    second: Folder,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the comparison")] = None,
+) -> None:
+    """Two servers or two settings: the same texts and seeds, differences with their 95 % intervals."""
+    from oscine.bench.record import make_result, write_result
+    from oscine.evaluate import compare as comparing
+    from oscine.evaluate.recording import KIND, read_evaluation
+    from oscine.evaluate.score import shown, shown_range
+
+    found = comparing.compare(read_evaluation(first), read_evaluation(second))
+    table = _table("", *found.names, "difference", "95 % interval", "")
+    for one in found.differences:
+        said = {"none": "no difference beyond noise", "first worse": f"{found.names[0]} is worse"}
+        said |= {"second worse": f"{found.names[1]} is worse", "differs": "differs", "too few": "too few texts"}
+        values = [shown(one.figure, value) for value in (one.first, one.second)]
+        by, spread = shown(one.figure, one.by, signed=True), shown_range(one.figure, one.low, one.high, signed=True)
+        table.add_row(*map(Text, (one.figure.title, *values, by, spread, said[one.verdict])))
+    _show(table)
+    for name, pair in found.settings.items():
+        _tell(f"{name}: {pair[0]} and {pair[1]}")
+    print("\n".join(comparing.conclusion(found)))
+    if out is not None:
+        title = " and ".join(found.names)
+        write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": f"{KIND} compare"})
+
+
+def _target(options: dict[str, Any]) -> Target:
+    from oscine.bench.targets import Target
+
+    try:
+        extra = json.loads(options["extra"])
+    except ValueError as error:
+        raise RequestError(f"--extra is not JSON: {error}", "extra") from None
+    if not isinstance(extra, dict):
+        raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {options["extra"]!r}', "extra")
+    variable = "OPENAI_API_KEY" if options["target"] == "openai" else "OSCINE_API_KEY"
+    return Target(
+        url=options["url"],
+        preset_name=options["target"],
+        api_key=options["api_key"] or os.environ.get(variable),
+        response_format=options["response_format"],
+        extra=extra,
+        **{name: options[name] for name in ("model", "voice", "language", "sse", "ref_audio", "ref_text")},
+    )
+
+
+def _hearing(
+    recogniser: str | None,
+    device: str,
+    dnsmos: bool,
+    similarity: Path | None,
+    reference: Path | None,
+    ref_audio: Path | None = None,
+) -> tuple[EarsConfig, Path | None]:
+    """And the clip that voices are compared with, where they are."""
+    from oscine.evaluate.ears import EarsConfig
+
+    if similarity is None:
+        if reference is not None:
+            raise RequestError("--reference goes with --similarity, a model of speaker vectors", "reference")
+        return EarsConfig(recogniser=recogniser, device=device, dnsmos=dnsmos), None
+    clip = reference or ref_audio
+    if clip is None:
+        raise RequestError("--similarity needs --reference, a clip of the true voice", "reference")
+    return EarsConfig(recogniser=recogniser, device=device, dnsmos=dnsmos, speaker_model=str(similarity)), clip
+
+
+def _heard(evaluation: Evaluation, ears: Ears, clip: Path | None) -> Evaluation:
+    from oscine.evaluate.listening import listen
+
+    columns = (TextColumn("listening"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=len(evaluation.recordings))
+        return listen(evaluation, ears, clip, on_heard=lambda: bar.advance(task))
+
+
+def _saved(evaluation: Evaluation) -> Evaluation:
+    """With its figures and its page."""
+    from oscine.evaluate.page import page
+    from oscine.evaluate.recording import PAGE
+    from oscine.evaluate.score import mark_all, totals
+
+    marks = mark_all(evaluation.recordings)
+    evaluation = evaluation.knowing(totals=totals(evaluation.recordings, marks))
+    evaluation.save([mark.as_dict() for mark in marks])
+    (evaluation.folder / PAGE).write_text(page(evaluation, marks), encoding="utf-8")
+    return evaluation
+
+
+def _show_evaluation(evaluation: Evaluation) -> None:
+    from oscine.evaluate.page import summary
+    from oscine.evaluate.recording import PAGE, RESULT
+    from oscine.evaluate.score import mark_all
+
+    table = _table(evaluation.name, "", "95 % interval", "of")
+    for line in summary(evaluation, mark_all(evaluation.recordings)):
+        table.add_row(*map(Text, line))  # a Text: nothing in it is taken for markup
+    _show(table)
+    failures = [one.failure for one in evaluation.recordings if one.failure is not None]
+    if failures:
+        _tell(f"{len(failures)} failed, first: {failures[0]}")
+    print(f"listen: {evaluation.folder / PAGE}\nresult: {evaluation.folder / RESULT}")
+
+
+def _tell(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if index in (0, len(columns) - 1) else "right")
+    return table
+
+
+def _show(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else 160).print(table)

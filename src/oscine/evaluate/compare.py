@@ -1,0 +1,206 @@
+"""Two results of the same texts and seeds: what differs, by how much, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from oscine.audio import read_clip
+from oscine.bench.record import Result
+from oscine.evaluate.bootstrap import Terms, difference_interval
+from oscine.evaluate.recording import Evaluation, Recording
+from oscine.evaluate.score import FIGURES, Figure, Mark, by_text, mark_all, shown, shown_range
+from oscine.types import RequestError
+
+# Fewer texts drawn again and again are always the same few: their intervals are too narrow to be believed.
+LEAST_TEXTS = 8
+
+Verdict = Literal["none", "first worse", "second worse", "differs", "too few"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    figure: Figure
+    first: float
+    second: float
+    low: float  # of the second less the first
+    high: float
+    texts: int
+
+    @property
+    def by(self) -> float:
+        return self.second - self.first
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.low <= 0 <= self.high:
+            return "none"
+        if self.texts < LEAST_TEXTS:
+            return "too few"
+        if not self.figure.better:
+            return "differs"
+        return "second worse" if self.by * self.figure.better < 0 else "first worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    names: tuple[str, str]
+    differences: tuple[Difference, ...]
+    recordings: int
+    equal: int  # no sample differs by more than one step of 16 bits, which is how exact a batch is
+    settings: dict[str, tuple[Any, Any]]  # what was asked differently
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "names": self.names,
+            "recordings": self.recordings,
+            "equal_recordings": self.equal,
+            "settings": self.settings,
+            "differences": {
+                one.figure.key: {
+                    **{name: getattr(one, name) for name in ("first", "second", "by", "low", "high", "texts")},
+                    "verdict": one.verdict,
+                }
+                for one in self.differences
+            },
+        }
+
+
+def compare(first: Evaluation, second: Evaluation) -> Comparison:
+    _check(first, second)
+    marks = mark_all(first.recordings), mark_all(second.recordings)
+    differences = [
+        found
+        for figure in FIGURES
+        if _same_judge(figure, first.result, second.result)
+        and (found := _difference(figure, first.recordings, second.recordings, *marks)) is not None
+    ]
+    equal = sum(_sound_equal(first, second, *pair) for pair in _pairs(first, second))
+    return Comparison(
+        _names(first, second), tuple(differences), len(first.recordings), equal, _settings(first.result, second.result)
+    )
+
+
+def _pairs(first: Evaluation, second: Evaluation) -> Iterator[tuple[Recording, Recording]]:
+    others = {(one.text, one.take): one for one in second.recordings}
+    return ((one, others[one.text, one.take]) for one in first.recordings)
+
+
+def _sound_equal(first: Evaluation, second: Evaluation, one: Recording, other: Recording) -> bool:
+    """False also where the sound is no longer beside its result."""
+    if one.file is None or other.file is None or one.audio_s != other.audio_s:
+        return False
+    paths = first.folder / one.file, second.folder / other.file
+    if not (paths[0].exists() and paths[1].exists()):
+        return False
+    clips = [read_clip(path) for path in paths]
+    alike = clips[0].rate_hz == clips[1].rate_hz and len(clips[0].samples) == len(clips[1].samples)
+    return alike and bool(np.abs(clips[0].samples - clips[1].samples).max() < 1.5 / 32768)
+
+
+def _check(first: Evaluation, second: Evaluation) -> None:
+    names = _names(first, second)
+    for name, one in zip(names, (first, second), strict=True):
+        if not one.is_heard:
+            raise RequestError(f"{name} has not been scored yet: oscine eval score {one.folder}", "path")
+    asked = [{(one.text, one.take): one.seed for one in side.recordings} for side in (first, second)]
+    alone = [sorted(side.keys() - other.keys()) for side, other in (asked, asked[::-1])]
+    if alone[0] or alone[1]:
+        example = (alone[0] or alone[1])[0][0]
+        raise RequestError(
+            f"different texts: {len(alone[0])} recordings only in {names[0]}, {len(alone[1])} only in {names[1]} "
+            f"(such as {example[:60]!r}); record both with the same --texts, --lengths and --repeat",
+            "path",
+        )
+    reseeded = sum(asked[0][key] != asked[1][key] for key in asked[0])
+    if reseeded:
+        raise RequestError(f"{reseeded} texts were asked with other seeds; record both with the same --seed", "path")
+    judges = [side.result["figures"]["ears"]["recogniser"] for side in (first, second)]
+    if judges[0] != judges[1]:
+        raise RequestError(
+            f"heard by different recognisers, {judges[0]['name']} and {judges[1]['name']}; score both with the same "
+            "one: oscine eval score FOLDER --recogniser ...",
+            "path",
+        )
+
+
+def _same_judge(figure: Figure, first: Result, second: Result) -> bool:
+    judge = {"dnsmos": "dnsmos", "similarity": "speaker"}.get(figure.key)
+    figures = first["figures"], second["figures"]
+    if figure.key == "similarity" and figures[0]["reference"] != figures[1]["reference"]:
+        return False
+    return judge is None or figures[0]["ears"][judge] == figures[1]["ears"][judge]
+
+
+def _difference(
+    figure: Figure,
+    first: Sequence[Recording],
+    second: Sequence[Recording],
+    first_marks: Sequence[Mark],
+    second_marks: Sequence[Mark],
+) -> Difference | None:
+    """Over the takes to which the figure applies on both sides."""
+    one, other = by_text(figure, first, first_marks), by_text(figure, second, second_marks)
+    texts: dict[str, tuple[Terms, Terms]] = {}
+    for key, terms in one.items():
+        if terms is not None and (paired := other[key]) is not None:
+            sums = texts.get(key[0], ((0.0, 0.0), (0.0, 0.0)))
+            texts[key[0]] = _plus(sums[0], terms), _plus(sums[1], paired)
+    sides = [pair[0] for pair in texts.values()], [pair[1] for pair in texts.values()]
+    of = [sum(terms[1] for terms in side) for side in sides]
+    if not of[0] or not of[1]:
+        return None
+    values = [sum(terms[0] for terms in side) / total for side, total in zip(sides, of, strict=True)]
+    return Difference(figure, values[0], values[1], *difference_interval(*sides), len(texts))
+
+
+def _plus(one: Terms, other: Terms) -> Terms:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
+    if first.name != second.name:
+        return first.name, second.name
+    folders = first.folder.resolve().name, second.folder.resolve().name
+    return folders if folders[0] != folders[1] else ("first", "second")
+
+
+def _settings(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
+    sides = [
+        {
+            "machine": result["machine"],
+            "commit": result["commit"],
+            "target": result["figures"]["target"]["preset"],
+            "models": ", ".join(result["figures"]["target"]["served"]),
+            **result["figures"]["target"]["fields"],
+            "concurrency": result["figures"]["concurrency"],
+        }
+        for result in (first, second)
+    ]
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def conclusion(comparison: Comparison) -> list[str]:
+    """In plain words."""
+    lines = []
+    one, other = comparison.names
+    if comparison.equal:
+        many = "all" if comparison.equal == comparison.recordings else f"{comparison.equal} of"
+        lines.append(f"{many} {comparison.recordings} recordings are the same sound, within one step of 16 bits")
+    told = [found for found in comparison.differences if found.verdict not in ("none", "too few")]
+    for found in told:
+        worse = {"first worse": f"{one} is worse", "second worse": f"{other} is worse"}.get(
+            found.verdict, "they differ"
+        )
+        spread = shown_range(found.figure, found.low, found.high, signed=True)
+        lines.append(f"{worse} in {found.figure.title}: {shown(found.figure, found.by, signed=True)} ({spread})")
+    if any(found.verdict == "too few" for found in comparison.differences):
+        lines.append(f"fewer than {LEAST_TEXTS} texts: nothing can be said about their differences")
+    elif not told:
+        lines.append("no difference beyond noise: every 95 % interval holds 0")
+    return lines

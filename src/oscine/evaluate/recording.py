@@ -1,0 +1,79 @@
+"""One recording of the set, and the folder that holds all of them with their result. Plain JSON: what was asked, what
+came, what was heard. Figures are computed from it, so that a better definition needs no new recordings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from oscine.bench.record import Result, write_result
+from oscine.types import RequestError
+
+KIND = "oscine eval"
+FORMAT = 1
+RESULT = "result.json"
+PAGE = "index.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    number: int  # its place in the set, take after take
+    take: int
+    text: str
+    seed: int
+    language: str | None  # a code; None: the recogniser finds out
+    file: str | None = None  # beside the result; None: there is no sound
+    failure: str | None = None
+    audio_s: float = 0.0
+    finish_reason: str | None = None  # where the server told
+    silence_share: float = 0.0
+    clipped_share: float = 0.0
+    heard: str | None = None  # None: nobody listened yet
+    dnsmos: dict[str, float] | None = None
+    similarity: float | None = None  # to the reference clip
+
+
+_FIELDS = {one.name for one in fields(Recording)}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    folder: Path
+    result: Result  # its figures hold everything but the recordings
+    recordings: tuple[Recording, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.result["name"])
+
+    @property
+    def is_heard(self) -> bool:
+        return self.result["figures"]["ears"] is not None
+
+    def knowing(self, **figures: Any) -> Evaluation:
+        return replace(self, result={**self.result, "figures": {**self.result["figures"], **figures}})
+
+    def save(self, marks: list[dict[str, Any]]) -> None:
+        """`marks`: what was made of each recording, for those who read the file."""
+        each = [asdict(recording) | mark for recording, mark in zip(self.recordings, marks, strict=True)]
+        write_result(self.folder / RESULT, self.knowing(recordings=each).result)
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """`path`: the folder, or the result in it."""
+    file = path / RESULT if path.is_dir() else path
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{str(file)!r} cannot be read as a result of `oscine eval run`: {error}", "path") from None
+    if not isinstance(result, dict) or result.get("kind") != KIND:
+        raise RequestError(f"{str(file)!r} is no result of `oscine eval run`", "path")
+    if result.get("format") != FORMAT:
+        raise RequestError(
+            f"{str(file)!r} has format {result.get('format')!r}, this version reads {FORMAT}; record again", "path"
+        )
+    each = result["figures"].pop("recordings")
+    recordings = tuple(Recording(**{name: one[name] for name in _FIELDS & one.keys()}) for one in each)
+    return Evaluation(file.parent, result, recordings)

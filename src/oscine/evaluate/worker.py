@@ -1,0 +1,129 @@
+"""Ears in another Python: both ends of a pipe. A line of JSON and the samples go there, a line of JSON comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from oscine.evaluate.ears import About, EarsConfig, Heard, OwnEars
+from oscine.evaluate.optional import MissingLibraryError
+from oscine.types import OscineError, RequestError, Samples
+
+Message = dict[str, Any]
+
+# Our package alone becomes importable there: with the whole folder that it is installed in, the other Python would also
+# meet libraries that were built for this one.
+_BEGIN = """
+import sys, types
+package = types.ModuleType("oscine")
+package.__path__ = [sys.argv[1]]
+sys.modules["oscine"] = package
+from oscine.evaluate.worker import main
+main()
+"""
+_KINDS: dict[str, type[OscineError]] = {"missing": MissingLibraryError, "request": RequestError}
+
+
+class RemoteEars:
+    def __init__(self, python: Path, config: Message) -> None:
+        package = Path(__file__).resolve().parents[1]
+        try:
+            self._process = subprocess.Popen(
+                [str(python), "-c", _BEGIN, str(package)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        except OSError as error:
+            raise RequestError(f"--listen-with {str(python)!r} is no Python that starts: {error}", "python") from None
+        self._python = python
+        try:
+            hello = self._ask(config)
+        except BaseException:
+            self._end()
+            raise
+        self.about: About = hello["about"]
+        self.languages: frozenset[str] = frozenset(hello["languages"])
+
+    def __enter__(self) -> RemoteEars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def hear(self, sound: Samples, language: str | None) -> Heard:
+        return Heard(**self._ask({"do": "hear", "language": language}, sound))
+
+    def embed(self, sound: Samples) -> list[float]:
+        vector: list[float] = self._ask({"do": "embed"}, sound)["embedding"]
+        return vector
+
+    def _ask(self, message: Message, sound: Samples | None = None) -> Message:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        samples = b"" if sound is None else sound.astype("<f4").tobytes()
+        try:
+            stdin.write(json.dumps({**message, "bytes": len(samples)}).encode() + b"\n" + samples)
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            raise OscineError(
+                f"{self._python} ended with status {self._process.wait()} instead of listening; "
+                "what it said is above. It must be Python 3.11 or newer, with numpy and faster-whisper"
+            )
+        answer: Message = json.loads(line)
+        if "error" in answer:
+            raise _KINDS.get(answer["kind"], OscineError)(answer["error"])
+        return answer
+
+    def _end(self) -> None:
+        """The end of its input is the worker's end."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._process.wait()
+
+
+def main() -> None:
+    """The other end. What libraries print must not be taken for an answer, so it goes where errors go."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        config, _ = _read(sys.stdin.buffer)
+        ears = OwnEars.build(EarsConfig(**config))
+        _write(answers, {"about": ears.about, "languages": sorted(ears.languages)})
+        while True:
+            message, sound = _read(sys.stdin.buffer)
+            if message["do"] == "hear":
+                _write(answers, asdict(ears.hear(sound, message["language"])))
+            else:
+                _write(answers, {"embedding": ears.embed(sound)})
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return
+    except OscineError as error:
+        kind = next((name for name, known in _KINDS.items() if isinstance(error, known)), "")
+        _write(answers, {"error": str(error), "kind": kind})
+
+
+def _read(pipe: BinaryIO) -> tuple[Message, Samples]:
+    line = pipe.readline()
+    if not line:
+        raise EOFError
+    message: Message = json.loads(line)
+    return message, np.frombuffer(pipe.read(message.pop("bytes")), "<f4")
+
+
+def _write(pipe: BinaryIO, message: Message) -> None:
+    pipe.write(json.dumps(message).encode() + b"\n")
+    pipe.flush()

@@ -1,0 +1,79 @@
+"""What a server is asked so that it tells how its speech ended, and where it tells it."""
+
+import asyncio
+import base64
+import json
+
+import pytest
+
+from oscine.bench.exchange import Exchange, Failure
+from oscine.bench.targets import Target
+from oscine.bench.workload import Utterance
+from oscine.evaluate.session import PatientClient, finish_reason, telling
+
+HELLO = Utterance("hello", 7, 0)
+
+
+def answer(headers: dict[str, str], body: bytes = b"") -> Exchange:
+    return Exchange(HELLO, 0.0, headers=headers, body=[body[:20], body[20:]])
+
+
+def test_a_header_tells_the_end() -> None:
+    assert finish_reason(answer({"x-finish-reason": "runaway"})) == "runaway"
+    assert finish_reason(answer({"content-type": "audio/pcm"}, b"data: speech.audio.done")) is None
+
+
+def test_the_last_event_tells_the_end() -> None:
+    sound = {"type": "speech.audio.delta", "audio": base64.b64encode(b"sound").decode()}
+    done = {"type": "speech.audio.done", "finish_reason": "length"}
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in (sound, done)).encode()
+    assert finish_reason(answer({"content-type": "text/event-stream; charset=utf-8"}, body)) == "length"
+    untold = body.replace(b'"finish_reason": "length"', b'"usage": null')
+    assert finish_reason(answer({"content-type": "text/event-stream"}, untold)) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming"),
+    [
+        ({}, {"stream": False}),
+        ({"extra": {"stream": True}}, {"stream": True}),
+        ({"sse": True}, {"stream_format": "sse"}),
+        ({"preset_name": "vllm-omni"}, {"stream": True, "stream_format": "audio"}),
+    ],
+)
+def test_only_our_server_is_asked_for_the_whole_answer(options: dict, streaming: dict) -> None:
+    asked = json.loads(telling(Target(url="http://127.0.0.1", **options)).body(HELLO))
+    assert {name: asked[name] for name in ("stream", "stream_format") if name in asked} == streaming
+
+
+class BusyServer:
+    """Refuses so many times."""
+
+    def __init__(self, refusals: int, kind: str = "http_429", retry_after: str = "0") -> None:
+        self.refusals, self.kind, self.retry_after, self.asked = refusals, kind, retry_after, 0
+
+    async def speak(self, utterance: Utterance, due_s: float | None = None) -> Exchange:
+        self.asked += 1
+        failure = Failure(self.kind) if self.asked <= self.refusals else None
+        return Exchange(utterance, 0.0, headers={"retry-after": self.retry_after}, failure=failure)
+
+    async def close(self) -> None: ...
+
+
+def asked_patiently(server: BusyServer, patience_s: float = 60.0) -> Exchange:
+    return asyncio.run(PatientClient(server, patience_s).speak(HELLO))
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    server = BusyServer(2)
+    assert asked_patiently(server).failure is None and server.asked == 3
+
+
+def test_patience_ends() -> None:
+    server = BusyServer(5, "http_503", retry_after="7")
+    assert asked_patiently(server, patience_s=1.0).failure == Failure("http_503") and server.asked == 1
+
+
+def test_any_other_refusal_is_final() -> None:
+    server = BusyServer(1, "http_400")
+    assert asked_patiently(server).failure == Failure("http_400") and server.asked == 1
