@@ -14,6 +14,7 @@ IMAGES = {
     "server-x-real-time.svg": ("x-real-time", "x real time against callers"),
     "server-first-audio.svg": ("first-audio", "first audio, p95, against requests per second"),
 }
+_README_CALLERS = (1, 8, 32, 128)
 
 
 # --- on a GPU, beside others ---
@@ -114,6 +115,24 @@ def _loads_table(kind: str, figures: Sequence[str], ours: Sequence[Row], peers: 
     loads = sorted({load for _, rows in cells for load in rows})
     lines = [[f"{load:g}", *(cell(rows[load]) if load in rows else "-" for cell, rows in cells)] for load in loads]
     return table(head, lines)
+
+
+def readme_server_table(result: Result, peers: Result | None) -> str:
+    """A few loads of one result, beside the others; then the highest rate at which nobody heard a gap."""
+    loads, shown = result["figures"]["loads"], _comparable(peers, result["figures"])
+
+    def chosen(rows: Sequence[Row]) -> list[Row]:
+        return [row for row in rows if row["load"]["value"] in _README_CALLERS]
+
+    others = [{**peer, "loads": chosen(peer["loads"])} for peer in shown]
+    made = _loads_table("closed", ("x real time", "first audio"), chosen(loads), others)
+    clean = [row for row in loads if row["load"]["kind"] == "open" and _gaps(row) == COLUMNS["failures"](row) == "0"]
+    if not clean:
+        return made
+    most = max(clean, key=lambda row: row["load"]["value"])
+    p95_ms = _number(most["first_audio_ms"]["p95"])
+    rate = f"At {most['load']['value']:g} requests a second nobody hears a gap"
+    return f"{made}\n\n{rate}, and the first sound comes within {p95_ms} ms (p95)."
 
 
 def _number(value: float | None) -> str:

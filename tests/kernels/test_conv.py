@@ -90,7 +90,7 @@ def test_a_frame_of_two_streams_goes_from_ring_to_ring(case: str, device: torch.
     workspace = Workspace([layer], len(rows), device)
     assert (layer.tile(2).splits > 1) == (case == "a split sum")
     conv(layer, ring, rows, workspace, raw=raw, out=out)
-    assert_same_roundings(raw, plain(layer, past).bfloat16())
+    assert_same_roundings(raw, plain(layer, past).bfloat16(), flips=0.05)  # few elements: one is a hundredth
     rate, depth = layer.snake
     wide = raw.float()
     snaked = (wide + (wide * rate).sin().square() * depth).bfloat16()

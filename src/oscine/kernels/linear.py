@@ -6,15 +6,14 @@
 
 All are the roundings of the plain PyTorch modules in bf16; only the order of the fp32 sums is our own.
 
-What is guaranteed about bits. Runs repeat: partial sums of a split K are added in a fixed order. A row's result does
-not depend on the other rows' values. It does not depend on their number either among batches of at most 32 rows, nor
-among those of 33 to 128; a plan with one split for all rows (`choose_plan(..., one_split=True)`) joins the two, as far
-as the tensor core instructions for few and for many rows add alike (the GPU test says whether they do).
+What is guaranteed about bits. Runs repeat: partial sums of a split K are added in a fixed order. A row's result depends
+neither on the other rows' values nor on their number: a shape has one split for any number of rows, and the tensor core
+instructions for few and for many rows add alike (tests/kernels/test_linear.py holds both).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -40,37 +39,38 @@ class Plan:
 _OTHER_SHAPES = Plan(32, 64, 1, 4, 3)
 
 
-def _plans(*rows: tuple[int, int, int, int, int]) -> tuple[Plan, ...]:
-    return tuple(Plan(*row) for row in rows)
+def _plans(split: int, *rows: tuple[int, int, int, int]) -> tuple[Plan, ...]:
+    return tuple(Plan(block_n, block_k, split, warps, stages) for block_n, block_k, warps, stages in rows)
 
 
-# (outputs, inputs, glu) -> plans for up to 16, 32, 64 and 128 rows. The best of a small grid, measured on an H200 with
-# a whole layer's products in a chain, except: where 16 and 32 rows, or 64 and 128, had different splits, one of the two
-# stands for both, unmeasured for the other; and 0.6B's head (3072, 1024) has the predictor head's plans, unmeasured.
+# (outputs, inputs, glu) -> split, then for up to 16, 32, 64 and 128 rows outputs, K columns, warps and stages. The
+# split is the best for few rows, all else the best of a small grid, measured on an H200 with a whole layer's products
+# in a chain. For 64 and 128 rows that grid had the split that is best there (1, 2 or 4): with the one that stands here
+# a frame of 64 takes 11 % longer, one of 128 22 %, and the rest has not been tuned again. 0.6B's head (3072, 1024) has
+# the predictor head's plans, unmeasured.
 _MEASURED: dict[tuple[int, int, bool], tuple[Plan, ...]] = {
     # Layers of width 1024: the predictor, and the talker of 0.6B.
-    (4096, 1024, False): _plans((32, 256, 4, 4, 3), (32, 128, 4, 4, 4), (64, 64, 1, 4, 4), (32, 128, 1, 4, 3)),
-    (1024, 2048, False): _plans((64, 128, 4, 4, 3), (32, 128, 4, 4, 4), (32, 64, 4, 4, 4), (32, 128, 4, 4, 3)),
-    (3072, 1024, True): _plans((32, 128, 4, 4, 4), (32, 128, 4, 4, 4), (64, 64, 1, 4, 4), (32, 128, 1, 4, 3)),
-    (1024, 3072, False): _plans((64, 128, 4, 4, 3), (32, 128, 4, 4, 4), (32, 128, 4, 4, 3), (32, 128, 4, 4, 3)),
+    (4096, 1024, False): _plans(4, (32, 256, 4, 3), (32, 128, 4, 4), (64, 64, 4, 4), (32, 128, 4, 3)),
+    (1024, 2048, False): _plans(4, (64, 128, 4, 3), (32, 128, 4, 4), (32, 64, 4, 4), (32, 128, 4, 3)),
+    (3072, 1024, True): _plans(4, (32, 128, 4, 4), (32, 128, 4, 4), (64, 64, 4, 4), (32, 128, 4, 3)),
+    (1024, 3072, False): _plans(4, (64, 128, 4, 3), (32, 128, 4, 4), (32, 128, 4, 3), (32, 128, 4, 3)),
     # Heads of the predictor and of 0.6B's talker.
-    (2048, 1024, False): _plans((32, 128, 1, 4, 4), (32, 256, 1, 4, 3), (32, 64, 1, 4, 4), (32, 64, 1, 4, 4)),
-    (3072, 1024, False): _plans((32, 128, 1, 4, 4), (32, 256, 1, 4, 3), (32, 64, 1, 4, 4), (32, 64, 1, 4, 4)),
+    (2048, 1024, False): _plans(1, (32, 128, 4, 4), (32, 256, 4, 3), (32, 64, 4, 4), (32, 64, 4, 4)),
+    (3072, 1024, False): _plans(1, (32, 128, 4, 4), (32, 256, 4, 3), (32, 64, 4, 4), (32, 64, 4, 4)),
     # The talker of 1.7B: width 2048.
-    (4096, 2048, False): _plans((32, 256, 4, 4, 3), (32, 128, 4, 4, 4), (32, 128, 2, 4, 3), (64, 128, 2, 8, 3)),
-    (2048, 2048, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 2, 4, 3), (32, 128, 2, 4, 3)),
-    (6144, 2048, True): _plans((32, 128, 2, 4, 4), (32, 128, 2, 4, 4), (32, 128, 1, 4, 3), (32, 64, 1, 4, 4)),
-    (2048, 6144, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 4, 4, 3), (64, 128, 4, 8, 3)),
-    (3072, 2048, False): _plans((32, 256, 4, 4, 3), (32, 256, 4, 4, 3), (32, 128, 4, 4, 3), (32, 128, 4, 4, 3)),
+    (4096, 2048, False): _plans(4, (32, 256, 4, 3), (32, 128, 4, 4), (32, 128, 4, 3), (64, 128, 8, 3)),
+    (2048, 2048, False): _plans(4, (32, 256, 4, 3), (32, 256, 4, 3), (32, 128, 4, 3), (32, 128, 4, 3)),
+    (6144, 2048, True): _plans(2, (32, 128, 4, 4), (32, 128, 4, 4), (32, 128, 4, 3), (32, 64, 4, 4)),
+    (2048, 6144, False): _plans(4, (32, 256, 4, 3), (32, 256, 4, 3), (32, 128, 4, 3), (64, 128, 8, 3)),
+    (3072, 2048, False): _plans(4, (32, 256, 4, 3), (32, 256, 4, 3), (32, 128, 4, 3), (32, 128, 4, 3)),
 }
 
 
-def choose_plan(outputs: int, inputs: int, glu: bool, rows: int, *, one_split: bool = True) -> Plan:
+def choose_plan(outputs: int, inputs: int, glu: bool, rows: int) -> Plan:
     plans = _MEASURED.get((outputs, inputs, glu))
     if plans is None:
         return _OTHER_SHAPES
-    plan = plans[0 if rows <= 16 else 1 if rows <= 32 else 2 if rows <= 64 else 3]
-    return replace(plan, split=plans[0].split) if one_split else plan
+    return plans[0 if rows <= 16 else 1 if rows <= 32 else 2 if rows <= 64 else 3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Scratch:
 
     @staticmethod
     def empty(device: torch.device, *, floats: int = 1 << 23, tiles: int = 4096) -> Scratch:
-        """The defaults hold every published shape at 256 rows, whatever the plan: the predictor begins with two rows for each of 128."""
+        """The defaults hold every published shape at 256 rows: the predictor begins with two for each of 128."""
         return Scratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
 
 

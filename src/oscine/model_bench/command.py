@@ -55,7 +55,9 @@ def bench_model(
             bar.update(task, description=stage, completed=done, total=total)
 
         figures = measure(model, plan, device=device, dtype=dtype.value, progress=show)
-    result = script_result(name or Path(model).name, sys.argv[1:], figures, "torch", program="oscine")
+    # Where the folder lies is this machine's business.
+    words = [Path(word).name if word == model and Path(word).is_dir() else word for word in sys.argv[1:]]
+    result = script_result(name or Path(model).name, words, figures, "torch", program="oscine")
     if out is not None:
         write_result(out, result)
     Console(width=None if sys.stdout.isatty() else 160).print(result_table(result["name"], figures))
