@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oscine.bench.load import Load
     from oscine.bench.record import Result
     from oscine.bench.session import Bench
+    from oscine.bench.targets import Target
 
 bench_app = typer.Typer(
     no_args_is_help=True, help="Measure a speech server over the wire, this one or another's; or the engine alone."
@@ -208,12 +209,9 @@ def _numbers(listed: str, option: str) -> list[float]:
         ) from None
 
 
-def _bench(options: dict[str, Any]) -> Bench:
-    """From the options that `run` and `search` have in common."""
-    from oscine.bench.load import Span
-    from oscine.bench.session import Bench
+def target_of(options: dict[str, Any]) -> Target:
+    """From the options that say whom to ask, and for what."""
     from oscine.bench.targets import Target
-    from oscine.bench.workload import load_workload
 
     try:
         extra = json.loads(options["extra"])
@@ -222,14 +220,24 @@ def _bench(options: dict[str, Any]) -> Bench:
     if not isinstance(extra, dict):
         raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {options["extra"]!r}', "extra")
     variable = "OPENAI_API_KEY" if options["target"] == "openai" else "OSCINE_API_KEY"
-    target = Target(
+    same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
+    return Target(
         url=options["url"],
         preset_name=options["target"],
         api_key=options["api_key"] or os.environ.get(variable),
-        response_format=options["response_format"],
         extra=extra,
-        **{name: options[name] for name in ("model", "voice", "language", "sse", "frames", "ref_audio", "ref_text")},
+        frames=options.get("frames"),
+        **{name: options[name] for name in same},
     )
+
+
+def _bench(options: dict[str, Any]) -> Bench:
+    """From the options that `run` and `search` have in common."""
+    from oscine.bench.load import Span
+    from oscine.bench.session import Bench
+    from oscine.bench.workload import load_workload
+
+    target = target_of(options)
     words_ms = options["words_ms"]
     if words_ms is not None and (target.preset.transport != "websocket" or words_ms <= 0):
         raise RequestError("--words-ms is a time above 0 and goes with --target oscine-ws", "words_ms")

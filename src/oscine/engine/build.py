@@ -67,7 +67,7 @@ def build_engine(
 def _build(
     model: str | os.PathLike[str], config: EngineConfig, progress: ReportProgress, device: torch.device, dtype: Dtype
 ) -> InProcessEngine:
-    _prepare(device)
+    prepare_device(device)
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(model)
     model_config = read_config(folder)
@@ -91,7 +91,7 @@ def _build(
     return engine
 
 
-def _prepare(device: torch.device) -> None:
+def prepare_device(device: torch.device) -> None:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     # One core is left to the server and its listeners: work that is cut up for every core waits for the slowest part,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -34,11 +32,11 @@ from oscine.bench.command import (
     Timeout,
     Url,
     Voice,
+    target_of,
 )
 from oscine.types import RequestError
 
 if TYPE_CHECKING:
-    from oscine.bench.targets import Target
     from oscine.evaluate.ears import Ears, EarsConfig
     from oscine.evaluate.recording import Evaluation
 
@@ -95,7 +93,7 @@ def run(
 
     config, clip = _hearing(recogniser, device, dnsmos, similarity, reference, ref_audio)
     workload = load_workload(texts, [word for word in lengths.replace(" ", "").split(",") if word], seed)
-    session = Session(telling(_target(context.params)), workload, out, concurrency, repeat, timeout)
+    session = Session(telling(target_of(context.params)), workload, out, concurrency, repeat, timeout)
     why = ""
     with ExitStack() as stack:
         ears = None
@@ -163,26 +161,6 @@ def compare(
     if out is not None:
         title = " and ".join(found.names)
         write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": f"{KIND} compare"})
-
-
-def _target(options: dict[str, Any]) -> Target:
-    from oscine.bench.targets import Target
-
-    try:
-        extra = json.loads(options["extra"])
-    except ValueError as error:
-        raise RequestError(f"--extra is not JSON: {error}", "extra") from None
-    if not isinstance(extra, dict):
-        raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {options["extra"]!r}', "extra")
-    variable = "OPENAI_API_KEY" if options["target"] == "openai" else "OSCINE_API_KEY"
-    return Target(
-        url=options["url"],
-        preset_name=options["target"],
-        api_key=options["api_key"] or os.environ.get(variable),
-        response_format=options["response_format"],
-        extra=extra,
-        **{name: options[name] for name in ("model", "voice", "language", "sse", "ref_audio", "ref_text")},
-    )
 
 
 def _hearing(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from oscine.bench.metrics import spread
 from oscine.config import EngineConfig
-from oscine.engine.build import _prepare as prepare_device
+from oscine.engine.build import prepare_device
 from oscine.engine.engine import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
