@@ -5,13 +5,14 @@
 
 Goes on from WORK/codec.pt if it is there. First mel distances alone; judges come in at --judges-from (a part of the
 run). The semantic code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame.
+On a GPU a step is recorded and replayed as a whole (captured.py), unless --no-graph.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable
+import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from typing import Any
 import paths  # noqa: F401
 import torch
 import torch.nn.functional as F
-from corpus import FRAME_LABELS, Corpus, Crops
+from captured import CapturedStep, Step
+from corpus import FRAME_LABELS, Corpus
 from discriminator import Judges
+from fused import PLAIN, compiled_for_codec
 from journal import Journal, Progress, load, save, set_seed
 from losses import MelLoss, discriminator_loss, feature_loss, generator_loss
 from modules import decode_latent, encode_latent, initialise, make_trainable
@@ -82,17 +85,40 @@ def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
     return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
 
 
-def semantic_losses(model: CodecModel, mel: MelLoss, semantic: Tensor, crops: Crops) -> tuple[Tensor, Tensor]:
+def semantic_losses(
+    model: CodecModel, mel: MelLoss, semantic: Tensor, samples: Tensor, phones: Tensor
+) -> tuple[Tensor, Tensor]:
     batch, frames, _ = semantic.shape
     told = model.phones(semantic).view(batch, frames, FRAME_LABELS, len(PHONES))
-    phones = F.cross_entropy(told.flatten(0, 2), crops.phones.flatten())
+    missed = F.cross_entropy(told.flatten(0, 2), phones.flatten())
     with torch.no_grad():
-        heard = mel.mel(crops.samples, 512)[..., : frames * FRAME_SAMPLES // 128]
+        heard = mel.mel(samples, 512)[..., : frames * FRAME_SAMPLES // 128]
         # Two halves of a frame, of 7.5 columns each: the border column is in neither.
         columns = heard.unflatten(-1, (frames, -1))
         halves = torch.stack((columns[..., :7].mean(-1), columns[..., 8:].mean(-1)), -1).clamp(min=1e-4).log()
     shape = (halves.permute(0, 2, 3, 1).flatten(2) + 6) / 2  # near zero mean and unit variance
-    return phones, (model.spectrum(semantic) - shape).abs().mean()
+    return missed, (model.spectrum(semantic) - shape).abs().mean()
+
+
+def adamw(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, **more: Any) -> torch.optim.AdamW:
+    """Its rate is a tensor, to be changed in place (`set_rate`): a number would be recorded with the step."""
+    return torch.optim.AdamW(
+        parameters, lr=torch.tensor(rate, device=device), fused=True, capturable=device.type == "cuda", **more
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"].fill_(rate)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Moments and counts; how steps are made is this run's own choice."""
+    groups = [
+        saved | {name: value for name, value in group.items() if name != "params"}
+        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict(state | {"param_groups": groups})
 
 
 class Trainer:
@@ -101,31 +127,23 @@ class Trainer:
         self.polish: bool = options.polish
         self.options = options
         self.sizes = BY_NAME[options.sizes]
+        set_seed(options.seed)
         self.model = CodecModel(self.sizes)
         self.model.begin(options.seed)
-        make_trainable(self.model.encoder, narrow=options.narrow)
-        make_trainable(self.model.decoder, compiled=options.compile, narrow=options.narrow)
+        make_trainable(self.model.encoder)
+        make_trainable(self.model.decoder, compiled_for_codec(self.device) if options.compile else PLAIN)
         self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
-        self.encode, self.decode = self.model.encode, partial(decode_latent, self.model.decoder)
-        self.say: Callable[..., Any] = self.judges
-        if options.whole:
-            backend = os.environ.get("BACKEND", "inductor")
-            self.encode = torch.compile(self.encode, dynamic=False, backend=backend)
-            self.decode = torch.compile(self.decode, dynamic=False, backend=backend)
-            self.say = torch.compile(self.judges, dynamic=False, backend=backend)
         trained = self.model.decoder if self.polish else self.model
-        self.fused = self.device.type == "cuda"
-        self.making = torch.optim.AdamW(
-            trained.parameters(), lr=options.rate, betas=(0.8, 0.99), weight_decay=0.01, fused=self.fused
-        )
-        self.judging = torch.optim.AdamW(
-            self.judges.parameters(), lr=options.rate / 2, betas=(0.8, 0.99), fused=self.fused
-        )
+        self.making = adamw(trained.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
+        self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
+        self.captures: bool = options.graph and self.device.type == "cuda"
+        self.current_step: Step | None = None
+        self._judged = False
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -136,8 +154,8 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.judges.load_state_dict(state["judges"])
         if state["polish"] == self.polish and "making" in state and not self.options.again:  # kept ones have none
-            self.making.load_state_dict(state["making"])
-            self.judging.load_state_dict(state["judging"])
+            load_optimizer(self.making, state["making"])
+            load_optimizer(self.judging, state["judging"])
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
 
     def save(self) -> None:
@@ -152,50 +170,72 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
 
     def step(self, corpus: Corpus) -> dict[str, Tensor]:
+        """One step; the losses are to be used before the next."""
         crops = corpus.crops(self.options.batch, CROP_FRAMES)
-        losses: dict[str, Tensor] = {}
-        made = self._made(corpus, crops, losses)
-        made_part = judged_part(made, crops.begins, FRAME_SAMPLES)
-        true_part = judged_part(crops.samples, crops.begins, FRAME_SAMPLES)
-        losses["mel"] = self.mel(made_part, true_part)
-        if self.progress.part >= (0.0 if self.polish else self.options.judges_from):
-            self._judge(made_part, true_part, losses)
-        total = sum((WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS), torch.zeros(()))
-        self.making.zero_grad(set_to_none=True)
-        total.backward()
-        trained = self.making.param_groups[0]["params"]
-        losses["gradient"] = nn.utils.clip_grad_norm_(trained, 5.0)
-        self.making.step()
-        return losses
-
-    def _made(self, corpus: Corpus, crops: Crops, losses: dict[str, Tensor]) -> Tensor:
-        model = self.model
+        inputs = {"samples": crops.samples, "phones": crops.phones, "begins": crops.begins}
         if self.polish:
             assert corpus.codes is not None
+            inputs["codes"] = corpus.codes[crops.places].long()
+        judged = self.polish or self.progress.part >= self.options.judges_from
+        if self.current_step is None or judged != self._judged:
+            self._change_step(judged)
+        assert self.current_step is not None
+        return self.current_step(**inputs)
+
+    def _change_step(self, judged: bool) -> None:
+        if isinstance(self.current_step, CapturedStep):
+            self.current_step.release()
+        learn: Step = partial(self._learn, judged)
+        self.current_step = CapturedStep(learn) if self.captures else learn
+        self._judged = judged
+
+    def _learn(
+        self, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """See captured.py for what may stand in here."""
+        losses: dict[str, Tensor] = {}
+        made = self._made(samples, phones, codes, losses)
+        made_part = judged_part(made, begins, FRAME_SAMPLES)
+        true_part = judged_part(samples, begins, FRAME_SAMPLES)
+        losses["mel"] = self.mel(made_part, true_part)
+        if judged:
+            self._judge(made_part, true_part, losses)
+        total = torch.stack([WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]).sum()
+        self.making.zero_grad(set_to_none=True)
+        total.backward()
+        losses["gradient"] = nn.utils.clip_grad_norm_(self.making.param_groups[0]["params"], 5.0)
+        self.making.step()
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def _made(self, samples: Tensor, phones: Tensor, codes: Tensor | None, losses: dict[str, Tensor]) -> Tensor:
+        model = self.model
+        if codes is not None:
             with torch.no_grad():
-                latent = model.quantizer.latent_of(corpus.codes[crops.places].long())
+                latent = model.quantizer.latent_of(codes)
         else:
             # Half of the crops may use fewer codebooks, so that the first ones carry most.
-            batch = len(crops.samples)
+            batch = len(samples)
             fewer = torch.randint(1, 17, (batch,), device=self.device)
-            books = torch.where(torch.rand(batch, device=self.device) < 0.5, fewer, 16)
+            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= 0.5, 16)
             with self.autocast():
-                encoded = self.encode(crops.samples)
+                encoded = model.encode(samples)
             quantised = model.quantizer(encoded, books=books)
             losses["commitment"] = quantised.commitment
-            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, crops)
+            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, samples, phones)
             losses["codes_used"] = _codes_used(quantised.codes, self.sizes.codebook_size)
             latent = quantised.latent
         with self.autocast():
-            return self.decode(latent).float()
+            return decode_latent(model.decoder, latent).float()
 
     def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> None:
         """Judges learn, then say what they think; what they saw in the true sound before they learnt is good enough."""
         span = JUDGED_FRAMES * FRAME_SAMPLES
-        begin = int(torch.randint(made.shape[1] - span + 1, ()))
-        made, true = made[:, begin : begin + span], true[:, begin : begin + span]
+        begin = torch.randint(made.shape[1] - span + 1, (), device=self.device)
+        places = begin + torch.arange(span, device=self.device)
+        made, true = made.index_select(1, places), true.index_select(1, places)
+        self.judges.requires_grad_(True)
         with self.autocast():
-            verdicts, seen = self.say(torch.cat((true, made.detach())))
+            verdicts, seen = self.judges(torch.cat((true, made.detach())))
             halves = [verdict.chunk(2) for verdict in verdicts]
             losses["judging"] = discriminator_loss(*zip(*halves, strict=True))
         self.judging.zero_grad(set_to_none=True)
@@ -204,27 +244,29 @@ class Trainer:
         self.judging.step()
         self.judges.requires_grad_(False)
         with self.autocast():
-            verdicts, seen_made = self.say(made)
+            verdicts, seen_made = self.judges(made)
             losses["made"] = generator_loss(verdicts)
             seen_true = [[layer[: len(true)] for layer in judge] for judge in seen]
             losses["features"] = feature_loss(seen_true, seen_made)
-        self.judges.requires_grad_(True)
 
     def run(self, corpus: Corpus, journal: Journal) -> None:
         self.model.train()
         if self.polish:
             self.model.quantizer.eval()
-        saved_s = self.progress.spent_s
+        saved_s, step = self.progress.spent_s, self.current_step
         while not self.progress.ended:
-            for optimizer, highest in ((self.making, self.options.rate), (self.judging, self.options.rate / 2)):
-                for group in optimizer.param_groups:
-                    group["lr"] = self.progress.rate(highest)
+            set_rate(self.making, self.progress.rate(self.options.rate))
+            set_rate(self.judging, self.progress.rate(self.options.rate / 2))
             losses = self.step(corpus)
             self.progress.step += 1
             journal.note(self.progress, losses)
-            if self.progress.spent_s - saved_s > self.options.save_s:
+            # Also after the first step of a kind: a recording that fails may take the device with it.
+            if self.progress.spent_s - saved_s > self.options.save_s or step is not self.current_step:
                 self.save()
-                saved_s = self.progress.spent_s
+                saved_s, step = self.progress.spent_s, self.current_step
+            if self.options.pause_ms:
+                losses["mel"].item()
+                time.sleep(self.options.pause_ms / 1e3)
         self.save()
 
 
@@ -232,8 +274,7 @@ def _codes_used(codes: Tensor, size: int) -> Tensor:
     """Share of entries in use in this batch, mean over the codebooks."""
     offsets = torch.arange(codes.shape[-1], device=codes.device) * size
     seen = torch.zeros(codes.shape[-1] * size, device=codes.device)
-    seen[(codes + offsets).flatten()] = 1.0
-    return seen.mean()
+    return seen.index_fill_(0, (codes + offsets).flatten(), 1.0).mean()
 
 
 def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate: float) -> None:
@@ -255,8 +296,8 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
 def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
     parser.add_argument("--judges-from", type=float, default=0.5)
-    parser.add_argument("--whole", action="store_true", help="compile encoder, decoder and judges as wholes")
-    parser.add_argument("--narrow", type=int, default=0, help="convolutions of at most so many channels as one product")
+    parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="steps as CUDA graphs")
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="after each step, for others on the same device")
 
 
 def prepare_backends() -> None:

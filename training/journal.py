@@ -26,8 +26,8 @@ def set_seed(seed: int) -> torch.Generator:
 @dataclass(slots=True)
 class Progress:
     """How far a run is, from 0 to 1: by its steps, or by the time it may take if that is nearer to its end. Schedules
-    follow this, so a run that was given too few seconds still ends with a small learning rate. Runs that ended by steps
-    repeat exactly."""
+    follow this, so a run that was given too few seconds still ends with a small learning rate. Those of a run that ends
+    by steps are the same each time."""
 
     steps: int
     limit_s: float | None = None

@@ -1,5 +1,6 @@
 """The package's modules made trainable. Their parameters stay what they are; what they compute once after loading
-(`prepare`) is computed anew in each forward here, and the codec's two directions get forwards that keep gradients.
+(`prepare`) is computed anew in each forward here, in fewer passes over memory than the plain modules need, and the
+codec's two directions get forwards that keep gradients. checks.py holds them to the plain modules.
 """
 
 from __future__ import annotations
@@ -10,52 +11,40 @@ from typing import Any
 import paths  # noqa: F401
 import torch
 import torch.nn.functional as F
+from fused import PLAIN, TURN_EPS, Fused, per_row
 from torch import Tensor, nn
 
 from oscine.model.codec import Codec, ConvNeXt
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
-from oscine.model.layers import Attention, LayerScale, RMSNorm, attention
+from oscine.model.layers import Attention, LayerScale, Memory, RMSNorm, SwiGLU, attention
 
 
-def snake(x: Tensor, rate: Tensor, depth: Tensor) -> Tensor:
-    wave = torch.sin(x * rate)
-    return x + wave * wave * depth
-
-
-def make_trainable(module: nn.Module, *, compiled: bool = False, narrow: int = 0) -> None:
-    """`compiled`: the snake as one kernel, forward and backward, instead of eight passes over memory. `narrow`: the
-    library is slow at convolutions of few channels; those of at most so many become one product each."""
-    snake_of: Callable[..., Tensor] = _compiled_snake() if compiled else snake
+def make_trainable(module: nn.Module, fused: Fused = PLAIN) -> None:
     for part in module.modules():
         if isinstance(part, Snake):
-            part.forward = _snake_forward(part, snake_of)  # type: ignore[method-assign,assignment]
-        elif isinstance(part, Attention) and part.qk_norm:
-            part.register_forward_pre_hook(_join_norm_weights)
+            part.forward = _snake_forward(part, fused)  # type: ignore[method-assign,assignment]
         elif isinstance(part, CausalConv | CausalUpsample):
-            part.forward = _conv_forward(part, narrow)  # type: ignore[method-assign,assignment]
+            part.forward = _conv_forward(part)  # type: ignore[method-assign,assignment]
+        elif isinstance(part, Attention) and part.qk_norm:
+            part.forward = _attention_forward(part, fused)  # type: ignore[method-assign]
+        elif isinstance(part, RMSNorm):
+            part.forward = _norm_forward(part)  # type: ignore[method-assign,assignment]
+        elif isinstance(part, SwiGLU):
+            part.forward = _swiglu_forward(part, fused)  # type: ignore[method-assign,assignment]
     module.requires_grad_(True)
 
 
-def _compiled_snake() -> Callable[..., Tensor]:
-    """Plain where it cannot be compiled: a training is worth more than its speed."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    function: Callable[..., Tensor] = torch.compile(snake, dynamic=True)
-    try:
-        curve = torch.ones(4, 1, device=device, requires_grad=True)
-        function(torch.ones(2, 4, 64, device=device), curve, curve).sum().backward()
-    except Exception as error:
-        print(f"the snake cannot be compiled here ({type(error).__name__}); it runs as it is", flush=True)
-        return snake
-    return function
+def _snake_forward(part: Snake, fused: Fused) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        # The curves are made outside: parameters have fixed sizes for the compiler, and every width would be compiled.
+        rate, depth = part.alpha.exp()[:, None], (1 / (part.beta.exp() + 1e-9))[:, None]
+        return fused.snake(x, per_row(rate, len(x)), per_row(depth, len(x)))
+
+    return forward
 
 
-def _snake_forward(part: Snake, snake_of: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
-    # The curves are made outside: parameters have fixed sizes for the compiler, and every width would be compiled anew.
-    return lambda x: snake_of(x, part.alpha.exp()[:, None], (1 / (part.beta.exp() + 1e-9))[:, None])
-
-
-def _conv_forward(part: CausalConv | CausalUpsample, narrow: int) -> Callable[[Tensor, Any], Tensor]:
+def _conv_forward(part: CausalConv | CausalUpsample) -> Callable[[Tensor, Any], Tensor]:
     """The library's convolution: the package's own product for a CPU has a gradient that takes ten times as long."""
 
     def forward(x: Tensor, history: Any) -> Tensor:
@@ -63,26 +52,44 @@ def _conv_forward(part: CausalConv | CausalUpsample, narrow: int) -> Callable[[T
         joined = history.join(x, part.past) if part.past else x
         if isinstance(part, CausalUpsample):
             made = F.conv_transpose1d(joined, part.weight, part.bias, stride=part.rate)
-            return made.narrow(-1, part.past * part.rate, columns * part.rate)
-        if part.groups == 1 and part.weight.shape[1] <= narrow:
-            return _tap_product(part, joined, columns)
+            # A view would be copied by what comes next, forwards and backwards, or compiled for once more.
+            return made.narrow(-1, part.past * part.rate, columns * part.rate).contiguous()
         return F.conv1d(joined, part.weight, part.bias, dilation=part.step, groups=part.groups)
 
     return forward
 
 
-def _tap_product(part: CausalConv, joined: Tensor, columns: int) -> Tensor:
-    """The columns that each tap sees one above the other, times all taps' weights side by side."""
-    taps = part.weight.shape[-1]
-    seen = torch.cat([joined[..., tap * part.step :][..., :columns] for tap in range(taps)], dim=1)
-    made = part.weight.transpose(1, 2).flatten(1) @ seen
-    return made if part.bias is None else made + part.bias[:, None]
+def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
+    """As Attention.forward; norm and rotation of queries and keys are one function."""
+    assert part.eps == TURN_EPS, part.eps
+    turned_heads = part.heads + part.kv_heads
+
+    def forward(x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+        batch, rows, _ = x.shape
+        heads = part.qkv(x).view(batch, rows, turned_heads + part.kv_heads, part.head_dim).transpose(1, 2)
+        qk, v = heads.split((turned_heads, part.kv_heads), dim=1)
+        q_weight, k_weight = part.q_norm.weight, part.k_norm.weight
+        weight = torch.cat((q_weight.expand(part.heads, -1), k_weight.expand(part.kv_heads, -1)))[:, None]
+        cos, sin = (angle.float() for angle in rope)
+        turned = fused.normed_and_turned(qk, per_row(weight, batch), cos, sin)
+        q, k = turned.split((part.heads, part.kv_heads), dim=1)
+        mixed = memory.attend(layer, q, k, v)
+        return part.out(mixed.transpose(1, 2).reshape(batch, rows, -1))
+
+    return forward
 
 
-def _join_norm_weights(part: nn.Module, _: Any) -> None:
-    assert isinstance(part, Attention)
-    q, k = part.q_norm.weight, part.k_norm.weight
-    part.qk_weight = torch.cat((q.expand(part.heads, -1), k.expand(part.kv_heads, -1)))[:, None]
+def _norm_forward(part: RMSNorm) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        # In x's own width, as one kernel: autocast might widen it, and weights of another width undo the kernel.
+        with torch.autocast(x.device.type, enabled=False):
+            return F.rms_norm(x, part.weight.shape, part.weight.to(x.dtype), part.eps)
+
+    return forward
+
+
+def _swiglu_forward(part: SwiGLU, fused: Fused) -> Callable[[Tensor], Tensor]:
+    return lambda x: part.down(fused.gated(part.gate_up(x)))
 
 
 def initialise(module: nn.Module, generator: torch.Generator, *, depth: int = 1) -> None:
@@ -124,9 +131,9 @@ class CausalMemory:
     """A memory (see layers.Memory) for whole sequences that begin at position 0: plain causal attention, or over the
     last `window` positions. Sequences padded on the right need no mask."""
 
-    def __init__(self, batch: int, rows: int, device: torch.device, window: int | None = None) -> None:
+    def __init__(self, rows: int, device: torch.device, window: int | None = None) -> None:
         places = torch.arange(rows, device=device)
-        self.positions = places.expand(batch, -1)
+        self.positions = places[None]  # the same for all: angles are computed once
         self._mask: Tensor | None = None
         if window is not None and rows > window:
             back = places[:, None] - places
@@ -150,9 +157,8 @@ def decode_latent(codec: Codec, latent: Tensor) -> Tensor:
     """latent [batch, frames, codebook_dim] (the sum of the 16 entries, projected) -> samples [batch, frames * 1920].
     As Codec.decode, with gradients and without the clamp."""
     history: Any = ZeroHistory()
-    batch, frames, _ = latent.shape
     x = codec.pre_conv(latent.transpose(1, 2), history)
-    memory = CausalMemory(batch, frames, latent.device, codec.config.decoder.stack.window)
+    memory = CausalMemory(latent.shape[1], latent.device, codec.config.decoder.stack.window)
     x = codec.stack_out(codec.stack(codec.stack_in(x.transpose(1, 2)), memory)).transpose(1, 2)
     for upsample, convnext in zip(codec.upsamples, codec.convnexts, strict=True):
         x = convnext(upsample(x, history), history)
@@ -169,5 +175,5 @@ def encode_latent(encoder: CodecEncoder, samples: Tensor, window: int | None = N
     for residual, down in zip(encoder.residuals, encoder.downs, strict=True):
         x = down(F.elu(residual(x)))
     x = encoder.last(F.elu(x)).transpose(1, 2)
-    memory = CausalMemory(x.shape[0], x.shape[1], x.device, window)
+    memory = CausalMemory(x.shape[1], x.device, window)
     return encoder.downsample(encoder.stack(x, memory).transpose(1, 2)).transpose(1, 2)

@@ -5,6 +5,7 @@ it left. Codebooks follow the data by moving averages; entries that nobody uses 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import paths  # noqa: F401
 import torch
@@ -41,13 +42,16 @@ class SplitQuantizer(nn.Module):
         self.register_buffer("uses", torch.ones(CODEBOOKS, size))
         self.register_buffer("sums", torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        # What `ready` says, without asking the device: a captured step must not.
+        self.begun = False
+        self.register_load_state_dict_post_hook(_read_ready)
 
     def forward(self, x: Tensor, *, books: Tensor | None = None) -> Quantised:
         """x [batch, frames, encoder width]. `books` [batch]: how many of the 16 each row may use (the others add
         nothing, so that the first ones learn to carry most)."""
         x = x.float()
         semantic, acoustic = (x @ projection.T for projection in self.input_proj)
-        if self.training and not self.ready:
+        if self.training and not self.begun:
             self._begin(semantic.detach().flatten(0, 1), acoustic.detach().flatten(0, 1))
         entry, first_codes, commitment = self._quantise(semantic, 0)
         first = _straight_through(semantic, entry)
@@ -109,6 +113,12 @@ class SplitQuantizer(nn.Module):
             if book:
                 acoustic = acoustic - entries[codes]
         self.ready.fill_(True)
+        self.begun = True
+
+
+def _read_ready(module: nn.Module, _: Any) -> None:
+    assert isinstance(module, SplitQuantizer)
+    module.begun = bool(module.ready)
 
 
 def _straight_through(x: Tensor, chosen: Tensor) -> Tensor:

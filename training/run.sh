@@ -1,78 +1,255 @@
 #!/usr/bin/env bash
-# The whole training in three commands of less than ten minutes each, on a machine with one large GPU and 16 cores:
-#   training/run.sh 1 WORK OUT    the teacher speaks (the rest of it in the background); codec
-#   training/run.sh 2 WORK OUT    codes; talker and predictor, and beside them the decoder alone; export
-#   training/run.sh 3 WORK OUT    both once more with a small learning rate; export; held-out sentences
-# CARRY is what carry.sh packed. OUT gets what is worth taking home, in files of at most 15 MB. Seconds can be set.
-set -euo pipefail
+# The whole training, on a machine with one large GPU and 16 cores whose commands may last ten minutes at most:
+#   training/run.sh all WORK OUT SECONDS [STAGE]     starts everything in the background, then waits as `wait` does
+#   training/run.sh wait WORK OUT SECONDS [STAGE]    until STAGE has ended (default: the next one), or the seconds are
+#                                                    over; then copies to OUT what is new, and says where things stand
+#   training/run.sh stop WORK                        ends it; `all` goes on from there
+# Stages: speech, codec, heard, encode, talker, export, keep, check. One that fails does not stop the others.
+# WORK/driver.txt has their times. A copy is of eight files and 62 MB at most, of at most 15 MB each.
+# CARRY is what carry.sh packed. All that can be set stands in `settings`; it counts for `all`.
+# Everything is a function: bash reads a script while it runs it, and this one may be replaced meanwhile.
+set -uo pipefail
 
-stage=$1 work=$2 out=$3
-root=$(cd "$(dirname "$0")/.." && pwd)
-carry=${CARRY:-$root/.carry/training}
-python=${PYTHON:-python3}
-here=$root/training
-export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
-mkdir -p "$work" "$out"
-
-size=(--sizes "${SIZES:-demo}")
-codec=("${size[@]}" --steps 20000 --batch "${BATCH:-48}" --compile)
-talker=("${size[@]}" --steps 30000 --workers "${LOADERS:-8}")
-# BUNDLE set to nothing: the system's own Festival.
-bundle=${BUNDLE-$carry/teachers.tar.xz}
-teacher=(${bundle:+--bundle "$bundle"})
-
-take_home() {
-    cp "$work/log.jsonl" "$out/log.jsonl"
-    ls -l "$out"
+settings() {
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+    carry=${CARRY:-$here/../.carry/training}
+    python=${PYTHON:-python3}
+    first_part=${FIRST_PART:-0.12}      # of the speech, before the codec; the rest is said beside it
+    codec_s=${CODEC_S:-520}
+    judges_from=${JUDGES_FROM:-0.45}    # of the codec's time
+    talker_s=${TALKER_S:-600}
+    polish_s=${POLISH_S:-$talker_s}     # of the decoder alone, beside the talker; 0: none
+    polish_pause_ms=${POLISH_PAUSE_MS:-50}  # after each of its steps: the device is the talker's first
+    heard=${HEARD:-30}                  # held-out sentences of each voice, through the codec
+    size=(--sizes "${SIZES:-demo}")
+    codec=("${size[@]}" --steps 60000 --batch "${BATCH:-48}" --compile)
+    talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
+    bundle=${BUNDLE-$carry/teachers.tar.xz}  # set to nothing: the system's own Festival
+    teacher=(${bundle:+--bundle "$bundle"})
+    logs=$work/logs fresh=$work/fresh home=$work/home
+    export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 }
 
-case $stage in
-1)
+# --- in the background ---
+
+drive() {
+    echo $$ > "$work/driver.pid"
+    note "begins: codec $codec_s s, talker $talker_s s, polish $polish_s s"
     cp -r "$carry/sentences.txt" "$carry/vocabulary" "$work/"
-    "$python" "$here/speech.py" "$work" "${teacher[@]}" --only "${FIRST_PART:-0.2}"
-    # Detached: it goes on when this command has ended.
-    nohup setsid nice -n 10 "$python" "$here/speech.py" "$work" "${teacher[@]}" > "$work/speech.txt" 2>&1 &
-    echo $! > "$work/speech.pid"
-    "$python" "$here/codec.py" "$work" "${codec[@]}" --limit-s "${CODEC_S:-400}"
-    "$python" "$here/keep.py" "$work" "$out" codec
-    "$python" "$here/evaluate.py" codec "$work/heard-codec" --work "$work" "${teacher[@]}" --limit "${HELD_OUT:-20}"
-    tar -C "$work" -cf "$out/heard-codec.tar" heard-codec
-    tail -n 1 "$work/speech.txt"
-    take_home
-    ;;
-2)
-    # Whatever is not said by then is left out.
-    speaking=$(cat "$work/speech.pid")
-    for _ in $(seq "${SPEECH_WAIT_S:-120}"); do
-        kill -0 "$speaking" 2> /dev/null || break
-        sleep 1
+    stage speech within 300 speech.py "$work" "${teacher[@]}" --only "$first_part"
+    [ -e "$work/done/encode" ] || speak_on
+    stage codec train_codec
+    stage heard hear_codec
+    stop_speaking
+    stage encode encode
+    stage talker train_talker
+    stage export export_model
+    stage keep keep_weights
+    stage check check_model
+    note "all done"
+}
+
+note() {
+    printf '%5d s  %s\n' "$SECONDS" "$*" >> "$work/driver.txt"
+}
+
+# A stage that has ended well is not begun again: remove WORK/done/NAME for that.
+stage() {
+    local name=$1 begun=$SECONDS
+    shift
+    [ ! -e "$work/done/$name" ] || return 0
+    note "$name begins"
+    if "$@" > "$logs/$name.txt" 2>&1; then
+        touch "$work/done/$name"
+        note "$name ended after $((SECONDS - begun)) s"
+    else
+        note "$name FAILED after $((SECONDS - begun)) s: $(tail -n 1 "$logs/$name.txt" | cut -c 1-200)"
+    fi
+}
+
+# A script of this folder, for so many seconds at most.
+within() {
+    timeout --foreground -k 10 "$1" "$python" "$here/$2" "${@:3}"
+}
+
+# Files from $fresh to $home, each at once and whole.
+bring() {
+    local file
+    for file in "$fresh"/*; do
+        [ -e "$file" ] || continue
+        if [ "$(stat -c %s "$file")" -le 15728640 ]; then
+            mv -f "$file" "$home/"
+        else
+            note "${file##*/} is larger than 15 MB and stays in $fresh"
+        fi
     done
-    kill -- "-$speaking" 2> /dev/null || true  # with its workers
-    tail -n 1 "$work/speech.txt"
-    "$python" "$here/encode.py" "$work" --pack "$out"
-    "$python" "$here/codec.py" "$work" "${codec[@]}" --polish --limit-s "${TALKER_S:-420}" --rate 3e-4 \
-        > "$work/polish.txt" 2>&1 &
-    polish=$!
-    "$python" "$here/talker.py" "$work" "${talker[@]}" --limit-s "${TALKER_S:-420}"
-    wait "$polish"
-    tail -n 1 "$work/polish.txt"
-    "$python" "$here/export.py" "$work" "$work/demo" --parts "$out"
+    return 0
+}
+
+speak_on() {
+    # In a process group of its own, to be ended with its workers.
+    setsid nice -n 10 "$python" "$here/speech.py" "$work" "${teacher[@]}" > "$logs/speaking.txt" 2>&1 < /dev/null &
+    echo $! > "$work/speech.pid"
+}
+
+stop_speaking() {
+    [ -f "$work/speech.pid" ] || return 0
+    kill -- "-$(cat "$work/speech.pid")" 2> /dev/null && sleep 1
+    rm -f "$work/speech.pid"
+    note "spoken: $(tail -n 1 "$logs/speaking.txt")"
+}
+
+# codec.py with a second try, from what it has saved, without graphs.
+robust_codec() {
+    local seconds=$1
+    shift
+    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --limit-s "$seconds" "$@" && return
+    note "codec.py failed; once more with --no-graph"
+    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --limit-s "$seconds" "$@" --no-graph
+}
+
+train_codec() {
+    local status=0
+    robust_codec "$codec_s" --judges-from "$judges_from" || status=1
+    within 60 keep.py "$work" "$fresh" codec && bring || status=1
+    return $status
+}
+
+hear_codec() {
+    within 120 evaluate.py codec "$work/heard-codec" --work "$work" "${teacher[@]}" --limit "$heard" &&
+        tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
+}
+
+encode() {
+    within 300 encode.py "$work" --pack "$fresh" && bring
+}
+
+train_talker() {
+    local status=0 polish=
+    if [ "$polish_s" -gt 0 ]; then
+        robust_codec "$polish_s" --polish --rate 3e-4 --pause-ms "$polish_pause_ms" > "$logs/polish.txt" 2>&1 &
+        polish=$!
+    fi
+    within $((talker_s + 150)) talker.py "$work" "${talker[@]}" --compile --limit-s "$talker_s" || {
+        note "talker.py failed; once more without --compile"
+        within $((talker_s + 150)) talker.py "$work" "${talker[@]}" --limit-s "$talker_s"
+    } || status=1
+    if [ -n "$polish" ] && ! wait "$polish"; then
+        note "polish FAILED: $(tail -n 1 "$logs/polish.txt" | cut -c 1-200)"
+        status=1
+    fi
+    return $status
+}
+
+export_model() {
+    within 120 export.py "$work" "$work/demo" --parts "$fresh" && bring
+}
+
+keep_weights() {
+    within 60 keep.py "$work" "$fresh" talker codec && bring
+}
+
+check_model() {
+    within 150 evaluate.py model "$work/heard-demo" --model "$work/demo" --batch 8 --limit 8 &&
+        tar -C "$work" -cf "$fresh/heard-demo.tar" heard-demo && bring
+}
+
+# --- in the foreground ---
+
+start() {
+    if driving; then
+        echo "it runs already (process $(cat "$work/driver.pid")); use 'wait', or 'stop' first" >&2
+        exit 1
+    fi
+    mkdir -p "$work" "$work/done" "$logs" "$fresh" "$home"
+    rm -f "$work/told.txt" "$work/driver.pid"
+    : > "$work/driver.txt"
+    # A session of its own: it goes on when this command has ended.
+    setsid nohup bash "$here/run.sh" drive "$work" > "$logs/driver.txt" 2>&1 < /dev/null &
+    until [ -s "$work/driver.pid" ]; do sleep 0.2; done
+}
+
+driving() {
+    [ -s "$work/driver.pid" ] && kill -0 "$(cat "$work/driver.pid")" 2> /dev/null
+}
+
+ended_stages() {
+    grep -cE ' (ended|FAILED) after ' "$work/driver.txt"
+}
+
+arrived() {
+    if [ -n "$1" ]; then
+        grep -qE "  $1 (ended|FAILED) after " "$work/driver.txt"
+    else
+        [ "$(ended_stages)" -gt "$(cat "$work/told.txt" 2> /dev/null || echo 0)" ]
+    fi
+}
+
+wait_for() {
+    local deadline=$((SECONDS + $1)) name=${2:-}
+    if [ ! -f "$work/driver.txt" ]; then
+        echo "nothing was begun in $work: use 'all' first" >&2
+        exit 1
+    fi
+    until arrived "$name" || ! driving || [ "$SECONDS" -ge "$deadline" ]; do sleep 1; done
+    ended_stages > "$work/told.txt"
     take_home
-    ;;
-3)
-    "$python" "$here/codec.py" "$work" "${codec[@]}" --polish --again --limit-s "${AGAIN_S:-200}" --rate 1.5e-4 \
-        > "$work/polish.txt" 2>&1 &
-    polish=$!
-    "$python" "$here/talker.py" "$work" "${talker[@]}" --again --limit-s "${AGAIN_S:-200}" --rate 7e-4
-    wait "$polish"
-    tail -n 1 "$work/polish.txt"
-    "$python" "$here/export.py" "$work" "$work/demo" --parts "$out"
-    "$python" "$here/evaluate.py" model "$work/heard" --model "$work/demo" --batch 100 --limit "${HELD_OUT:-100}"
-    "$python" "$here/keep.py" "$work" "$out" talker
-    take_home
-    ;;
-*)
-    echo "stage 1, 2 or 3, not '$stage'" >&2
-    exit 2
-    ;;
-esac
+    tell
+}
+
+take_home() {
+    local bytes=0 files=0 left=0 stamp size name
+    mkdir -p "$out"
+    touch "$work/taken.txt"
+    cp "$work/log.jsonl" "$out/" 2> /dev/null
+    tar -C "$work" -czf "$out/logs.tar.gz" driver.txt logs 2> /dev/null
+    while read -r stamp size name; do
+        grep -qxF "$stamp $size $name" "$work/taken.txt" && continue
+        if [ $files -ge 6 ] || [ $((bytes + size)) -gt 60000000 ]; then
+            left=$((left + 1))
+        elif cp "$home/$name" "$out/$name"; then
+            echo "$stamp $size $name" >> "$work/taken.txt"
+            files=$((files + 1)) bytes=$((bytes + size))
+        fi
+    done < <(find "$home" -type f -printf '%T@ %s %f\n' | sort -n)
+    [ $left -eq 0 ] || echo "$left more files wait to be copied: call 'wait' again"
+}
+
+tell() {
+    local name
+    cat "$work/driver.txt"
+    driving || echo "(nothing runs)"
+    name=$(grep -oE '[a-z]+ begins$' "$work/driver.txt" | tail -n 1 | cut -d ' ' -f 1)
+    for name in $name speaking polish; do
+        [ -f "$logs/$name.txt" ] || continue
+        echo "--- $name"
+        tail -n 3 "$logs/$name.txt" | cut -c 1-500
+    done
+    ls -l "$out"
+    nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2> /dev/null || true
+}
+
+stop() {
+    driving && kill -- "-$(cat "$work/driver.pid")"
+    while driving; do sleep 0.2; done
+    stop_speaking
+    note "stopped"
+}
+
+main() {
+    local usage="run.sh all|wait WORK OUT SECONDS [STAGE], run.sh stop WORK"
+    local command=${1:-} work=${2:?$usage} out=${3:-}
+    settings
+    case $command in
+    all) start && wait_for "${4:?$usage}" "${5:-}" ;;
+    wait) wait_for "${4:?$usage}" "${5:-}" ;;
+    stop) stop ;;
+    drive) drive ;;
+    *)
+        echo "$usage; not '$command'" >&2
+        exit 2
+        ;;
+    esac
+}
+
+main "$@"; exit

@@ -11,6 +11,7 @@ here=$root/training
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 mkdir -p "$work"
 
+"$python" "$here/checks.py"
 # Few sentences, by rule alone; the vocabulary needs some more to learn from.
 "$python" "$here/texts.py" "$work/sentences.txt" --count 400 --words /nonexistent
 "$python" "$here/vocabulary.py" "$work" --sizes toy

@@ -1,12 +1,16 @@
 """Milliseconds of a training step of the codec, and the kernels that they go to, on noise in the place of speech.
 
-python training/step_time.py [--batch 48] [--compile] [--steps 8] [--kernels 24]
+    python training/step_time.py [--batch 48] [--compile] [--no-graph] [--steps 40] [--kernels 24]
+
+A step that takes much longer than the sum of its kernels waits for Python. `mel` must fall from line to line: every
+step is a real one, replayed or not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -14,12 +18,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from captured import CapturedStep
 from codec import Trainer, add_common, add_own, prepare_backends
 from corpus import FRAME_LABELS, Corpus
 from sizes import FRAME_SAMPLES
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 _UTTERANCES, _FRAMES = 64, 60
+_FIRST_STEPS = 5  # until a step is recorded, and one more
 
 
 def write_noise(folder: Path) -> None:
@@ -32,17 +39,48 @@ def write_noise(folder: Path) -> None:
     (folder / "noise.jsonl").write_text("\n".join(lines))
 
 
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+def timed_steps(trainer: Trainer, corpus: Corpus, steps: int) -> tuple[float, float]:
+    """Seconds, and the last step's mel."""
+    begun = time.monotonic()
+    for _ in range(steps):
+        losses = trainer.step(corpus)
+    mel = float(losses["mel"])  # waits for the device
+    return time.monotonic() - begun, mel
+
+
+def measure(trainer: Trainer, corpus: Corpus, kernels: int, judged: bool) -> None:
+    steps = trainer.options.steps
+    trainer.options.judges_from = 0.0 if judged else 2.0
+    took_s, mel = timed_steps(trainer, corpus, _FIRST_STEPS)
+    step = trainer.current_step
+    how = "replayed" if isinstance(step, CapturedStep) and step.recorded else "as they are"
+    print(f"judges {judged}: the first {_FIRST_STEPS} steps took {took_s:.1f} s, mel {mel:.3f}; now {how}", flush=True)
+    took_s, mel = timed_steps(trainer, corpus, steps)
+    memory = torch.cuda.max_memory_reserved() / 2**30 if trainer.device.type == "cuda" else 0.0
+    print(f"judges {judged}: {took_s / steps * 1e3:.1f} ms a step, mel {mel:.3f}, {memory:.1f} GiB", flush=True)
+    if not kernels:
+        return
+    on_gpu = trainer.device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
+        timed_steps(trainer, corpus, 1)
+    # Calls of the driver are rows too, and count their kernels once more.
+    kind, name = (DeviceType.CUDA, "self_device_time_total") if on_gpu else (DeviceType.CPU, "self_cpu_time_total")
+    found = [row for row in seen.key_averages() if row.device_type == kind]
+    rows = sorted(((getattr(row, name) / 1e3, row.count, row.key) for row in found), reverse=True)
+    total_ms, launches = sum(ms for ms, _, _ in rows), sum(count for _, count, _ in rows)
+    print(f"judges {judged}: {total_ms:.1f} ms in {launches} kernels", flush=True)
+    for ms, count, key in rows[:kernels]:
+        print(f"   {ms:8.2f} ms {count:5} x  {key[:110]}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_common(parser, steps=8, batch=48, rate=6e-4)
+    add_common(parser, steps=40, batch=48, rate=6e-4)
     add_own(parser)
-    parser.add_argument("--kernels", type=int, default=24)
+    parser.add_argument("--kernels", type=int, default=24, help="to list; 0: no profile at all")
     options = parser.parse_args(["-", *sys.argv[1:]])
+    # The profiler must not be taken down between two uses while graphs are alive.
+    os.environ.update(TEARDOWN_CUPTI="0", DISABLE_CUPTI_LAZY_REINIT="1")
     prepare_backends()
     with tempfile.TemporaryDirectory() as scratch:
         options.work = Path(scratch)
@@ -50,29 +88,8 @@ def main() -> None:
         trainer = Trainer(options)
         corpus = Corpus(options.work / "speech", trainer.device)
     trainer.model.train()
-    activity = ProfilerActivity.CUDA if trainer.device.type == "cuda" else ProfilerActivity.CPU
     for judged in (False, True):
-        trainer.options.judges_from = 0.0 if judged else 2.0
-        begun = time.monotonic()
-        for _ in range(3):
-            trainer.step(corpus)
-        wait(trainer.device)
-        print(f"judges {judged}: the first three steps took {time.monotonic() - begun:.1f} s", flush=True)
-        begun = time.monotonic()
-        for _ in range(options.steps):
-            trainer.step(corpus)
-        wait(trainer.device)
-        print(f"judges {judged}: {(time.monotonic() - begun) / options.steps * 1e3:.1f} ms a step", flush=True)
-        with profile(activities=[activity]) as seen:
-            trainer.step(corpus)
-            wait(trainer.device)
-        rows = sorted(seen.key_averages(), key=lambda row: -_own_us(row))[: options.kernels]
-        for row in rows:
-            print(f"   {_own_us(row) / 1e3:8.2f} ms {row.count:5} x  {row.key[:110]}", flush=True)
-
-
-def _own_us(row: object) -> float:
-    return float(getattr(row, "self_device_time_total", 0.0) or getattr(row, "self_cpu_time_total", 0.0))
+        measure(trainer, corpus, options.kernels, judged)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from batches import AHEAD_FRAMES, NO_PHONE, Batch, Source, loader, read_examples
 from codec import add_common
 from corpus import FRAME_LABELS
 from export import write_layout
+from fused import PLAIN, Fused, compiled_for_talker
 from journal import Journal, Progress, load, save, set_seed
 from modules import CausalMemory, initialise, make_trainable
 from sizes import BY_NAME
@@ -42,13 +43,13 @@ class SpeakingModel(nn.Module):
         self.predictor = Predictor(config.predictor)
         self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * len(PHONES))
 
-    def begin(self, seed: int, dropout: float) -> None:
+    def begin(self, seed: int, dropout: float, fused: Fused = PLAIN) -> None:
         generator = set_seed(seed)
         initialise(self.talker, generator, depth=self.config.talker.stack.layers)
         initialise(self.predictor, generator, depth=self.config.predictor.stack.layers)
         nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen of them are summed
         nn.init.normal_(self.predictor.heads, std=self.config.predictor.stack.width**-0.5, generator=generator)
-        make_trainable(self)
+        make_trainable(self, fused)
         for part in (*self.talker.stack.layers, *self.predictor.stack.layers):
             for writer in (part.attention, part.mlp):
                 writer.register_forward_hook(lambda module, _, out: F.dropout(out, dropout, module.training))
@@ -59,11 +60,12 @@ class SpeakingModel(nn.Module):
         rows = rows + talker.code_embedding(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
         heard = self._frame_rows(self._corrupted(codes) if self.training else codes)
         rows = rows.flatten(0, 1).index_add(0, batch.frame_rows, heard.to(rows.dtype)).view(rows.shape)
-        memory = CausalMemory(rows.shape[0], rows.shape[1], rows.device)
-        hidden = talker.stack(rows, memory).flatten(0, 1)
-        before = hidden[batch.frame_rows - 1]
+        hidden = talker.stack(rows, CausalMemory(rows.shape[1], rows.device)).flatten(0, 1)
+        # The gradient of index_select adds; that of an index in brackets sorts first.
+        speaking = hidden.index_select(0, torch.cat((batch.frame_rows - 1, batch.last_rows)))
+        before = speaking[: len(codes)]
         ends = codes.new_full(batch.last_rows.shape, self.config.talker.eos_id)
-        logits = talker.head(torch.cat((before, hidden[batch.last_rows]))).float()
+        logits = talker.head(speaking).float()
         wanted = torch.cat((codes[:, 0], ends))
         first = F.cross_entropy(logits, wanted, reduction="none")
         told = self.phones(before).float().view(-1, len(PHONES))
@@ -83,14 +85,17 @@ class SpeakingModel(nn.Module):
         inputs = torch.cat(
             (hidden[:, None], self.talker.code_embedding(codes[:, :1]), predictor.embed(codes[:, 1:])[:, :-1]), dim=1
         )
-        memory = CausalMemory(len(codes), CODEBOOKS, codes.device)
-        out = predictor.stack(predictor.narrow(inputs), memory)[:, 1:]
+        out = predictor.stack(predictor.narrow(inputs), CausalMemory(CODEBOOKS, codes.device))[:, 1:]
         logits = torch.einsum("njd,jvd->njv", out, predictor.heads.to(out.dtype)).float()
         losses = F.cross_entropy(logits.flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
         return losses.view(-1, CODEBOOKS - 1).mean(0)
 
     def _frame_rows(self, codes: Tensor) -> Tensor:
-        return self.talker.code_embedding(codes[:, 0]) + self.predictor.embed(codes[:, 1:]).sum(1)
+        """The sum of a frame's sixteen entries, without a row for each of them on the way."""
+        entries = self.predictor.embeddings
+        offsets = torch.arange(CODEBOOKS - 1, device=codes.device) * entries.shape[1]
+        rest = F.embedding_bag(codes[:, 1:] + offsets, entries.flatten(0, 1), mode="sum")
+        return self.talker.code_embedding(codes[:, 0]) + rest
 
     def _corrupted(self, codes: Tensor) -> Tensor:
         """Some codes are another's of this batch at random, some whole frames too."""
@@ -111,10 +116,13 @@ class Trainer:
         self.sizes = BY_NAME[options.sizes]
         self.folder = options.work / "layout"
         write_layout(self.folder, self.sizes, options.work / "vocabulary")
+        set_seed(options.seed)
         self.model = SpeakingModel(read_config(self.folder))
-        self.model.begin(options.seed, options.dropout)
+        fused = compiled_for_talker(self.device, self.sizes.inner) if options.compile else PLAIN
+        self.model.begin(options.seed, options.dropout, fused)
         self.model.to(self.device)
-        self.average = copy.deepcopy(self.model.state_dict())
+        self._weights = self.model.state_dict()  # always current: they are changed in place
+        self.average = copy.deepcopy(self._weights)
         self.watched = SpeakingModel(self.model.config)
         self.watched.begin(options.seed, 0.0)
         self.watched.to(self.device).eval()
@@ -126,7 +134,6 @@ class Trainer:
         )  # fmt: skip
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "talker.pt"
-        self.run_model = torch.compile(self.model, dynamic=True) if options.compile else self.model
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -140,7 +147,7 @@ class Trainer:
 
     def save(self) -> None:
         state = {
-            "model": self.model.state_dict(), "average": self.average, "optimizer": self.optimizer.state_dict(),
+            "model": self._weights, "average": self.average, "optimizer": self.optimizer.state_dict(),
             "step": self.progress.step, "spent_s": self.progress.spent_s, "sizes": self.sizes.as_dict(),
         }  # fmt: skip
         save(self.path, state)
@@ -149,7 +156,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.progress.rate(self.options.rate, lowest=0.02, warm_steps=400)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16):
-            losses: dict[str, Tensor] = self.run_model(batch)
+            losses: dict[str, Tensor] = self.model(batch)
         self.optimizer.zero_grad(set_to_none=True)
         total(losses).backward()
         losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -157,8 +164,8 @@ class Trainer:
         # Early weights are soon worth nothing: the average forgets faster at first.
         keep = min(_AVERAGE, (1 + self.progress.step) / (10 + self.progress.step))
         with torch.no_grad():
-            names, values = zip(*self.model.state_dict().items(), strict=True)
-            torch._foreach_lerp_([self.average[name] for name in names], values, 1 - keep)
+            average = [self.average[name] for name in self._weights]
+            torch._foreach_lerp_(average, list(self._weights.values()), 1 - keep)
         self.progress.step += 1
         return losses
 

@@ -1,0 +1,225 @@
+"""What can be checked of the training's speed without a GPU: that its modules compute what the package's plain ones do,
+and that a step of the codec can be recorded and replayed.
+
+    python training/checks.py
+
+In the place of a CUDA graph stands a tape of PyTorch's own calls: as there, recording changes nothing, Python's numbers
+are read once, and a replay makes the same calls on the same tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import codec
+import numpy as np
+import paths  # noqa: F401
+import torch
+from codec import Trainer, set_rate
+from corpus import Corpus
+from modules import CausalMemory, make_trainable
+from step_time import write_noise
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from oscine.model.config import StackConfig
+from oscine.model.conv import Snake
+from oscine.model.layers import Attention, Stack
+
+# Calls that wait for the device's answer, or copy from the host.
+_ASKING = (
+    "_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal", "masked_select", "bincount", "unique", "_unique2",
+    "lift_fresh", "repeat_interleave",
+)  # fmt: skip
+_TALKER = StackConfig(
+    width=48, inner=80, layers=2, heads=4, kv_heads=2, head_dim=16, theta=10000.0, eps=1e-6, qk_norm=True
+)
+_CODEC = StackConfig(
+    width=48, inner=80, layers=2, heads=2, kv_heads=2, head_dim=16, theta=10000.0, eps=1e-5, layer_scale=True, window=5
+)
+
+
+def _storages(tree: Any) -> dict[int, torch.UntypedStorage]:
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return {one.untyped_storage()._cdata: one.untyped_storage() for one in tensors}
+
+
+class Tape(TorchDispatchMode):
+    """Every call below autograd while it is entered; on leaving, everything is as it was before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self._own: set[int] = set()
+        self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._random = torch.get_rng_state()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        assert name not in _ASKING, f"a step calls {name}, which asks the device"
+        if name in ("index", "index_put_", "index_put"):
+            assert all(one is None or one.dtype == torch.int64 for one in args[1]), "a mask's result has no fixed shape"
+        known = _storages((args, kwargs))
+        if func._schema.is_mutable:
+            for key, storage in known.items():
+                if key not in self._own and key not in self._before:
+                    self._before[key] = storage, storage.clone()
+        # Other names for the same memory: some calls turn a tensor itself around later.
+        call = tree_map_only(Tensor, Tensor.detach, (args, kwargs or {}))
+        results = func(*args, **(kwargs or {}))
+        self._own |= _storages(results).keys() - known.keys()
+        if torch.Tag.inplace_view not in func.tags:
+            self.calls.append((func, *call, tree_map_only(Tensor, Tensor.detach, results)))
+        return results
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for storage, before in self._before.values():
+            storage.copy_(before)
+        torch.set_rng_state(self._random)
+
+    @torch.no_grad()
+    def replay(self) -> None:
+        for func, args, kwargs, results in self.calls:
+            known = _storages((args, kwargs))
+            fresh = [leaf for leaf in tree_leaves(results) if isinstance(leaf, Tensor)]
+            fresh = [one for one in fresh if one.untyped_storage()._cdata not in known]
+            if not fresh and not func._schema.is_mutable:
+                continue  # a view of what is there
+            again = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if isinstance(leaf, Tensor)]
+            again = [one for one in again if one.untyped_storage()._cdata not in known]
+            for old, new in zip(fresh, again, strict=True):
+                old.copy_(new)
+
+
+class _Stream:
+    def wait_stream(self, other: Any) -> None: ...
+
+
+class _Graph:
+    tape: Tape
+
+    def replay(self) -> None:
+        self.tape.replay()
+
+
+@contextmanager
+def _recording(graph: _Graph, **_: Any) -> Iterator[None]:
+    graph.tape = Tape()
+    with graph.tape:
+        yield
+
+
+@contextmanager
+def tapes_for_graphs() -> Iterator[None]:
+    replaced = {
+        "Stream": _Stream, "CUDAGraph": _Graph, "graph": _recording, "current_stream": _Stream,
+        "stream": lambda _: nullcontext(), "synchronize": lambda: None, "set_stream": lambda _: None,
+    }  # fmt: skip
+    with mock.patch.multiple(torch.cuda, **replaced):
+        yield
+
+
+def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str, float]], Trainer]:
+    """Long enough for each kind of step to be recorded in its fourth call, and replayed once more."""
+    steps = 5 if polish else 10
+    options = Namespace(
+        work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
+        compile=False, save_s=60.0, again=False, polish=polish, judges_from=0.5, graph=False, pause_ms=0.0,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    trainer = Trainer(options)
+    trainer.captures = captured
+    corpus = Corpus(work / "speech", trainer.device, with_codes=True)
+    trainer.model.train()
+    if polish:
+        trainer.model.quantizer.eval()
+    losses = []
+    for _ in range(steps):
+        set_rate(trainer.making, trainer.progress.rate(1e-3, warm_steps=4))
+        set_rate(trainer.judging, trainer.progress.rate(1e-3, warm_steps=4))
+        losses.append({name: float(loss) for name, loss in trainer.step(corpus).items()})
+        trainer.progress.step += 1
+    return losses, trainer
+
+
+def check_steps_can_be_replayed() -> None:
+    short = mock.patch.multiple(codec, CROP_FRAMES=14, JUDGED_FRAMES=4)
+    with tempfile.TemporaryDirectory() as scratch, tapes_for_graphs(), short:
+        work = Path(scratch)
+        write_noise(work / "speech")
+        frames = len(np.load(work / "speech" / "noise.phones.npy")) // 4
+        np.save(work / "speech" / "noise.codes.npy", np.random.default_rng(0).integers(0, 64, (frames, 16), np.uint8))
+        for polish in (False, True):
+            plain, by_hand = trained(work, polish=polish, captured=False)
+            replayed, by_tape = trained(work, polish=polish, captured=True)
+            assert by_tape.current_step.recorded
+            for ours, theirs in zip(replayed, plain, strict=True):
+                assert ours.keys() == theirs.keys()
+                for name, value in theirs.items():
+                    assert abs(ours[name] - value) <= 1e-5 * (1 + abs(value)), (polish, name, ours[name], value)
+            for name, value in by_hand.model.state_dict().items():
+                torch.testing.assert_close(by_tape.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+            names = sorted({call[0]._schema.name for call in by_tape.current_step._graph.tape.calls})
+            print(f"polish {polish}: {len(plain)} steps equal their replays; {len(names)} kinds of calls")
+
+
+def gradients(module: nn.Module, *arguments: Any) -> list[Tensor]:
+    """What comes out, and the gradients of the first argument and of all parameters."""
+    x = arguments[0].clone().requires_grad_(True)
+    out = module(x, *arguments[1:])
+    (out * torch.arange(out.numel()).view(out.shape).remainder(7)).mean().backward()
+    return [out.detach(), x.grad, *(parameter.grad for parameter in module.parameters())]
+
+
+def assert_same(plain: nn.Module, ours: nn.Module, *arguments: Any) -> None:
+    for value, wanted in zip(gradients(ours, *arguments), gradients(plain, *arguments), strict=True):
+        torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
+
+
+def _join_norm_weights(part: Attention, _: Any) -> None:
+    """As Attention.prepare, with gradients."""
+    q, k = part.q_norm.weight, part.k_norm.weight
+    part.qk_weight = torch.cat((q.expand(part.heads, -1), k.expand(part.kv_heads, -1)))[:, None]
+
+
+def check_modules_equal_the_plain_ones() -> None:
+    torch.manual_seed(0)
+    for config in (_TALKER, _CODEC):
+        plain = Stack(config)
+        for parameter in plain.parameters():
+            nn.init.normal_(parameter, 0.2, 0.2)
+        ours = copy.deepcopy(plain)
+        make_trainable(ours)
+        for part in plain.modules():
+            if isinstance(part, Attention) and part.qk_norm:
+                part.register_forward_pre_hook(_join_norm_weights)
+        assert_same(plain, ours, torch.randn(3, 11, config.width), CausalMemory(11, torch.device("cpu"), config.window))
+    snake = Snake(6)
+    nn.init.normal_(snake.alpha)
+    nn.init.normal_(snake.beta)
+    ours = copy.deepcopy(snake)
+    make_trainable(ours)
+    x = torch.randn(4, 6, 50)
+    alpha, beta = snake.alpha, snake.beta
+    snake.forward = lambda x: x + torch.sin(x * alpha.exp()[:, None]) ** 2 / (beta.exp() + 1e-9)[:, None]
+    assert_same(snake, ours, x)
+    print("modules equal the plain ones, forwards and backwards")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    check_modules_equal_the_plain_ones()
+    check_steps_can_be_replayed()
+
+
+if __name__ == "__main__":
+    main()
