@@ -117,8 +117,9 @@ class Source(IterableDataset[Batch]):
 
 
 def _joined(example: Example, alike: list[Example], draw: random.Random) -> Example:
-    """Sometimes two or three sentences as one text: longer speech, with pauses."""
-    more = draw.choices((0, 1, 2), (0.82, 0.13, 0.05))[0]
+    """Sometimes two to six sentences as one text: longer speech, with pauses. A server's part of a long text has up to
+    400 characters."""
+    more = draw.choices((0, 1, 2, 3, 5), (0.75, 0.12, 0.06, 0.04, 0.03))[0]
     parts = [example, *draw.choices(alike, k=more)]
     return Example(
         " ".join(part.text for part in parts), example.voice, example.style,
