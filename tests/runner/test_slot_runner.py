@@ -126,6 +126,35 @@ def test_a_beginning_is_computed_once(base, requests):
     assert (runner._prefixes.hits, runner._prefixes.misses) == (2, 1)
 
 
+class LatePrefill:
+    """As prefill on kernels: nothing is done before it must, and prompts of one pack are written in no order."""
+
+    def __init__(self, prefill) -> None:
+        self._prefill, self._waiting = prefill, []
+
+    def add(self, rows, first, page_row) -> None:
+        self._waiting.append((rows, first, page_row.clone()))
+
+    def flush(self) -> None:
+        for prompt in reversed(self._waiting):
+            self._prefill.add(*prompt)
+        self._waiting.clear()
+
+
+def test_prompts_that_wait_are_prefilled_before_their_slots_run_or_their_pages_change_hands(base, requests, expected):
+    # Pages for one request at a time: whoever comes next gets those of whoever left.
+    runner = make_runner(base, positions_total=256)
+    runner._prefill = LatePrefill(runner._prefill)
+    for number in (0, 1, 0):
+        admit(base, runner, 2, requests[5])
+        runner.release(2)
+        admit(base, runner, 0, requests[number])
+        said = [runner.collect(runner.launch([0])).codes[0] for _ in range(5)]
+        np.testing.assert_array_equal(said, expected[number].codes[:5])
+        runner.release(0)
+    assert runner._prefixes.hits > 0  # and beginnings were kept when they were there, not before
+
+
 def test_text_that_comes_later_is_spoken_as_if_it_had_been_there(base, requests):
     """Greedy: holding end of speech back takes its share out of a random draw, and so may change it."""
     request = replace(requests[3], greedy=True)

@@ -130,15 +130,16 @@ def _rounded(value: Any) -> Any:
     return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path, kind: str = KIND, version: int = FORMAT, made_by: str = "oscine bench") -> Result:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{str(path)!r} cannot be read as a result: {error}", "results") from None
-    if not isinstance(result, dict) or result.get("kind") != KIND:
-        raise RequestError(f"{str(path)!r} is no result of `oscine bench run` or `search`", "results")
-    if result.get("format") != FORMAT:
+        raise RequestError(f"{str(path)!r} cannot be read as a result of `{made_by}`: {error}", "results") from None
+    if not isinstance(result, dict) or result.get("kind") != kind:
+        raise RequestError(f"{str(path)!r} is no result of `{made_by}`", "results")
+    if result.get("format") != version:
+        found = result.get("format")
         raise RequestError(
-            f"{str(path)!r} has format {result.get('format')!r}, this version reads {FORMAT}; measure again", "results"
+            f"{str(path)!r} has format {found!r}, this version reads {version}; measure again", "results"
         )
     return result

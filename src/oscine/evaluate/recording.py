@@ -3,13 +3,11 @@ came, what was heard. Figures are computed from it, so that a better definition 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from oscine.bench.record import Result, write_result
-from oscine.types import RequestError
+from oscine.bench.record import Result, read_result, write_result
 
 KIND = "oscine eval"
 FORMAT = 1
@@ -64,16 +62,7 @@ class Evaluation:
 def read_evaluation(path: Path) -> Evaluation:
     """`path`: the folder, or the result in it."""
     file = path / RESULT if path.is_dir() else path
-    try:
-        result = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{str(file)!r} cannot be read as a result of `oscine eval run`: {error}", "path") from None
-    if not isinstance(result, dict) or result.get("kind") != KIND:
-        raise RequestError(f"{str(file)!r} is no result of `oscine eval run`", "path")
-    if result.get("format") != FORMAT:
-        raise RequestError(
-            f"{str(file)!r} has format {result.get('format')!r}, this version reads {FORMAT}; record again", "path"
-        )
+    result = read_result(file, KIND, FORMAT, "oscine eval run")
     each = result["figures"].pop("recordings")
     recordings = tuple(Recording(**{name: one[name] for name in _FIELDS & one.keys()}) for one in each)
     return Evaluation(file.parent, result, recordings)

@@ -46,8 +46,8 @@ def _plans(split: int, *rows: tuple[int, int, int, int]) -> tuple[Plan, ...]:
 # (outputs, inputs, glu) -> split, then for up to 16, 32, 64 and 128 rows outputs, K columns, warps and stages. The
 # split is the best for few rows, all else the best of a small grid, measured on an H200 with a whole layer's products
 # in a chain. For 64 and 128 rows that grid had the split that is best there (1, 2 or 4): with the one that stands here
-# a frame of 64 takes 11 % longer, one of 128 22 %, and the rest has not been tuned again. 0.6B's head (3072, 1024) has
-# the predictor head's plans, unmeasured.
+# a frame of 64 took 11 % longer, one of 128 22 % (1.7B, commit 6bfdb9a, which can do both: `one_split`), and the rest
+# has not been tuned again. 0.6B's head (3072, 1024) has the predictor head's plans, unmeasured.
 _MEASURED: dict[tuple[int, int, bool], tuple[Plan, ...]] = {
     # Layers of width 1024: the predictor, and the talker of 0.6B.
     (4096, 1024, False): _plans(4, (32, 256, 4, 3), (32, 128, 4, 4), (64, 64, 4, 4), (32, 128, 4, 3)),
