@@ -25,9 +25,11 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.text import TextTurn, Tokenizer
 from oscine.types import Prompt, SpeechRequest, TextMode
 
-NO_PHONE = 255
+NO_PHONE, NO_WORD = 255, -1
 AHEAD_FRAMES = 3  # of this frame and the two after it the phones are to be told
+_SILENT = 255  # in words.py's labels
 _POOL = 3072  # utterances that are sorted by length together
+_ROUNDED_ROWS = 16
 _VALIDATION = 64  # every so many-th utterance is never trained on
 
 
@@ -38,18 +40,35 @@ class Example:
     style: str
     codes: npt.NDArray[np.uint8]  # [frames, 16]
     phones: npt.NDArray[np.uint8]  # [frames, 4]
+    words: npt.NDArray[np.int16]  # [frames], which word of the text is being said, in a pause the next one; or NO_WORD
 
 
 def read_examples(folder: Path) -> list[Example]:
+    return [example for name in shard_names(folder, coded=True) for example in read_shard(folder, name)]
+
+
+def read_shard(folder: Path, name: str) -> list[Example]:
     examples = []
-    for name in shard_names(folder, coded=True):
-        codes = np.load(folder / f"{name}.codes.npy")
-        phones = np.load(folder / f"{name}.phones.npy").reshape(-1, FRAME_LABELS)
-        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-            about = json.loads(line)
-            span = slice(about["first_frame"], about["first_frame"] + about["frames"])
-            examples.append(Example(about["text"], about["voice"], about["style"], codes[span], phones[span]))
+    codes = np.load(folder / f"{name}.codes.npy")
+    phones = np.load(folder / f"{name}.phones.npy").reshape(-1, FRAME_LABELS)
+    words = np.load(folder / f"{name}.words.npy").reshape(-1, FRAME_LABELS)
+    for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        about = json.loads(line)
+        span = slice(about["first_frame"], about["first_frame"] + about["frames"])
+        said = _frame_words(words[span])
+        examples.append(Example(about["text"], about["voice"], about["style"], codes[span], phones[span], said))
     return examples
+
+
+def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
+    """[frames, 4] -> [frames]: what is said in the middle of each frame, or after it in a pause."""
+    middle = labels[:, FRAME_LABELS // 2]
+    following = NO_WORD
+    words = np.empty(len(middle), np.int16)
+    for frame in range(len(middle) - 1, -1, -1):
+        following = following if middle[frame] == _SILENT else int(middle[frame])
+        words[frame] = following
+    return words
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -58,17 +77,54 @@ def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
     return [example for place, example in enumerate(examples) if place % _VALIDATION], watched
 
 
-class LooseTokenizer(Tokenizer):
-    """Now and then leaves out a merge, so that the pieces of words are learnt too. The role stays as it is."""
+class WordTokenizer(Tokenizer):
+    """Knows the word of each piece of the text that it was last asked for. With `dropout` it leaves out a merge now and
+    then, so that the pieces of words are learnt too; the role stays as it is."""
 
-    def __init__(self, plain: Tokenizer, dropout: float) -> None:
+    def __init__(self, plain: Tokenizer, dropout: float | None = None) -> None:
         bpe = BpeTokenizer.from_str(plain._bpe.to_str())
         bpe.model.dropout = dropout
         super().__init__(bpe, plain.vocab_size)
         self._roles = {role: plain.encode_turn(role, "").role_ids for role in ("assistant", "user")}
+        self.words: list[int] = []
 
     def encode_turn(self, role: str, text: str) -> TextTurn:
-        return TextTurn(self._roles[role], self.encode(text))
+        encoded = self._bpe.encode(text, add_special_tokens=False)
+        if role == "assistant":
+            # A piece begins with the space before its word, so its last character tells.
+            word_at = np.cumsum([here.isspace() for here in text])
+            self.words = [int(word_at[end - 1]) for _, end in encoded.offsets]
+        return TextTurn(self._roles[role], list(encoded.ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """An utterance, as it is asked for this time."""
+
+    prompt: Prompt
+    example: Example
+    token_words: list[int]  # of each piece of the text
+    first_token_row: int  # the others follow, in the prompt or over the frames
+
+    @property
+    def rows(self) -> int:
+        return self.prompt.rows + len(self.example.codes)
+
+
+class Asking:
+    """Examples -> lessons."""
+
+    def __init__(self, folder: Path, dropout: float | None = None) -> None:
+        self.config = read_config(folder)
+        self._tokenizer = WordTokenizer(Tokenizer.from_folder(folder), dropout)
+        self._builder = PromptBuilder(self.config, self._tokenizer)
+
+    def lesson(self, example: Example, request: SpeechRequest) -> Lesson:
+        prompt = self._builder.build(request)
+        words = self._tokenizer.words
+        # Whole text stands before its end and the row that begins the speech; streamed text begins in that row.
+        first = prompt.rows - 1 if request.text_mode == "streaming" else prompt.rows - 2 - len(words)
+        return Lesson(prompt, example, words, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +135,8 @@ class Batch:
     frame_rows: Tensor  # [frames], the row of each frame in the flattened batch; the row before it is to foretell it
     last_rows: Tensor  # [batch], the row of each last frame, which is to foretell the end
     phones: Tensor  # [frames, 3 * 4]
+    text_words: Tensor  # [batch, rows], the word that the row's text is a piece of, or NO_WORD
+    frame_words: Tensor  # [frames], the word that is said, or NO_WORD
 
     def to(self, device: torch.device) -> Batch:
         moved = (getattr(self, name).to(device, non_blocking=True) for name in self.__slots__)
@@ -99,21 +157,17 @@ class Source(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
         draw = random.Random(self._seed * 1000 + (worker.id if worker else 0))
-        config = read_config(self._folder)
-        tokenizer = Tokenizer.from_folder(self._folder)
-        exact = PromptBuilder(config, tokenizer)
-        loose = PromptBuilder(config, LooseTokenizer(tokenizer, 0.1))
+        exact, loose = Asking(self._folder), Asking(self._folder, dropout=0.1)
         alike: dict[tuple[str, str], list[Example]] = {}
         for example in self._examples:
             alike.setdefault((example.voice, example.style), []).append(example)
         while True:
             pool = []
             for example in draw.choices(self._examples, k=min(_POOL, 8 * len(self._examples))):
-                builder = exact if self._plain or draw.random() < 0.6 else loose
+                asking = exact if self._plain or draw.random() < 0.6 else loose
                 joined = example if self._plain else _joined(example, alike[example.voice, example.style], draw)
-                request = _request(joined, draw, self._plain)
-                pool.append((builder.build(request), joined))
-            yield from _batches(config, pool, self._rows, draw)
+                pool.append(asking.lesson(joined, request_for(joined, draw, plain=self._plain)))
+            yield from _batches(exact.config, pool, self._rows, draw)
 
 
 def _joined(example: Example, alike: list[Example], draw: random.Random) -> Example:
@@ -121,13 +175,18 @@ def _joined(example: Example, alike: list[Example], draw: random.Random) -> Exam
     400 characters."""
     more = draw.choices((0, 1, 2, 3, 5), (0.75, 0.12, 0.06, 0.04, 0.03))[0]
     parts = [example, *draw.choices(alike, k=more)]
+    before = np.cumsum([0, *(len(part.text.split()) for part in parts[:-1])])
+    words = [
+        np.where(part.words == NO_WORD, NO_WORD, part.words + begin) for part, begin in zip(parts, before, strict=True)
+    ]
     return Example(
         " ".join(part.text for part in parts), example.voice, example.style,
         np.concatenate([part.codes for part in parts]), np.concatenate([part.phones for part in parts]),
+        np.concatenate(words).astype(np.int16),
     )  # fmt: skip
 
 
-def _request(example: Example, draw: random.Random, plain: bool) -> SpeechRequest:
+def request_for(example: Example, draw: random.Random, *, plain: bool) -> SpeechRequest:
     asked = example.style != "plain" or (not plain and draw.random() < 0.06)
     mode: TextMode = "whole" if plain or draw.random() < 0.6 else "streaming"
     text = example.text
@@ -142,44 +201,52 @@ def _request(example: Example, draw: random.Random, plain: bool) -> SpeechReques
     )
 
 
-def _batches(
-    config: ModelConfig, pool: list[tuple[Prompt, Example]], rows: int, draw: random.Random
-) -> Iterator[Batch]:
-    pool = sorted(pool, key=lambda pair: pair[0].rows + len(pair[1].codes))
-    groups: list[list[tuple[Prompt, Example]]] = [[]]
-    for prompt, example in pool:
-        longest = prompt.rows + len(example.codes)
-        if groups[-1] and (len(groups[-1]) + 1) * longest > rows:
+def _batches(config: ModelConfig, pool: list[Lesson], rows: int, draw: random.Random) -> Iterator[Batch]:
+    groups: list[list[Lesson]] = [[]]
+    for lesson in sorted(pool, key=lambda lesson: lesson.rows):
+        if groups[-1] and (len(groups[-1]) + 1) * _rounded(lesson.rows) > rows:
             groups.append([])
-        groups[-1].append((prompt, example))
+        groups[-1].append(lesson)
     draw.shuffle(groups)
     for group in groups:
         yield collate(config, group)
 
 
-def collate(config: ModelConfig, group: list[tuple[Prompt, Example]]) -> Batch:
-    longest = max(prompt.rows + len(example.codes) for prompt, example in group)
+def _rounded(rows: int) -> int:
+    """Few different shapes: libraries plan for each that they meet."""
+    return -(-rows // _ROUNDED_ROWS) * _ROUNDED_ROWS
+
+
+def collate(config: ModelConfig, group: list[Lesson]) -> Batch:
+    longest = _rounded(max(lesson.rows for lesson in group))
     # Narrow integers: batches travel through shared memory, of which a machine may have little.
     assert config.talker.text_vocab < 2**15, config.talker.text_vocab
     text = np.full((len(group), longest), config.tts_pad_id, np.int16)
     codec = np.full((len(group), longest), -1, np.int16)
-    frame_rows, last_rows, codes, phones = [], [], [], []
-    for place, (prompt, example) in enumerate(group):
+    text_words = np.full((len(group), longest), NO_WORD, np.int16)
+    frame_rows, last_rows, phones = [], [], []
+    for place, lesson in enumerate(group):
+        prompt, example = lesson.prompt, lesson.example
         head, frames = prompt.rows, len(example.codes)
         text[place, :head], codec[place, :head] = prompt.text_ids, prompt.codec_ids
         trailing = prompt.trailing_ids[:frames]
         text[place, head : head + len(trailing)] = trailing
+        first = lesson.first_token_row
+        token_words = lesson.token_words[: longest - first]
+        text_words[place, first : first + len(token_words)] = token_words
         rows = place * longest + head + np.arange(frames)
         frame_rows.append(rows)
         last_rows.append(rows[-1])
-        codes.append(example.codes)
         beyond = np.full((AHEAD_FRAMES - 1, FRAME_LABELS), NO_PHONE, np.uint8)
         ahead = np.concatenate((example.phones, beyond))
         phones.append(np.concatenate([ahead[step : step + frames] for step in range(AHEAD_FRAMES)], axis=1))
     return Batch(
-        torch.from_numpy(text), torch.from_numpy(codec), torch.from_numpy(np.concatenate(codes)),
-        torch.from_numpy(np.concatenate(frame_rows).astype(np.int32)), torch.tensor(last_rows, dtype=torch.int32),
-        torch.from_numpy(np.concatenate(phones)),
+        text_ids=torch.from_numpy(text), codec_ids=torch.from_numpy(codec),
+        codes=torch.from_numpy(np.concatenate([lesson.example.codes for lesson in group])),
+        frame_rows=torch.from_numpy(np.concatenate(frame_rows).astype(np.int32)),
+        last_rows=torch.tensor(last_rows, dtype=torch.int32), phones=torch.from_numpy(np.concatenate(phones)),
+        text_words=torch.from_numpy(text_words),
+        frame_words=torch.from_numpy(np.concatenate([lesson.example.words for lesson in group])),
     )  # fmt: skip
 
 

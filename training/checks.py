@@ -130,10 +130,10 @@ def tapes_for_graphs() -> Iterator[None]:
 
 def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str, float]], Trainer]:
     """Long enough for each kind of step to be recorded in its fourth call, and replayed once more."""
-    steps = 5 if polish else 10
+    steps = 10
     options = Namespace(
         work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
-        compile=False, save_s=60.0, again=False, polish=polish, judges_from=0.5, graph=False, pause_ms=0.0,
+        compile=False, save_s=60.0, again=False, polish=polish, judges_from=0.5, graph=False,
     )  # fmt: skip
     torch.manual_seed(1)
     trainer = Trainer(options)

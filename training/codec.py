@@ -1,7 +1,7 @@
 """Trains the codec: the architecture's own encoder and decoder at small widths, and the codebooks between them.
 
     python training/codec.py WORK [--sizes demo] [--steps 6000] [--limit-s 400] [--batch 48]
-    python training/codec.py WORK --polish ...    the decoder alone, on the codes that encode.py has fixed
+    python training/codec.py WORK --polish ...    decoder and its tables, on the codes of foretell.py
 
 Goes on from WORK/codec.pt if it is there. First mel distances alone; judges come in at --judges-from (a part of the
 run). The semantic code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame.
@@ -11,7 +11,6 @@ On a GPU a step is recorded and replayed as a whole (captured.py), unless --no-g
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,7 @@ SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its 
 JUDGED_FRAMES = 12  # of those, by the judges: their time grows with it
 ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
 _MEL_BANDS = 64  # of the semantic code's spectrum
+_FORETOLD = 0.9  # of the crops in a polish have the codes that the talker would choose
 
 WEIGHTS = {"mel": 15.0, "made": 1.0, "features": 2.0, "commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
 
@@ -136,14 +136,20 @@ class Trainer:
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
-        trained = self.model.decoder if self.polish else self.model
-        self.making = adamw(trained.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
+        self.making = adamw(self._trained(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
         self._judged = False
+
+    def _trained(self) -> list[Tensor]:
+        if not self.polish:
+            return list(self.model.parameters())
+        quantizer = self.model.quantizer
+        # What a code is worth to the decoder is learnt anew: many are guesses, and count for less than the true ones.
+        return [*self.model.decoder.parameters(), quantizer.output_proj, quantizer.spoken.requires_grad_(True)]
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -159,6 +165,8 @@ class Trainer:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
 
     def save(self) -> None:
+        if not self.polish:
+            self.model.quantizer.spoken.copy_(self.model.quantizer.entries)
         state = {
             "model": self.model.state_dict(), "judges": self.judges.state_dict(), "making": self.making.state_dict(),
             "judging": self.judging.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
@@ -174,9 +182,10 @@ class Trainer:
         crops = corpus.crops(self.options.batch, CROP_FRAMES)
         inputs = {"samples": crops.samples, "phones": crops.phones, "begins": crops.begins}
         if self.polish:
-            assert corpus.codes is not None
-            inputs["codes"] = corpus.codes[crops.places].long()
-        judged = self.polish or self.progress.part >= self.options.judges_from
+            assert corpus.codes is not None and corpus.foretold is not None
+            foretold = torch.rand(self.options.batch, 1, 1, device=self.device) < _FORETOLD
+            inputs["codes"] = torch.where(foretold, corpus.foretold[crops.places], corpus.codes[crops.places]).long()
+        judged = self.progress.part >= self.options.judges_from
         if self.current_step is None or judged != self._judged:
             self._change_step(judged)
         assert self.current_step is not None
@@ -210,8 +219,7 @@ class Trainer:
     def _made(self, samples: Tensor, phones: Tensor, codes: Tensor | None, losses: dict[str, Tensor]) -> Tensor:
         model = self.model
         if codes is not None:
-            with torch.no_grad():
-                latent = model.quantizer.latent_of(codes)
+            latent = model.quantizer.latent_of(codes)
         else:
             # Half of the crops may use fewer codebooks, so that the first ones carry most.
             batch = len(samples)
@@ -264,9 +272,6 @@ class Trainer:
             if self.progress.spent_s - saved_s > self.options.save_s or step is not self.current_step:
                 self.save()
                 saved_s, step = self.progress.spent_s, self.current_step
-            if self.options.pause_ms:
-                losses["mel"].item()
-                time.sleep(self.options.pause_ms / 1e3)
         self.save()
 
 
@@ -297,7 +302,6 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
     parser.add_argument("--judges-from", type=float, default=0.5)
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="steps as CUDA graphs")
-    parser.add_argument("--pause-ms", type=float, default=0.0, help="after each step, for others on the same device")
 
 
 def prepare_backends() -> None:

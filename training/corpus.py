@@ -33,27 +33,31 @@ class Crops:
     places: Tensor  # [batch, frames], frame numbers in the corpus
 
 
-def shard_names(folder: Path, *, coded: bool = False) -> list[str]:
-    """Finished shards, in a fixed order; `coded`: those that encode.py has met (more may have been said since)."""
+def shard_names(folder: Path, *, sounding: bool = False, coded: bool = False) -> list[str]:
+    """Finished shards, in a fixed order. `sounding`: those with their sound (codes may have come without).
+    `coded`: those that encode.py has met (more may have been said since)."""
+    wanted = [kind for kind, asked in (("wave", sounding), ("codes", coded)) if asked]
     names = sorted(path.stem for path in folder.glob("*.jsonl"))
-    return [name for name in names if not coded or (folder / f"{name}.codes.npy").exists()]
+    return [name for name in names if all((folder / f"{name}.{kind}.npy").exists() for kind in wanted)]
 
 
 class Corpus:
     def __init__(self, folder: Path, device: torch.device, *, with_codes: bool = False) -> None:
-        names = shard_names(folder, coded=with_codes)
+        names = shard_names(folder, sounding=True, coded=with_codes)
         if not names:
             raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
         self.device = device
         self.items: list[Item] = []
         self.shards: list[tuple[str, int, int]] = []  # name, first frame, frames
-        waves, phones, codes, frame = [], [], [], 0
+        waves, phones, codes, foretold, frame = [], [], [], [], 0
         for name in names:
             wave = np.load(folder / f"{name}.wave.npy")
             waves.append(torch.from_numpy(wave))
             phones.append(torch.from_numpy(np.load(folder / f"{name}.phones.npy")))
             if with_codes:
                 codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
+                path = folder / f"{name}.foretold.npy"
+                foretold.append(torch.from_numpy(np.load(path)) if path.exists() else codes[-1])
             for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
                 about = json.loads(line)
                 self.items.append(Item(**about | {"first_frame": frame + about["first_frame"]}))
@@ -62,6 +66,8 @@ class Corpus:
         self.wave = torch.cat(waves).view(-1, FRAME_SAMPLES).to(device)
         self.phones = torch.cat(phones).view(-1, FRAME_LABELS).to(device)
         self.codes = torch.cat(codes).to(device) if codes else None
+        # What the talker would have said (foretell.py), the true ones where that was not asked.
+        self.foretold = torch.cat(foretold).to(device) if foretold else None
         assert len(self.wave) == len(self.phones) == frame, (len(self.wave), len(self.phones), frame)
         self._first = torch.tensor([item.first_frame for item in self.items], device=device)
         self._frames = torch.tensor([item.frames for item in self.items], device=device)

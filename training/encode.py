@@ -94,6 +94,8 @@ def pack(folder: Path, out: Path) -> None:
         for name in names[part::parts]:
             arrays[f"{name}.codes"] = np.load(folder / f"{name}.codes.npy")
             arrays[f"{name}.phones"] = np.load(folder / f"{name}.phones.npy")
+            if (folder / f"{name}.words.npy").exists():  # words.py may not have been asked
+                arrays[f"{name}.words"] = np.load(folder / f"{name}.words.npy")
             lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8")
             arrays[f"{name}.lines"] = np.frombuffer(lines.encode(), np.uint8)
         np.savez_compressed(out / f"codes-{part:02d}.npz", allow_pickle=False, **arrays)
@@ -106,6 +108,8 @@ def unpack(packed: Path, folder: Path) -> None:
             for name in {key.rpartition(".")[0] for key in arrays.files}:
                 np.save(folder / f"{name}.codes.npy", arrays[f"{name}.codes"])
                 np.save(folder / f"{name}.phones.npy", arrays[f"{name}.phones"])
+                if f"{name}.words" in arrays.files:
+                    np.save(folder / f"{name}.words.npy", arrays[f"{name}.words"])
                 (folder / f"{name}.jsonl").write_bytes(arrays[f"{name}.lines"].tobytes())
 
 

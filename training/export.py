@@ -101,12 +101,11 @@ def _fill_codec(parts: _Parts, state: dict[str, Tensor], sizes: Sizes) -> None:
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
-    entries = state["quantizer.entries"]
     ones = torch.ones(CODEBOOKS, sizes.codebook_size)
     parts.codec.load_state_dict(
         under("decoder.")
         | {
-            "dequantizer.embedding_sum": entries,
+            "dequantizer.embedding_sum": state["quantizer.spoken"],
             "dequantizer.cluster_usage": ones,
             "dequantizer.output_proj": state["quantizer.output_proj"][..., None],
         }
@@ -114,7 +113,7 @@ def _fill_codec(parts: _Parts, state: dict[str, Tensor], sizes: Sizes) -> None:
     parts.codec_encoder.load_state_dict(
         under("encoder.")
         | {
-            "quantizer.embedding_sum": entries,
+            "quantizer.embedding_sum": state["quantizer.entries"],
             "quantizer.cluster_usage": ones,
             "quantizer.input_proj": state["quantizer.input_proj"][..., None],
         }

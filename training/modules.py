@@ -73,6 +73,8 @@ def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
         cos, sin = (angle.float() for angle in rope)
         turned = fused.normed_and_turned(qk, per_row(weight, batch), cos, sin)
         q, k = turned.split((part.heads, part.kv_heads), dim=1)
+        if hasattr(part, "seen"):
+            part.seen = (q, k)  # for guide.py
         mixed = memory.attend(layer, q, k, v)
         return part.out(mixed.transpose(1, 2).reshape(batch, rows, -1))
 

@@ -28,6 +28,7 @@ class Quantised:
 
 class SplitQuantizer(nn.Module):
     entries: Tensor  # [16, size, width]
+    spoken: Tensor  # as entries: what the decoder takes for them. The same, until it is polished
     uses: Tensor  # [16, size], moving averages
     sums: Tensor
     ready: Tensor
@@ -39,6 +40,7 @@ class SplitQuantizer(nn.Module):
         self.input_proj = nn.Parameter(torch.randn(2, width, encoder_width) * encoder_width**-0.5)
         self.output_proj = nn.Parameter(torch.randn(2, codebook_dim, width) * width**-0.5)
         self.register_buffer("entries", torch.zeros(CODEBOOKS, size, width))
+        self.register_buffer("spoken", torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("uses", torch.ones(CODEBOOKS, size))
         self.register_buffer("sums", torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
@@ -77,7 +79,11 @@ class SplitQuantizer(nn.Module):
 
     def latent_of(self, codes: Tensor) -> Tensor:
         """codes [batch, frames, 16] -> latent, as the decoder's tables give it."""
-        entries = [self.entries[book][codes[..., book]] for book in range(CODEBOOKS)]
+        # The gradient of index_select adds; that of an index in brackets sorts first.
+        entries = [
+            self.spoken[book].index_select(0, codes[..., book].flatten()).view(*codes.shape[:-1], self.width)
+            for book in range(CODEBOOKS)
+        ]
         return entries[0] @ self.output_proj[0].T + torch.stack(entries[1:]).sum(0) @ self.output_proj[1].T
 
     def _quantise(self, x: Tensor, book: int) -> tuple[Tensor, Tensor, Tensor]:

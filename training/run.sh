@@ -4,7 +4,10 @@
 #   training/run.sh wait WORK OUT SECONDS [STAGE]    until STAGE has ended (default: the next one), or the seconds are
 #                                                    over; then copies to OUT what is new, and says where things stand
 #   training/run.sh stop WORK                        ends it; `all` goes on from there
-# Stages: speech, codec, heard, encode, talker, export, keep, check. One that fails does not stop the others.
+#   training/run.sh restore WORK PARTS               a new WORK from what came home (codec.*, codes-*, talker.*): `all`
+#                                                    then begins with the talker
+# Stages: speech, codec, heard, encode, talker, foretell, polish, export, keep, check. One that fails does not stop the
+# others.
 # WORK/driver.txt has their times. A copy is of eight files and 62 MB at most, of at most 15 MB each.
 # CARRY is what carry.sh packed. All that can be set stands in `settings`; it counts for `all`.
 # Everything is a function: bash reads a script while it runs it, and this one may be replaced meanwhile.
@@ -17,9 +20,8 @@ settings() {
     first_part=${FIRST_PART:-0.12}      # of the speech, before the codec; the rest is said beside it
     codec_s=${CODEC_S:-520}
     judges_from=${JUDGES_FROM:-0.45}    # of the codec's time
-    talker_s=${TALKER_S:-600}
-    polish_s=${POLISH_S:-$talker_s}     # of the decoder alone, beside the talker; 0: none
-    polish_pause_ms=${POLISH_PAUSE_MS:-50}  # after each of its steps: the device is the talker's first
+    talker_s=${TALKER_S:-600}           # AGAIN=1: from the weights that are there, with a new schedule
+    polish_s=${POLISH_S:-400}           # of the decoder alone; 0: none
     heard=${HEARD:-30}                  # held-out sentences of each voice, through the codec
     size=(--sizes "${SIZES:-demo}")
     codec=("${size[@]}" --steps 60000 --batch "${BATCH:-48}" --compile)
@@ -36,13 +38,20 @@ drive() {
     echo $$ > "$work/driver.pid"
     note "begins: codec $codec_s s, talker $talker_s s, polish $polish_s s"
     cp -r "$carry/sentences.txt" "$carry/vocabulary" "$work/"
-    stage speech within 300 speech.py "$work" "${teacher[@]}" --only "$first_part"
-    [ -e "$work/done/encode" ] || speak_on
+    if [ -e "$work/done/encode" ]; then
+        speak_on --only "$first_part" # the decoder's polish needs some; the talker needs none
+    else
+        stage speech within 300 speech.py "$work" "${teacher[@]}" --only "$first_part"
+        speak_on
+    fi
     stage codec train_codec
     stage heard hear_codec
-    stop_speaking
+    [ -e "$work/done/encode" ] || stop_speaking
     stage encode encode
     stage talker train_talker
+    stop_speaking
+    stage foretell within 120 foretell.py "$work"
+    [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --rate 3e-4 --judges-from 0.3
     stage export export_model
     stage keep keep_weights
     stage check check_model
@@ -88,7 +97,7 @@ bring() {
 
 speak_on() {
     # In a process group of its own, to be ended with its workers.
-    setsid nice -n 10 "$python" "$here/speech.py" "$work" "${teacher[@]}" > "$logs/speaking.txt" 2>&1 < /dev/null &
+    setsid nice -n 10 "$python" "$here/speech.py" "$work" "${teacher[@]}" "$@" > "$logs/speaking.txt" 2>&1 < /dev/null &
     echo $! > "$work/speech.pid"
 }
 
@@ -121,24 +130,15 @@ hear_codec() {
 }
 
 encode() {
-    within 300 encode.py "$work" --pack "$fresh" && bring
+    within 120 words.py "$work" "${teacher[@]}" && within 300 encode.py "$work" --pack "$fresh" && bring
 }
 
 train_talker() {
-    local status=0 polish=
-    if [ "$polish_s" -gt 0 ]; then
-        robust_codec "$polish_s" --polish --rate 3e-4 --pause-ms "$polish_pause_ms" > "$logs/polish.txt" 2>&1 &
-        polish=$!
-    fi
-    within $((talker_s + 150)) talker.py "$work" "${talker[@]}" --compile --limit-s "$talker_s" || {
-        note "talker.py failed; once more without --compile"
-        within $((talker_s + 150)) talker.py "$work" "${talker[@]}" --limit-s "$talker_s"
-    } || status=1
-    if [ -n "$polish" ] && ! wait "$polish"; then
-        note "polish FAILED: $(tail -n 1 "$logs/polish.txt" | cut -c 1-200)"
-        status=1
-    fi
-    return $status
+    local limits=(--limit-s "$talker_s")
+    [ -z "${AGAIN:-}" ] || limits+=(--again)
+    within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}" --compile && return
+    note "talker.py failed; once more without --compile"
+    within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}"
 }
 
 export_model() {
@@ -220,13 +220,20 @@ tell() {
     cat "$work/driver.txt"
     driving || echo "(nothing runs)"
     name=$(grep -oE '[a-z]+ begins$' "$work/driver.txt" | tail -n 1 | cut -d ' ' -f 1)
-    for name in $name speaking polish; do
+    for name in $name speaking; do
         [ -f "$logs/$name.txt" ] || continue
         echo "--- $name"
         tail -n 3 "$logs/$name.txt" | cut -c 1-500
     done
     ls -l "$out"
     nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2> /dev/null || true
+}
+
+restore() {
+    local stage
+    mkdir -p "$work/done"
+    "$python" "$here/keep.py" "$work" --restore "$1" && "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
+    for stage in speech codec heard encode; do touch "$work/done/$stage"; done
 }
 
 stop() {
@@ -237,13 +244,14 @@ stop() {
 }
 
 main() {
-    local usage="run.sh all|wait WORK OUT SECONDS [STAGE], run.sh stop WORK"
+    local usage="run.sh all|wait WORK OUT SECONDS [STAGE], run.sh stop WORK, run.sh restore WORK PARTS"
     local command=${1:-} work=${2:?$usage} out=${3:-}
     settings
     case $command in
     all) start && wait_for "${4:?$usage}" "${5:-}" ;;
     wait) wait_for "${4:?$usage}" "${5:-}" ;;
     stop) stop ;;
+    restore) restore "${out:?$usage}" ;;
     drive) drive ;;
     *)
         echo "$usage; not '$command'" >&2

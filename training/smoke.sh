@@ -20,9 +20,11 @@ head -n 20 "$work/sentences.txt" > "$work/few.txt"
 # Judges from the middle on; the second call goes on where the first one ended.
 "$python" "$here/codec.py" "$work" --sizes toy --steps 3 --batch 2 --judges-from 0.5
 "$python" "$here/codec.py" "$work" --sizes toy --steps 5 --batch 2 --judges-from 0.5
+"$python" "$here/words.py" "$work" --workers 1
 "$python" "$here/encode.py" "$work" --pack "$work/packed"
-"$python" "$here/codec.py" "$work" --sizes toy --steps 2 --batch 2 --polish
 "$python" "$here/talker.py" "$work" --sizes toy --steps 10 --rows 1200 --workers 1 --watch-every 5
+"$python" "$here/foretell.py" "$work"
+"$python" "$here/codec.py" "$work" --sizes toy --steps 2 --batch 2 --polish
 "$python" "$here/keep.py" "$work" "$work/kept"
 "$python" "$here/keep.py" "$work/again" --restore "$work/kept"
 "$python" "$here/export.py" "$work" "$work/model" --parts "$work/parts"

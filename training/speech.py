@@ -55,8 +55,8 @@ def plan(sentences: list[str], seed: int) -> list[Job]:
 
 def run_job(job: Job, folder: Path, work: Path, bundle: Path | None) -> float:
     """Seconds of speech made."""
-    ready = folder / f"{job.name}.jsonl"
-    if ready.exists():
+    ready, sound = folder / f"{job.name}.jsonl", folder / f"{job.name}.wave.npy"
+    if ready.exists() and sound.exists():
         return 0.0
     scratch = work / "scratch" / job.name
     waves, labels, lines, frame = [], [], [], 0
@@ -70,7 +70,7 @@ def run_job(job: Job, folder: Path, work: Path, bundle: Path | None) -> float:
             frame += frames
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    np.save(folder / f"{job.name}.wave.npy", np.concatenate(waves))
+    np.save(sound, np.concatenate(waves))
     np.save(folder / f"{job.name}.phones.npy", np.concatenate(labels))
     part = ready.with_suffix(".part")
     part.write_text("\n".join(lines) + "\n", encoding="utf-8")

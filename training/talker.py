@@ -19,6 +19,7 @@ from codec import add_common
 from corpus import FRAME_LABELS
 from export import write_layout
 from fused import PLAIN, Fused, compiled_for_talker
+from guide import Guide
 from journal import Journal, Progress, load, save, set_seed
 from modules import CausalMemory, initialise, make_trainable
 from sizes import BY_NAME
@@ -31,17 +32,26 @@ from oscine.model.talker import Talker
 from oscine.types import CODEBOOKS
 
 _AVERAGE = 0.999
-_PHONES_WEIGHT = 0.2
-_CORRUPTED = 0.06  # of the codes that the talker hears of itself: at run time they are not always the teacher's
+_PHONES_WEIGHT = 0.4
+_GUIDE_WEIGHT = 0.4
+# Of what the talker hears of itself: whole frames, so that the text must tell what the sound does not; and codes, as
+# many as it will guess wrongly at run time.
+_CORRUPTED_FRAMES = 0.1
+_CORRUPTED_CODES = (0.06, 0.1, 0.2, *(0.4,) * (CODEBOOKS - 3))
 
 
 class SpeakingModel(nn.Module):
+    corrupted_codes: Tensor
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.talker = Talker(config.talker)
         self.predictor = Predictor(config.predictor)
         self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * len(PHONES))
+        self.guide = Guide(self.talker.stack.layers)
+        self.predicted_frames = 1 << 30  # of a training step
+        self.register_buffer("corrupted_codes", torch.tensor(_CORRUPTED_CODES), persistent=False)
 
     def begin(self, seed: int, dropout: float, fused: Fused = PLAIN) -> None:
         generator = set_seed(seed)
@@ -55,40 +65,63 @@ class SpeakingModel(nn.Module):
                 writer.register_forward_hook(lambda module, _, out: F.dropout(out, dropout, module.training))
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        talker, codes, codec_ids = self.talker, batch.codes.long(), batch.codec_ids.int()
-        rows = talker.text_rows(batch.text_ids.int())
-        rows = rows + talker.code_embedding(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
-        heard = self._frame_rows(self._corrupted(codes) if self.training else codes)
-        rows = rows.flatten(0, 1).index_add(0, batch.frame_rows, heard.to(rows.dtype)).view(rows.shape)
-        hidden = talker.stack(rows, CausalMemory(rows.shape[1], rows.device)).flatten(0, 1)
+        codes = batch.codes.long()
+        hidden = self._hidden(batch, self._corrupted(codes) if self.training else codes)
+        looked_elsewhere, looked_right = self.guide(batch)
         # The gradient of index_select adds; that of an index in brackets sorts first.
         speaking = hidden.index_select(0, torch.cat((batch.frame_rows - 1, batch.last_rows)))
         before = speaking[: len(codes)]
         ends = codes.new_full(batch.last_rows.shape, self.config.talker.eos_id)
-        logits = talker.head(speaking).float()
+        logits = self.talker.head(speaking).float()
         wanted = torch.cat((codes[:, 0], ends))
         first = F.cross_entropy(logits, wanted, reduction="none")
         told = self.phones(before).float().view(-1, len(PHONES))
-        rest = self._rest(before, codes)
+        rest = self._rest_loss(before, codes)
         return {
             "first": first[: len(codes)].mean(),
             "end": first[len(codes) :].mean(),
             "rest": rest.mean(),
             "rest_early": rest[:3].mean(),
             "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
+            "looked_elsewhere": looked_elsewhere,
+            "looked_right": looked_right,
             "first_right": (logits.argmax(-1) == wanted).float().mean(),
         }
 
+    @torch.inference_mode()
+    def foretell(self, batch: Batch) -> Tensor:
+        """[frames, 16]: the true first code of every frame, and the others as the predictor would choose them."""
+        codes = batch.codes.long()
+        before = self._hidden(batch, codes).index_select(0, batch.frame_rows - 1)
+        for book in range(1, CODEBOOKS):
+            codes[:, book] = self._rest(before, codes)[:, book - 1].argmax(-1)  # what stands behind it is not seen
+        return codes
+
+    def _hidden(self, batch: Batch, heard: Tensor) -> Tensor:
+        """[batch * rows, width], with the codes `heard` in the place of the frames."""
+        talker, codec_ids = self.talker, batch.codec_ids.int()
+        rows = talker.text_rows(batch.text_ids.int())
+        rows = rows + talker.code_embedding(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
+        frames = self._frame_rows(heard).to(rows.dtype)
+        rows = rows.flatten(0, 1).index_add(0, batch.frame_rows, frames).view(rows.shape)
+        return talker.stack(rows, CausalMemory(rows.shape[1], rows.device)).flatten(0, 1)
+
+    def _rest_loss(self, hidden: Tensor, codes: Tensor) -> Tensor:
+        """[15], each codebook's."""
+        if self.training:
+            some = torch.randperm(len(codes), device=codes.device)[: self.predicted_frames]
+            hidden, codes = hidden.index_select(0, some), codes.index_select(0, some)
+        losses = F.cross_entropy(self._rest(hidden, codes).flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
+        return losses.view(-1, CODEBOOKS - 1).mean(0)
+
     def _rest(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        """[15]: the predictor's loss per codebook, all sixteen positions of every frame at once."""
+        """[frames, 15, entries]: the predictor's logits, all sixteen positions of every frame at once."""
         predictor = self.predictor
         inputs = torch.cat(
             (hidden[:, None], self.talker.code_embedding(codes[:, :1]), predictor.embed(codes[:, 1:])[:, :-1]), dim=1
         )
         out = predictor.stack(predictor.narrow(inputs), CausalMemory(CODEBOOKS, codes.device))[:, 1:]
-        logits = torch.einsum("njd,jvd->njv", out, predictor.heads.to(out.dtype)).float()
-        losses = F.cross_entropy(logits.flatten(0, 1), codes[:, 1:].flatten(), reduction="none")
-        return losses.view(-1, CODEBOOKS - 1).mean(0)
+        return torch.einsum("njd,jvd->njv", out, predictor.heads.to(out.dtype)).float()
 
     def _frame_rows(self, codes: Tensor) -> Tensor:
         """The sum of a frame's sixteen entries, without a row for each of them on the way."""
@@ -98,16 +131,17 @@ class SpeakingModel(nn.Module):
         return self.talker.code_embedding(codes[:, 0]) + rest
 
     def _corrupted(self, codes: Tensor) -> Tensor:
-        """Some codes are another's of this batch at random, some whole frames too."""
+        """Some codes are another frame's of this batch, and some whole frames."""
         others = codes[torch.randint(len(codes), (len(codes),), device=codes.device)]
-        frames = torch.rand(len(codes), 1, device=codes.device) < _CORRUPTED / 2
-        single = torch.rand(codes.shape, device=codes.device) < _CORRUPTED
+        frames = torch.rand(len(codes), 1, device=codes.device) < _CORRUPTED_FRAMES
+        single = torch.rand(codes.shape, device=codes.device) < self.corrupted_codes
         return torch.where(frames | single, others, codes)
 
 
 def total(losses: dict[str, Tensor]) -> Tensor:
     # Ends are one row in fifty; each counts as five rows.
-    return losses["first"] + 0.1 * losses["end"] + losses["rest"] + _PHONES_WEIGHT * losses["phones"]
+    helped = _PHONES_WEIGHT * losses["phones"] + _GUIDE_WEIGHT * losses["looked_elsewhere"]
+    return losses["first"] + 0.1 * losses["end"] + losses["rest"] + helped
 
 
 class Trainer:
@@ -120,6 +154,7 @@ class Trainer:
         self.model = SpeakingModel(read_config(self.folder))
         fused = compiled_for_talker(self.device, self.sizes.inner) if options.compile else PLAIN
         self.model.begin(options.seed, options.dropout, fused)
+        self.model.predicted_frames = options.predicted_frames
         self.model.to(self.device)
         self._weights = self.model.state_dict()  # always current: they are changed in place
         self.average = copy.deepcopy(self._weights)
@@ -205,11 +240,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_common(parser, steps=12000, batch=0, rate=1.5e-3)
     parser.add_argument("--rows", type=int, default=24000, help="of a batch, filling included")
+    # A step has 14,000: on all of them the predictor would be four fifths of the work, and it learns sooner.
+    parser.add_argument("--predicted-frames", type=int, default=4096)
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--watch-every", type=int, default=500)
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, and every batch has its own
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)

@@ -69,6 +69,36 @@ class Utterance:
     labels: npt.NDArray[np.uint8]  # an index into PHONES every 20 ms
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    phones: npt.NDArray[np.uint8]  # of each segment, an index into PHONES
+    tokens: npt.NDArray[np.int64]  # of each segment, an index into token_names; -1: a pause
+    token_names: list[str]  # as they stand in the text, without punctuation
+
+
+# What utt.synth does with a Text before durations. The items of Token are tokens and, below them, words. Places count
+# from 1: a pause's missing feature reads as 0.
+_READ = """(voice_cmu_us_slt_arctic_hts)
+(define (read_text key text)
+ (unwind-protect (begin
+  (set! heard (eval (list 'Utterance 'Text text)))
+  (mapcar (lambda (module) (module heard))
+   (list Initialize Text Token_POS Token POS Phrasify Word Pauses Intonation PostLex))
+  (set! place 0)
+  (format t "read %s |" key)
+  (mapcar (lambda (token) (if (not (item.parent token)) (begin
+    (set! place (+ 1 place))
+    (item.set_feat token 'place place)
+    (format t "%s " (item.name token)))))
+   (utt.relation.items heard 'Token))
+  (format t "|")
+  (mapcar (lambda (s)
+    (format t "%s:%d " (item.name s) (item.feat s "R:SylStructure.parent.parent.R:Token.parent.place")))
+   (utt.relation.items heard 'Segment))
+  (format t "\\n"))
+ (format t "failed %s\\n" key)))"""
+
+
 class Teacher:
     """`bundle`: what carry.sh packs (a folder or its .tar.xz), for a machine without Festival. `work` is for voice
     files and waves on their way."""
@@ -107,6 +137,27 @@ class Teacher:
                 if utterance is not None:
                     yield utterance
                 path.unlink()
+
+    def read(self, texts: Sequence[tuple[str, str]], scratch: Path) -> dict[str, Reading]:
+        """The front end alone: what would be said, without how long. A text that Festival fails on is left out."""
+        scratch.mkdir(parents=True, exist_ok=True)
+        script = scratch / "read.scm"
+        lines = [_READ]
+        for key, text in texts:
+            quoted = text.replace("\\", " ").replace('"', '\\"')
+            lines.append(f'(read_text "{key}" "{quoted}")')
+        script.write_text("\n".join(lines) + "\n", encoding="ascii")
+        done = subprocess.run([*self._command, "-b", str(script)], capture_output=True, text=True, check=False)
+        found = re.findall(r"^read (\S+) \|(.*)\|(.*)$", done.stdout, re.MULTILINE)
+        if not found:
+            raise RuntimeError(f"Festival read nothing: {done.stderr[-500:]!r}")
+        readings = {}
+        for key, tokens, segments in found:
+            pairs = [segment.rpartition(":")[::2] for segment in segments.split()]
+            phones = np.array([_PHONE_IDS[phone] for phone, _ in pairs], np.uint8)
+            places = np.array([int(token) - 1 for _, token in pairs])
+            readings[key] = Reading(phones, places, tokens.split())
+        return readings
 
     def _voice_file(self, voice: str, style: str) -> Path:
         return self._work / f"{voice}-{STYLES[style].pitch:.2f}.htsvoice"
