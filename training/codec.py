@@ -24,6 +24,7 @@ from corpus import FRAME_LABELS, Corpus
 from discriminator import Judges
 from fused import PLAIN, compiled_for_codec
 from journal import Journal, Progress, load, save, set_seed
+from listener import Listener
 from losses import MelLoss, discriminator_loss, feature_loss, generator_loss
 from modules import decode_latent, encode_latent, initialise, make_trainable
 from quantizer import SplitQuantizer
@@ -41,9 +42,12 @@ SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its 
 JUDGED_FRAMES = 12  # of those, by the judges: their time grows with it
 ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
 _MEL_BANDS = 64  # of the semantic code's spectrum
+_LISTENING_RATE = 1e-3
 _FORETOLD = 0.9  # of the crops in a polish have the codes that the talker would choose
 
-WEIGHTS = {"mel": 15.0, "made": 1.0, "features": 2.0, "commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
+WEIGHTS = {
+    "mel": 15.0, "made": 1.0, "features": 2.0, "understood": 3.0, "commitment": 1.0, "phones": 1.0, "spectrum": 1.0
+}  # fmt: skip
 
 
 class CodecModel(nn.Module):
@@ -133,11 +137,13 @@ class Trainer:
         make_trainable(self.model.encoder)
         make_trainable(self.model.decoder, compiled_for_codec(self.device) if options.compile else PLAIN)
         self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
+        self.listener = Listener().to(self.device)
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
         self.making = adamw(self._trained(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
+        self.listening = adamw(self.listener.parameters(), _LISTENING_RATE, self.device)
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
@@ -159,6 +165,8 @@ class Trainer:
             return
         self.model.load_state_dict(state["model"])
         self.judges.load_state_dict(state["judges"])
+        if "listener" in state:  # it is not kept: it learns within seconds
+            self.listener.load_state_dict(state["listener"])
         if state["polish"] == self.polish and "making" in state and not self.options.again:  # kept ones have none
             load_optimizer(self.making, state["making"])
             load_optimizer(self.judging, state["judging"])
@@ -168,7 +176,8 @@ class Trainer:
         if not self.polish:
             self.model.quantizer.spoken.copy_(self.model.quantizer.entries)
         state = {
-            "model": self.model.state_dict(), "judges": self.judges.state_dict(), "making": self.making.state_dict(),
+            "model": self.model.state_dict(), "judges": self.judges.state_dict(),
+            "listener": self.listener.state_dict(), "making": self.making.state_dict(),
             "judging": self.judging.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
             "polish": self.polish, "sizes": self.sizes.as_dict(),
         }  # fmt: skip
@@ -207,6 +216,7 @@ class Trainer:
         made_part = judged_part(made, begins, FRAME_SAMPLES)
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
         losses["mel"] = self.mel(made_part, true_part)
+        self._listen(made_part, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses)
         if judged:
             self._judge(made_part, true_part, losses)
         total = torch.stack([WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]).sum()
@@ -234,6 +244,18 @@ class Trainer:
             latent = quantised.latent
         with self.autocast():
             return decode_latent(model.decoder, latent).float()
+
+    def _listen(self, made: Tensor, true: Tensor, phones: Tensor, losses: dict[str, Tensor]) -> None:
+        """The listener learns from true sound alone: it is no friend of the decoder's."""
+        self.listener.requires_grad_(True)
+        with self.autocast():
+            losses["listening"] = F.cross_entropy(self.listener(true).float(), phones)
+        self.listening.zero_grad(set_to_none=True)
+        losses["listening"].backward()
+        self.listening.step()
+        self.listener.requires_grad_(False)
+        with self.autocast():
+            losses["understood"] = F.cross_entropy(self.listener(made).float(), phones)
 
     def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> None:
         """Judges learn, then say what they think; what they saw in the true sound before they learnt is good enough."""

@@ -34,6 +34,7 @@ from oscine.types import CODEBOOKS
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
+_REST_WEIGHTS = (*(2.0,) * 4, *(0.8,) * 4, *(0.4,) * (CODEBOOKS - 9))  # the last ones are mere detail, and chance
 # Of what the talker hears of itself: whole frames, so that the text must tell what the sound does not; and codes, as
 # many as it will guess wrongly at run time.
 _CORRUPTED_FRAMES = 0.1
@@ -42,6 +43,7 @@ _CORRUPTED_CODES = (0.06, 0.1, 0.2, *(0.4,) * (CODEBOOKS - 3))
 
 class SpeakingModel(nn.Module):
     corrupted_codes: Tensor
+    rest_weights: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,6 +54,7 @@ class SpeakingModel(nn.Module):
         self.guide = Guide(self.talker.stack.layers)
         self.predicted_frames = 1 << 30  # of a training step
         self.register_buffer("corrupted_codes", torch.tensor(_CORRUPTED_CODES), persistent=False)
+        self.register_buffer("rest_weights", torch.tensor(_REST_WEIGHTS), persistent=False)
 
     def begin(self, seed: int, dropout: float, fused: Fused = PLAIN) -> None:
         generator = set_seed(seed)
@@ -81,6 +84,7 @@ class SpeakingModel(nn.Module):
             "first": first[: len(codes)].mean(),
             "end": first[len(codes) :].mean(),
             "rest": rest.mean(),
+            "rest_weighted": (rest * self.rest_weights).mean(),
             "rest_early": rest[:3].mean(),
             "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
             "looked_elsewhere": looked_elsewhere,
@@ -141,7 +145,7 @@ class SpeakingModel(nn.Module):
 def total(losses: dict[str, Tensor]) -> Tensor:
     # Ends are one row in fifty; each counts as five rows.
     helped = _PHONES_WEIGHT * losses["phones"] + _GUIDE_WEIGHT * losses["looked_elsewhere"]
-    return losses["first"] + 0.1 * losses["end"] + losses["rest"] + helped
+    return losses["first"] + 0.1 * losses["end"] + losses["rest_weighted"] + helped
 
 
 class Trainer:
