@@ -2,6 +2,7 @@
 
     python training/evaluate.py teacher OUT --work WORK [--bundle FILE] [--voice wren] [--sentences FILE] [--limit 100]
     python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
+    python training/evaluate.py guesses OUT --work WORK ...  the same, codes 1 to 15 as WORK/talker.pt would choose them
     python training/evaluate.py model OUT --model FOLDER [--voice wren] [--mode whole] [--seed 0] [--batch 20]
 
 OUT/VOICE/000.wav belongs to line 0. For a model it prints how each sentence ended: "length" is a runaway.
@@ -14,6 +15,7 @@ import json
 import time
 import wave
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +49,17 @@ def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dic
     return {"spoken_s": spoken_s}
 
 
-def by_codec(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
-    """What the codec alone costs: no talker can be understood better than this."""
+def by_codec(
+    options: argparse.Namespace, texts: list[str], voice: str, change: Callable[[Any, str], Any] | None = None
+) -> dict[str, Any]:
+    """What the codec alone costs: no talker can be understood better than this. change(codes, text) -> codes."""
     import torch
     from codec import ENCODER_WINDOW
     from encode import load_codec
     from modules import decode_latent
 
     by_teacher(options, texts, voice)
-    device = torch.device("cuda" if options.device == "auto" and torch.cuda.is_available() else "cpu")
+    device = _device(options)
     codec, _ = load_codec(options.work / "codec.pt", device)
     for path in sorted((options.out / voice).glob("*.wav")):
         with wave.open(str(path)) as file:
@@ -63,9 +67,36 @@ def by_codec(options: argparse.Namespace, texts: list[str], voice: str) -> dict[
         with torch.inference_mode():
             samples = torch.from_numpy(true.astype(np.float32) / 32767)[None].to(device)
             codes = codec.quantizer.encode(codec.encode(samples, ENCODER_WINDOW))
+            if change:
+                codes = change(codes[0], texts[int(path.stem)])[None]
             made = decode_latent(codec.decoder, codec.quantizer.latent_of(codes)).clamp(-1, 1)[0].cpu().numpy()
         write_wave(path, np.round(made * 32767).astype(np.int16))
     return {}
+
+
+def by_guesses(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    """What the predictor costs besides: the talker hears the true codes, and reads the true text."""
+    import random
+
+    from batches import FRAME_LABELS, NO_WORD, Asking, Example, collate, request_for
+    from foretell import load_talker
+
+    talker, asking = load_talker(options.work, _device(options)), Asking(options.work / "layout")
+
+    def guessed(codes: Any, text: str) -> Any:
+        frames = len(codes)
+        unknown = np.zeros((frames, FRAME_LABELS), np.uint8), np.full(frames, NO_WORD, np.int16)
+        example = Example(text, voice, options.style, codes.cpu().numpy().astype(np.uint8), *unknown)
+        lesson = asking.lesson(example, request_for(example, random.Random(0), plain=True))
+        return talker.foretell(collate(asking.config, [lesson]).to(codes.device))
+
+    return by_codec(options, texts, voice, guessed)
+
+
+def _device(options: argparse.Namespace) -> Any:
+    import torch
+
+    return torch.device("cuda" if options.device == "auto" and torch.cuda.is_available() else "cpu")
 
 
 def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
@@ -92,7 +123,7 @@ def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("by", choices=["teacher", "codec", "model"])
+    parser.add_argument("by", choices=["teacher", "codec", "guesses", "model"])
     parser.add_argument("out", type=Path)
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--limit", type=int, default=100)
@@ -109,7 +140,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20)
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()[: options.limit]
-    speak = {"teacher": by_teacher, "codec": by_codec, "model": by_model}[options.by]
+    speak = {"teacher": by_teacher, "codec": by_codec, "guesses": by_guesses, "model": by_model}[options.by]
     for voice in (options.voice,) if options.voice else tuple(SPEAKERS):
         print(json.dumps({"voice": voice} | speak(options, texts, voice)), flush=True)
 
