@@ -70,11 +70,15 @@ def run_job(job: Job, folder: Path, work: Path, bundle: Path | None) -> float:
             frame += frames
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    np.save(sound, np.concatenate(waves))
-    np.save(folder / f"{job.name}.phones.npy", np.concatenate(labels))
-    part = ready.with_suffix(".part")
-    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    part.rename(ready)
+    part = sound.with_suffix(".part")
+    with part.open("wb") as file:
+        np.save(file, np.concatenate(waves))
+    part.rename(sound)
+    if not ready.exists():  # or its codes came home without sound: the rest is there, and may be in use
+        np.save(folder / f"{job.name}.phones.npy", np.concatenate(labels))
+        part = ready.with_suffix(".part")
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        part.rename(ready)
     return frame * FRAME_SAMPLES / RATE_HZ
 
 
