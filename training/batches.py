@@ -148,7 +148,7 @@ class Batch:
 
 class Source(IterableDataset[Batch]):
     """Endless and different in every worker; the same for the same seed and number of workers, but for the merges that
-    LooseTokenizer leaves out: its library draws them without a seed."""
+    WordTokenizer leaves out: its library draws them without a seed."""
 
     def __init__(self, folder: Path, examples: list[Example], *, rows: int, seed: int, plain: bool = False) -> None:
         """`folder` has the config and the vocabulary; `rows` bounds a batch; `plain`: whole text, nothing joined."""

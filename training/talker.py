@@ -2,8 +2,8 @@
 
     python training/talker.py WORK [--sizes demo] [--steps 12000] [--limit-s 480] [--rows 24000]
 
-Needs WORK/vocabulary and the codes beside the speech. Goes on from WORK/talker.pt. The weights that export.py takes are
-a moving average.
+Needs WORK/vocabulary, and WORK/speech with codes and words (encode.py, words.py), but no sound. Goes on from
+WORK/talker.pt. The weights that export.py takes are a moving average.
 """
 
 from __future__ import annotations
