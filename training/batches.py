@@ -19,6 +19,7 @@ from instructions import INSTRUCTIONS
 from tokenizers import Tokenizer as BpeTokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from words import UNKNOWN
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
@@ -27,7 +28,6 @@ from oscine.types import Prompt, SpeechRequest, TextMode
 
 NO_PHONE, NO_WORD = 255, -1
 AHEAD_FRAMES = 3  # of this frame and the two after it the phones are to be told
-_SILENT = 255  # in words.py's labels
 _POOL = 3072  # utterances that are sorted by length together
 _ROUNDED_ROWS = 16
 _VALIDATION = 64  # every so many-th utterance is never trained on
@@ -66,7 +66,7 @@ def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
     following = NO_WORD
     words = np.empty(len(middle), np.int16)
     for frame in range(len(middle) - 1, -1, -1):
-        following = following if middle[frame] == _SILENT else int(middle[frame])
+        following = following if middle[frame] == UNKNOWN else int(middle[frame])
         words[frame] = following
     return words
 

@@ -137,7 +137,7 @@ class Trainer:
         make_trainable(self.model.encoder)
         make_trainable(self.model.decoder, compiled_for_codec(self.device) if options.compile else PLAIN)
         self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
-        self.listener = Listener().to(self.device)
+        self.listener = Listener().to(self.device)  # never saved: it learns within seconds
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
@@ -165,8 +165,6 @@ class Trainer:
             return
         self.model.load_state_dict(state["model"])
         self.judges.load_state_dict(state["judges"])
-        if "listener" in state:  # it is not kept: it learns within seconds
-            self.listener.load_state_dict(state["listener"])
         if state["polish"] == self.polish and "making" in state and not self.options.again:  # kept ones have none
             load_optimizer(self.making, state["making"])
             load_optimizer(self.judging, state["judging"])
@@ -177,9 +175,8 @@ class Trainer:
             self.model.quantizer.spoken.copy_(self.model.quantizer.entries)
         state = {
             "model": self.model.state_dict(), "judges": self.judges.state_dict(),
-            "listener": self.listener.state_dict(), "making": self.making.state_dict(),
-            "judging": self.judging.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
-            "polish": self.polish, "sizes": self.sizes.as_dict(),
+            "making": self.making.state_dict(), "judging": self.judging.state_dict(), "step": self.progress.step,
+            "spent_s": self.progress.spent_s, "polish": self.polish, "sizes": self.sizes.as_dict(),
         }  # fmt: skip
         save(self.path, state)
 

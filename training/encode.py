@@ -2,7 +2,7 @@
 
     python training/encode.py WORK [--pack OUT]
 
---pack writes everything that talker.py needs into parts of 15 MB, for a machine that has no speech.
+--pack (after words.py) writes everything that talker.py needs into parts of 15 MB, for a machine that has no speech.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from oscine.types import CODEBOOKS
 
 _BATCH_FRAMES = 6000
 _PART_BYTES = 15 * 2**20
+_PACKED = ("codes", "phones", "words")  # of each shard, with its lines
 
 
 def load_codec(path: Path, device: torch.device) -> tuple[CodecModel, Sizes]:
@@ -92,10 +93,7 @@ def pack(folder: Path, out: Path) -> None:
     for part in range(parts):
         arrays: dict[str, np.ndarray] = {}
         for name in names[part::parts]:
-            arrays[f"{name}.codes"] = np.load(folder / f"{name}.codes.npy")
-            arrays[f"{name}.phones"] = np.load(folder / f"{name}.phones.npy")
-            if (folder / f"{name}.words.npy").exists():  # words.py may not have been asked
-                arrays[f"{name}.words"] = np.load(folder / f"{name}.words.npy")
+            arrays |= {f"{name}.{kind}": np.load(folder / f"{name}.{kind}.npy") for kind in _PACKED}
             lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8")
             arrays[f"{name}.lines"] = np.frombuffer(lines.encode(), np.uint8)
         np.savez_compressed(out / f"codes-{part:02d}.npz", allow_pickle=False, **arrays)
@@ -106,10 +104,8 @@ def unpack(packed: Path, folder: Path) -> None:
     for path in sorted(packed.glob("codes-*.npz")):
         with np.load(path) as arrays:
             for name in {key.rpartition(".")[0] for key in arrays.files}:
-                np.save(folder / f"{name}.codes.npy", arrays[f"{name}.codes"])
-                np.save(folder / f"{name}.phones.npy", arrays[f"{name}.phones"])
-                if f"{name}.words" in arrays.files:
-                    np.save(folder / f"{name}.words.npy", arrays[f"{name}.words"])
+                for kind in _PACKED:
+                    np.save(folder / f"{name}.{kind}.npy", arrays[f"{name}.{kind}"])
                 (folder / f"{name}.jsonl").write_bytes(arrays[f"{name}.lines"].tobytes())
 
 

@@ -44,8 +44,6 @@ def restore(work: Path, parts: Path, stage: str) -> bool:
         return False
     content = b"".join(path.read_bytes() for path in paths)
     state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if stage == "codec" and "quantizer.spoken" not in state["model"]:
-        state["model"]["quantizer.spoken"] = state["model"]["quantizer.entries"]
     if stage == "talker":
         state["average"] = {name: value.float() for name, value in state["average"].items()}
         state["model"] = state["average"]

@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--watch-every", type=int, default=500)
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, and every batch has its own
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape that it meets, and batches have many
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)

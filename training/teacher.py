@@ -32,7 +32,7 @@ PHONES = [
     "th", "uh", "uw", "v", "w", "y", "z", "zh", "h#", "brth",
 ]  # fmt: skip
 _PHONE_IDS = {phone: index for index, phone in enumerate(PHONES)}
-_SILENT = ("pau", "h#", "brth")
+SILENT = ("pau", "h#", "brth")
 LABEL_SAMPLES = 480  # a phone label every 20 ms
 
 # Fixed silences, so that a student can learn where speech ends.
@@ -78,8 +78,8 @@ class Reading:
 
 # What utt.synth does with a Text before durations. The items of Token are tokens and, below them, words. Places count
 # from 1: a pause's missing feature reads as 0.
-_READ = """(voice_cmu_us_slt_arctic_hts)
-(define (read_text key text)
+_READING = """(voice_cmu_us_slt_arctic_hts)
+(define (treat key text)
  (unwind-protect (begin
   (set! heard (eval (list 'Utterance 'Text text)))
   (mapcar (lambda (module) (module heard))
@@ -123,13 +123,8 @@ class Teacher:
 
     def say(self, texts: Sequence[tuple[str, str]], voice: str, style: str, scratch: Path) -> Iterator[Utterance]:
         """(key, text) pairs, in one Festival process: it keeps the first voice file that it reads."""
-        scratch.mkdir(parents=True, exist_ok=True)
-        script = scratch / "say.scm"
-        script.write_text(self._script(texts, voice, style, scratch), encoding="ascii")
-        done = subprocess.run([*self._command, "-b", str(script)], capture_output=True, text=True, check=False)
-        segments = dict(re.findall(r"^segments (\S+) (.*)$", done.stdout, re.MULTILINE))
-        if not segments:
-            raise RuntimeError(f"Festival said nothing: {done.stderr[-500:]!r}")
+        told = self._run(self._saying(voice, style, scratch), texts, scratch, r"^segments (\S+) (.*)$")
+        segments = dict(told)
         for key, text in texts:
             path = scratch / f"{key}.wav"
             if key in segments and path.exists():
@@ -140,34 +135,38 @@ class Teacher:
 
     def read(self, texts: Sequence[tuple[str, str]], scratch: Path) -> dict[str, Reading]:
         """The front end alone: what would be said, without how long. A text that Festival fails on is left out."""
-        scratch.mkdir(parents=True, exist_ok=True)
-        script = scratch / "read.scm"
-        lines = [_READ]
-        for key, text in texts:
-            quoted = text.replace("\\", " ").replace('"', '\\"')
-            lines.append(f'(read_text "{key}" "{quoted}")')
-        script.write_text("\n".join(lines) + "\n", encoding="ascii")
-        done = subprocess.run([*self._command, "-b", str(script)], capture_output=True, text=True, check=False)
-        found = re.findall(r"^read (\S+) \|(.*)\|(.*)$", done.stdout, re.MULTILINE)
-        if not found:
-            raise RuntimeError(f"Festival read nothing: {done.stderr[-500:]!r}")
         readings = {}
-        for key, tokens, segments in found:
+        for key, tokens, segments in self._run(_READING, texts, scratch, r"^read (\S+) \|(.*)\|(.*)$"):
             pairs = [segment.rpartition(":")[::2] for segment in segments.split()]
             phones = np.array([_PHONE_IDS[phone] for phone, _ in pairs], np.uint8)
             places = np.array([int(token) - 1 for _, token in pairs])
             readings[key] = Reading(phones, places, tokens.split())
         return readings
 
+    def _run(self, define: str, texts: Sequence[tuple[str, str]], scratch: Path, wanted: str) -> list[tuple[str, ...]]:
+        """`define` defines (treat key text), which is called for each of the texts; the lines that are `wanted`."""
+        lines = [define]
+        for key, text in texts:
+            quoted = text.replace("\\", " ").replace('"', '\\"')
+            lines.append(f'(treat "{key}" "{quoted}")')
+        scratch.mkdir(parents=True, exist_ok=True)
+        script = scratch / "script.scm"
+        script.write_text("\n".join(lines) + "\n", encoding="ascii")
+        done = subprocess.run([*self._command, "-b", str(script)], capture_output=True, text=True, check=False)
+        found = re.findall(wanted, done.stdout, re.MULTILINE)
+        if not found:
+            raise RuntimeError(f"Festival said nothing: {done.stderr[-500:]!r}")
+        return found
+
     def _voice_file(self, voice: str, style: str) -> Path:
         return self._work / f"{voice}-{STYLES[style].pitch:.2f}.htsvoice"
 
-    def _script(self, texts: Sequence[tuple[str, str]], voice: str, style: str, scratch: Path) -> str:
+    def _saying(self, voice: str, style: str, scratch: Path) -> str:
         lines = [
             "(voice_cmu_us_slt_arctic_hts)",
             f'(set! hts_engine_params (list (list "-m" "{self._voice_file(voice, style)}")'
             f' (list "-r" {STYLES[style].speed})))',
-            "(define (say key text)",
+            "(define (treat key text)",
             " (unwind-protect (begin",
             "  (set! spoken (utt.synth (eval (list 'Utterance 'Text text))))",
             f'  (utt.save.wave spoken (string-append "{scratch}/" key ".wav") \'riff)',
@@ -177,10 +176,7 @@ class Teacher:
             '  (format t "\\n"))',
             ' (format t "failed %s\\n" key)))',
         ]
-        for key, text in texts:
-            quoted = text.replace("\\", " ").replace('"', '\\"')
-            lines.append(f'(say "{key}" "{quoted}")')
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines)
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:
@@ -235,7 +231,7 @@ def _trimmed(key: str, text: str, path: Path, listed: str) -> Utterance | None:
         name, _, end = segment.rpartition(":")
         names.append(name)
         ends.append(float(end))
-    spoken = [index for index, name in enumerate(names) if name not in _SILENT]
+    spoken = [index for index, name in enumerate(names) if name not in SILENT]
     if not spoken:
         return None
     first_s = ends[spoken[0] - 1] if spoken[0] else 0.0

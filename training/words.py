@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sizes import FRAME_SAMPLES
-from teacher import LABEL_SAMPLES, PHONES, Reading, Teacher
+from corpus import FRAME_LABELS, shard_names
+from teacher import PHONES, SILENT, Reading, Teacher
 
-_FRAME_LABELS = FRAME_SAMPLES // LABEL_SAMPLES
 UNKNOWN = 255
-_SILENT = np.array([PHONES.index(name) for name in ("pau", "h#", "brth")])
+_SILENT = np.array([PHONES.index(name) for name in SILENT])
 _GROUP_SHARDS = 16  # read by one Festival: it takes as long to start as to read 50 sentences
 _SKIPS = 3  # segments in a row that may be missing from the labels
 # A wrong label costs more than a missing segment, which else would take a neighbour's label.
@@ -110,9 +109,9 @@ def words_of_shard(
         if reading is None or found is None or found.max(initial=0) >= UNKNOWN:
             counts["left_out"] += 1
             continue
-        begin = about["first_frame"] * _FRAME_LABELS
+        begin = about["first_frame"] * FRAME_LABELS
         begins.append(begin)
-        labels.append(phones[begin : begin + about["frames"] * _FRAME_LABELS])
+        labels.append(phones[begin : begin + about["frames"] * FRAME_LABELS])
         expected.append(reading.phones)
         word_lists.append(np.where(reading.tokens < 0, UNKNOWN, found[reading.tokens]))
     if not labels:
@@ -155,8 +154,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     folder, teacher_work = options.work / "speech", options.work / "teacher"
-    names = sorted(path.stem for path in folder.glob("*.jsonl"))
-    names = [name for name in names if not (folder / f"{name}.words.npy").exists()]
+    names = [name for name in shard_names(folder) if not (folder / f"{name}.words.npy").exists()]
     groups = [names[begin : begin + _GROUP_SHARDS] for begin in range(0, len(names), _GROUP_SHARDS)]
     Teacher(teacher_work, options.bundle)  # unpacks the bundle once, before workers share it
     begun, counts = time.monotonic(), Counter[str]()

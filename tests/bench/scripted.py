@@ -25,6 +25,7 @@ from oscine.bench.workload import Utterance
 RATE_HZ = 24000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
+REFUSED = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\nunknown voice"
 HELLO = Utterance("hello", 7, 0)
 
 
@@ -40,6 +41,21 @@ def silence(seconds: float) -> bytes:
 
 def chunk(piece: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(piece), piece)
+
+
+async def answer_requests(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, model: str, answer: Callable[[dict], bytes]
+) -> None:
+    """One connection, without a clock: what is asked is answered at once. A GET asks for the list of models."""
+    models = json.dumps({"data": [{"id": model}]}).encode()
+    with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r")[0]))
+            if head.startswith("GET"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(models), models))
+            else:
+                writer.write(answer(json.loads(body)))
 
 
 class ScriptClock:

@@ -1,33 +1,22 @@
 """`oscine bench` as a user meets it."""
 
 import asyncio
-import contextlib
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.bench.scripted import END, HEAD, chunk, in_a_thread, speech
+from tests.bench.scripted import END, HEAD, REFUSED, answer_requests, chunk, in_a_thread, speech
 from typer.testing import CliRunner, Result
 
 from oscine.bench.command import bench_app
 
-MODELS = b'{"data": [{"id": "tiny"}]}'
-
 
 async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Half a second of sound, at once."""
-    with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r")[0]))
-            if head.startswith("GET"):
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(MODELS), MODELS))
-            elif json.loads(body).get("voice") == "nobody":
-                writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\nunknown voice")
-            else:
-                writer.write(HEAD + chunk(speech(0.3)) + chunk(speech(0.2, 1)) + END)
+    sound = HEAD + chunk(speech(0.3)) + chunk(speech(0.2, 1)) + END
+    await answer_requests(reader, writer, "tiny", lambda asked: REFUSED if asked.get("voice") == "nobody" else sound)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ Every byte of a text is a tone of 50 ms whose height is the byte, so what was sa
 
 import asyncio
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.bench.scripted import REFUSED, answer_requests
 
 RATE_HZ = 16000
 TONE = 800  # samples
 STEP = 100  # of a sample's height, for one
-
-MODELS = b'{"data": [{"id": "bell"}]}'
 
 
 def utter(text: str) -> bytes:
@@ -36,20 +34,13 @@ class SpeakingServer:
     requests: list[dict] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r")[0]))
-                if head.startswith("GET"):
-                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(MODELS), MODELS))
-                else:
-                    writer.write(self._answer(json.loads(body)))
+        await answer_requests(reader, writer, "bell", self._answer)
 
     def _answer(self, asked: dict) -> bytes:
         self.requests.append(asked)
         text = asked["input"]
         if asked.get("voice") == "nobody" or self.says.get(text) == "refused":
-            return b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\nunknown voice"
+            return REFUSED
         said = self.says.get(text, text)
         if asked.get("voice") == "hurried":
             said = " ".join(said.split()[:-3])
