@@ -1,9 +1,9 @@
-# Three environments: .venv (Oscine and its tools), and for tests only .venv-oracle (the official qwen-tts package) and
-# .venv-clients (speech clients of others).
+# Four environments: .venv (Oscine and its tools), and for tests only .venv-oracle (the official qwen-tts package),
+# .venv-clients (speech clients of others) and .venv-asr (a recogniser, which listens to the demo voice).
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install oracle clients serve test test-gpu lint clean
+.PHONY: install oracle clients asr serve test test-gpu lint clean
 
 install: .venv/.installed
 
@@ -25,15 +25,21 @@ clients: .venv-clients/.installed
 	PYTHON=$(PYTHON) bash tests/clients/environment.sh .venv-clients
 	touch $@
 
-# The server on MODEL (a folder or a hub id); ARGS are options of `oscine serve`.
+asr: .venv-asr/.installed
+
+.venv-asr/.installed: tests/asr/environment.sh tests/asr/requirements.txt tests/asr/weights.txt | .venv/.installed
+	PYTHON=$(PYTHON) bash tests/asr/environment.sh .venv-asr
+	touch $@
+
+# The server on the demo voice, or on MODEL=... (a folder or a hub id); ARGS are options of `oscine serve`.
 MODEL ?= demo
 serve: install
 	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
 # What is missing fails a test instead of skipping it.
 # One thread for each of the processes that share the cores.
-TEST_ENVIRONMENT := OSCINE_ORACLE=required OSCINE_CLIENTS=required OMP_NUM_THREADS=1
-test: install oracle clients
+TEST_ENVIRONMENT := OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OMP_NUM_THREADS=1
+test: install oracle clients asr
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 test-gpu:

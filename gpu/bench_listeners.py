@@ -1,8 +1,9 @@
 """Listeners that one engine keeps in real time, through the engine itself: submit, chunks, playback clocks. For a CPU
-with a small random checkpoint, or a GPU with one of the published sizes.
+with a small random checkpoint, a GPU with one of the published sizes, or a checkpoint that really speaks.
 
     python gpu/bench_listeners.py [--listeners 1 2 4 8] [--seconds 6]                       a CPU, small checkpoint
     python gpu/bench_listeners.py --size 1b7 --widths published --process --listeners 1 8 64 128 --churn 500
+    python gpu/bench_listeners.py --model demo --listeners 1 2 4 6 8      true sentences, as the server would speak them
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,13 @@ from oscine.config import EngineConfig  # noqa: E402
 from oscine.engine.build import build_engine  # noqa: E402
 from oscine.engine.engine import InProcessEngine  # noqa: E402
 from oscine.engine.process import EngineProcess  # noqa: E402
+from oscine.model.checkpoint import find_checkpoint  # noqa: E402
+from oscine.model.config import read_config  # noqa: E402
 from oscine.model_bench.listener import Listener  # noqa: E402
 from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest  # noqa: E402
 from random_checkpoint import write_checkpoint  # noqa: E402
 
+HELD_OUT = Path(__file__).resolve().parent.parent / "training" / "texts" / "heldout.txt"
 RATE_HZ = 24000
 WORDS = ["hello", "there", "you", "and", "the", "world", "how", "are", "things", "today"]
 
@@ -49,15 +55,88 @@ def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     for listener in listeners:
         listener.ended.wait()
     took_s = time.perf_counter() - begun
-    first_ms = [one.first_audio_ms for one in listeners if one.first_audio_ms is not None]
+    return {"accepted": len(listeners), "refused": refused, **heard([[one] for one in listeners], took_s)}
+
+
+def heard(each: list[list[Listener]], took_s: float) -> dict[str, Any]:
+    """What all listeners heard, each one request after the other."""
+    everything = [one for requests in each for one in requests]
+    first_ms = [one.first_audio_ms for one in everything if one.first_audio_ms is not None]
     return {
-        "accepted": len(listeners),
-        "refused": refused,
-        "x_real_time": sum(one.samples for one in listeners) / RATE_HZ / took_s,
+        "x_real_time": sum(one.samples for one in everything) / RATE_HZ / took_s,
         "first_audio_ms": {"median": statistics.median(first_ms), "worst": max(first_ms)},
-        "worst_deficit_ms": max(one.worst_deficit_s for one in listeners) * 1e3,
-        "listeners_over_100_ms_late": sum(one.worst_deficit_s > 0.1 for one in listeners),
+        "worst_deficit_ms": max(one.worst_deficit_s for one in everything) * 1e3,
+        "listeners_over_100_ms_late": sum(any(one.worst_deficit_s > 0.1 for one in requests) for requests in each),
     }
+
+
+# --- a checkpoint that speaks ---
+
+
+class Reading:
+    """True sentences with every voice in turn; speech ends where the model ends it."""
+
+    def __init__(self, engine: SpeechEngine, voices: Sequence[str], texts: Sequence[str]) -> None:
+        self._engine, self._voices, self._texts = engine, voices, texts
+        self.ends: Counter[str] = Counter()
+
+    def alone(self, requests: int) -> dict[str, Any]:
+        begun = time.perf_counter()
+        listeners = self._listen(range(requests))
+        return {"requests": requests, **heard([listeners], time.perf_counter() - begun)}
+
+    def together(self, count: int, sentences: int) -> dict[str, Any]:
+        """All come at once; who is refused leaves."""
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(count) as threads:
+            numbers = [range(place * sentences, (place + 1) * sentences) for place in range(count)]
+            each = list(threads.map(self._listen, numbers))
+        stayed = [listeners for listeners in each if len(listeners) == sentences]
+        figures = heard([listeners for listeners in each if listeners], time.perf_counter() - begun)
+        return {"accepted": len(stayed), "refused": count - len(stayed), "sentences_each": sentences, **figures}
+
+    def _listen(self, numbers: range) -> list[Listener]:
+        listeners: list[Listener] = []
+        for number in numbers:
+            listener = Listener(RATE_HZ)
+            voice = self._voices[number % len(self._voices)]
+            request = SpeechRequest(text=self._texts[number % len(self._texts)], voice=voice, seed=number)
+            try:
+                self._engine.submit(request, self._counted(listener))
+            except OverloadedError:
+                break
+            listener.ended.wait()
+            listeners.append(listener)
+        return listeners
+
+    def _counted(self, listener: Listener) -> Callable[[AudioChunk], None]:
+        def deliver(chunk: AudioChunk) -> None:
+            if chunk.finish_reason is not None:
+                self.ends[chunk.finish_reason] += 1
+            listener.deliver(chunk)
+
+        return deliver
+
+
+def measure_speaking(model: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The engine in its own process, with the settings that `oscine serve` has if none are given."""
+    card = read_config(find_checkpoint(model)).card(model)
+    texts = options.texts.read_text(encoding="utf-8").splitlines()
+    begun = time.perf_counter()
+    engine = EngineProcess(partial(build_engine, model, EngineConfig(), device=options.device))
+    try:
+        engine.wait_ready()
+        figures: dict[str, Any] = {"ready_s": time.perf_counter() - begun}
+        reading = Reading(engine, card.speakers, texts)
+        figures["alone"] = reading.alone(options.alone)
+        print(figures["alone"], flush=True)
+        figures["listeners"] = {}
+        for count in options.listeners:
+            figures["listeners"][str(count)] = figure = reading.together(count, options.sentences)
+            print(count, figure, flush=True)
+        return figures | {"ends": dict(reading.ends), "memory_bytes": engine.status().memory_bytes}
+    finally:
+        engine.stop()
 
 
 def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
@@ -107,8 +186,16 @@ def main() -> None:
     parser.add_argument("--process", action="store_true", help="the engine in its own process, as a server has it")
     parser.add_argument("--listeners", nargs="+", type=int, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--model", help="a checkpoint that speaks: a folder, a hub id or demo")
+    parser.add_argument("--texts", type=Path, default=HELD_OUT, help="with --model: a sentence a line")
+    parser.add_argument("--alone", type=int, default=20, help="with --model: requests one by one")
+    parser.add_argument("--sentences", type=int, default=4, help="with --model: for each listener, one by one")
     parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, after the rest")
     options = parser.parse_args()
+    if options.model:
+        name = f"listeners-{Path(options.model).name}"
+        print(write_result(options.out, name, measure_speaking(options.model, options)))
+        return
     # Few ends by themselves: everybody is to speak for as long as was asked.
     kind = {"size": options.size, "kind": "custom_voice", "widths": options.widths, "eos_gain": 0.0}
     model = write_checkpoint(options.scratch / f"listeners-{options.size}-{options.widths}", **kind)

@@ -19,6 +19,7 @@ from tests.oracle.client import Official
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
 from oscine.audio import pcm16
+from oscine.model.checkpoint import find_checkpoint
 from oscine.model.memory import KVCache
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
@@ -247,6 +248,25 @@ def test_speech_ends_by_itself_where_the_official_one_does(official: Official, o
     speeches = check_parity(official, ours("1b7", "custom_voice"), cases, cap=40)
     assert [speech.finish_reason for speech in speeches].count("stop") >= 4
     assert len({len(speech.codes) for speech in speeches}) >= 4
+
+
+DEMO_CASES = (
+    Case("Who locked the gate?", speaker="wren"),
+    Case("Please sit down.", speaker="finch", language="english", instruct="Speak slowly."),
+)
+
+
+@pytest.mark.parametrize("text_mode", ["whole", "streaming"])
+def test_the_demo_voice_speaks_the_official_codes(official: Official, text_mode: TextMode) -> None:
+    folder = find_checkpoint("demo")
+    check_parity(official, Ours(folder, Tokenizer.from_folder(folder)), DEMO_CASES, text_mode, cap=25)
+
+
+def test_the_official_loader_finds_every_weight_of_the_demo_voice(official: Official) -> None:
+    report = official.call("loading_report", folder=find_checkpoint("demo"))
+    # Only an encoder makes voices out of clips; this checkpoint has presets, and comes without.
+    said = {key for keys in report["speech_tokenizer"].values() for key in keys if not key.startswith("encoder.")}
+    assert not any(report["model"].values()) and not said, report
 
 
 def stereo_wav(path: Path, rate: int) -> Path:

@@ -1,4 +1,5 @@
-"""docs/benchmarks.md with its plots, and the table in the README, out of the JSON files in docs/results.
+"""docs/benchmarks.md with its plots, the tables in the README and the demo voice's card, out of the JSON files in
+docs/results.
 
 python tools/report.py            writes them; tests/tools/test_report.py holds them to it
 
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from demo_card import demo_card
+from demo_files import CARD, DEMO
+from report_demo import demo_quality_section, demo_speed_section
 from report_engine import (
     cpu_listeners_section,
     frame_section,
@@ -42,6 +46,8 @@ class Report:
             self._made("bench-model-*", model_bench_section),
             self._made("frame", lambda results: frame_section(results[0])),
             self._made("listeners-gpu-*", gpu_listeners_section),
+            self._made("demo", lambda results: demo_quality_section(results[0])),
+            self._made("listeners-demo", lambda results: demo_speed_section(results[0])),
             self._made("listeners-cpu", lambda results: cpu_listeners_section(results[0])),
             self._made("overhead", lambda results: overhead_section(results[0])),
             self._made("server-cpu", lambda results: load_section(results[0])),
@@ -66,6 +72,15 @@ class Report:
         except _UNUSABLE as error:
             self._complain("server-gpu-*", error)
             return {}
+
+    def card(self) -> str | None:
+        """None where there are no figures for it."""
+        judged = self._one("demo")
+        try:
+            return demo_card(judged, self._one("listeners-demo")) if judged else None
+        except _UNUSABLE as error:
+            self._complain("demo", error)
+            return None
 
     def readme(self, text: str) -> str:
         """A table stays as it is where there are no figures for it."""
@@ -141,6 +156,9 @@ def main() -> None:
     (ROOT / "docs" / "benchmarks.md").write_text(report.benchmarks(), encoding="utf-8")
     for name, svg in report.images().items():
         (ROOT / "docs" / "images" / name).write_text(svg, encoding="utf-8")
+    card = report.card()
+    if card:
+        (DEMO / CARD).write_text(card, encoding="utf-8")
     path = ROOT / "README.md"
     path.write_text(report.readme(path.read_text(encoding="utf-8")), encoding="utf-8")
     for complaint in report.complaints:

@@ -4,6 +4,7 @@ from."""
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ def load(path: Path) -> Result:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def paragraph(text: str) -> str:
+    """Filled anew: figures of other lengths move its words."""
+    return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def origin(result: Result) -> str:

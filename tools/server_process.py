@@ -40,11 +40,11 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
 
 class ServerProcess:
     """`oscine serve` on a free loopback port, on the CPU unless told otherwise; its log lines as they come. `settings`
-    is its TOML file."""
+    is its TOML file. Where `model` is None, none is named: it serves the demo voice."""
 
     def __init__(
         self,
-        model: Path,
+        model: Path | None,
         folder: Path,
         *options: str,
         settings: str = "",
@@ -54,7 +54,8 @@ class ServerProcess:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "oscine.toml"
         file.write_text(settings)
-        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", "--model", str(model)]
+        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve"]
+        command += ["--model", str(model)] if model else []
         command += ["--port", "0", "--config", str(file), "--log-format", "json"]
         command += ["--voices-dir", str(folder / "voices"), "--devices", devices, *options]
         variables = {**os.environ, **(environment or {})}

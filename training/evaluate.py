@@ -5,7 +5,8 @@
     python training/evaluate.py guesses OUT --work WORK ...  the same, codes 1 to 15 as WORK/talker.pt would choose them
     python training/evaluate.py model OUT --model FOLDER [--voice wren] [--mode whole] [--seed 0] [--batch 20]
 
-OUT/VOICE/000.wav belongs to line 0. For a model it prints how each sentence ended: "length" is a runaway.
+OUT/VOICE/000.wav belongs to line 0. For a model it prints how the sentences ended: "length" is a runaway. Beside them
+spoken.json says how each one ended and which weights spoke, for judge.py.
 """
 
 from __future__ import annotations
@@ -100,10 +101,12 @@ def _device(options: argparse.Namespace) -> Any:
 
 
 def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    from demo_files import fingerprint
     from oscine import Oscine, SpeechRequest
+    from oscine.model.checkpoint import find_checkpoint
 
     tts = Oscine(options.model, device=options.device)
-    ends: Counter[str] = Counter()
+    ends: list[str] = []
     spoken_s, begun = 0.0, time.monotonic()
     for begin in range(0, len(texts), options.batch):
         requests = [
@@ -114,11 +117,13 @@ def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[
             for place, text in enumerate(texts[begin : begin + options.batch])
         ]  # fmt: skip
         for place, speech in enumerate(tts.speak_batch(requests)):
-            ends[speech.finish_reason] += 1
+            ends.append(speech.finish_reason)
             spoken_s += len(speech.audio) / RATE_HZ
             samples = np.round(np.clip(speech.audio, -1, 1) * 32767).astype(np.int16)
             write_wave(options.out / voice / f"{begin + place:03d}.wav", samples)
-    return {"spoken_s": spoken_s, "took_s": time.monotonic() - begun, "ends": dict(ends)}
+    about = {"weights": fingerprint(find_checkpoint(options.model)), "mode": options.mode, "ends": ends}
+    (options.out / voice / "spoken.json").write_text(json.dumps(about), encoding="utf-8")
+    return {"spoken_s": spoken_s, "took_s": time.monotonic() - begun, "ends": dict(Counter(ends))}
 
 
 def main() -> None:
@@ -131,7 +136,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=paths.ROOT / ".cache" / "training")
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--style", default="plain", help="of the teacher")
-    parser.add_argument("--model", type=Path)
+    parser.add_argument("--model", default="demo")
     parser.add_argument("--mode", choices=["whole", "streaming"], default="whole")
     parser.add_argument("--language", default="auto")
     parser.add_argument("--instruct")

@@ -1,6 +1,6 @@
 """Trained weights -> a checkpoint folder in the published layout, loaded by the ordinary code.
 
-    python training/export.py WORK OUT [--with-encoder] [--temperature 0.6] [--parts DIR]
+    python training/export.py WORK OUT [--with-encoder] [--temperature 0.3] [--parts DIR]
 
 Talker and predictor are stored in bf16 as published; the codec in fp16, which loses less than bf16 and weighs as much.
 --parts also cuts the folder, as one tar, into pieces of 15 MB: `cat DIR/demo.tar.* | tar x` joins them.
@@ -37,7 +37,7 @@ from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_js
 MOST_BYTES = 24_000_000
 _PART_BYTES = 15_000_000
 GENERATION = {
-    "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,
+    "do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,
     # Codes 1..15 hang on code 0 and on the text; drawing them adds noise and no life.
     "subtalker_dosample": False, "subtalker_temperature": 0.6, "subtalker_top_k": 20, "subtalker_top_p": 1.0,
     "max_new_tokens": 1024,

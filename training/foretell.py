@@ -17,7 +17,9 @@ import paths  # noqa: F401
 import torch
 from batches import Asking, collate, read_shard, request_for
 from corpus import shard_names
+from export import write_layout
 from journal import Journal, load
+from sizes import Sizes
 from talker import SpeakingModel
 
 from oscine.model.config import read_config
@@ -27,6 +29,7 @@ def load_talker(work: Path, device: torch.device) -> SpeakingModel:
     state = load(work / "talker.pt", device)
     if state is None:
         raise FileNotFoundError(f"{work / 'talker.pt'} is missing; run talker.py first")
+    write_layout(work / "layout", Sizes(**state["sizes"]), work / "vocabulary")  # a restored talker has none yet
     model = SpeakingModel(read_config(work / "layout"))
     model.begin(0, 0.0)
     model.to(device).load_state_dict(state["average"])

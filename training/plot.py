@@ -1,6 +1,6 @@
-"""The log of a training as plots (SVG), with recognition scores where recognise.py has written them.
+"""The log of a training as plots (SVG), and beside them how well every run was understood (runs.json).
 
-python training/plot.py LOG OUT [--recognition FILE ...]
+python training/plot.py [--log training/log.jsonl] [--out docs/images/training]
 """
 
 from __future__ import annotations
@@ -10,29 +10,41 @@ import json
 from pathlib import Path
 from typing import Any
 
-import paths  # noqa: F401
+import paths
 
 from oscine.bench.plots import Series, line_plot
 
-# Plot name -> (title, [(stage, value, name in the legend)])
-_PLOTS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+# Plot name -> (title, what is drawn, [(stage, value, name in the legend)])
+_PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
     "codec": (
         "Codec: distance to the teacher's speech",
-        [("codec", "mel", "mel"), ("polish", "mel", "mel, decoder alone"), ("codec", "phones", "phones from code 0")],
-    ),
-    "judges": (
-        "Codec: judges",
-        [("codec", "judging", "judging"), ("codec", "made", "made"), ("codec", "features", "features")],
+        "loss",
+        [("codec", "mel", "mel"), ("codec", "phones", "phones from code 0"), ("codec", "features", "judges")],
     ),
     "talker": (
-        "Talker and predictor: cross-entropy, nats",
+        "Talker and predictor: cross-entropy",
+        "nats",
         [
             ("talker", "first", "code 0"), ("talker", "watched_first", "code 0, not trained on"),
             ("talker", "rest", "codes 1 to 15"), ("talker", "watched_rest", "codes 1 to 15, not trained on"),
-            ("talker", "end", "end of speech"),
+            ("talker", "watched_phones", "phones, not trained on"), ("talker", "watched_end", "end, not trained on"),
         ],
     ),
+    "reading": (
+        "Talker: share of frames, not trained on",
+        "share",
+        [
+            ("talker", "watched_looked_right", "looks at the word that is said"),
+            ("talker", "watched_first_right", "knows code 0"),
+        ],
+    ),
+    "decoder": (
+        "Decoder on the predictor's choices",
+        "loss",
+        [("polish", "mel", "mel"), ("polish", "understood", "phones heard in it"), ("polish", "features", "judges")],
+    ),
 }  # fmt: skip
+_HEARD = {"codec": "codec alone", "guesses": "predictor's choices", "speech": "text to speech"}
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -40,25 +52,41 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def series(lines: list[dict[str, Any]], stage: str, value: str, name: str) -> Series:
-    points = [(line["step"], line[value]) for line in lines if line["stage"] == stage and value in line]
-    return Series(name, tuple((float(step), float(y)) for step, y in points))
+    """A run that begins anew (--again) is drawn behind the one before it."""
+    points: list[tuple[float, float]] = []
+    before = last = 0
+    for line in lines:
+        if line["stage"] == stage and "step" in line:
+            before, last = before + last * (line["step"] < last), line["step"]
+            if value in line:
+                points.append((float(before + last), float(line[value])))
+    return Series(name, tuple(points))
+
+
+def recognition_plot(runs: list[dict[str, Any]]) -> str:
+    drawn = [
+        Series(name, tuple((float(run["run"]), 100 * float(run["wer"][key])) for run in runs if key in run["wer"]))
+        for key, name in _HEARD.items()
+    ]
+    return line_plot("How well each run is understood", "run", "word error rate, %", drawn)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("log", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--recognition", type=Path, nargs="*", default=[], help="what recognise.py --json wrote")
+    parser.add_argument("--log", type=Path, default=paths.TRAINING / "log.jsonl")
+    parser.add_argument("--runs", type=Path, default=paths.TRAINING / "runs.json")
+    parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "images" / "training")
     options = parser.parse_args()
     lines = read_log(options.log)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name, (title, wanted) in _PLOTS.items():
-        drawn = [one for one in (series(lines, *entry) for entry in wanted) if one.points]
+    plots = {"recognition": recognition_plot(json.loads(options.runs.read_text(encoding="utf-8")))}
+    for name, (title, y_name, wanted) in _PLOTS.items():
+        # One point is no curve.
+        drawn = [one for one in (series(lines, *entry) for entry in wanted) if len(one.points) > 1]
         if drawn:
-            (options.out / f"{name}.svg").write_text(line_plot(title, "step", "loss", drawn), encoding="utf-8")
-    for path in options.recognition:
-        for result in json.loads(path.read_text(encoding="utf-8")):
-            print(f"{result['folder']}: WER {result['wer']:.1%}, {result['words']} words")
+            plots[name] = line_plot(title, "step", y_name, drawn)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, svg in plots.items():
+        (options.out / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     .venv-asr/bin/python training/recognise.py WAVS [WAVS ...] [--texts training/texts/heldout.txt] [--json OUT]
 
-Runs in the environment that training/asr/environment.sh makes; weights come with it, nothing is downloaded.
+Runs in the environment that `make asr` makes; weights come with it, nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 #                                                    over; then copies to OUT what is new, and says where things stand
 #   training/run.sh stop WORK                        ends it; `all` goes on from there
 #   training/run.sh restore WORK PARTS               a new WORK from what came home (codec.*, codes-*, talker.*): `all`
-#                                                    then begins with the talker
+#                                                    then begins with the talker, or behind it if it came home too
 # Stages: speech, codec, heard, encode, talker, foretell, polish, export, keep, check. One that fails does not stop the
 # others.
 # WORK/driver.txt has their times. A copy is of eight files and 62 MB at most, of at most 15 MB each.
@@ -49,7 +49,7 @@ drive() {
     [ -e "$work/done/encode" ] || stop_speaking
     stage encode encode
     stage talker train_talker
-    stop_speaking
+    finish_speaking
     stage foretell within 120 foretell.py "$work"
     [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --rate 3e-4 --judges-from 0.3
     stage export export_model
@@ -106,6 +106,13 @@ stop_speaking() {
     kill -- "-$(cat "$work/speech.pid")" 2> /dev/null && sleep 1
     rm -f "$work/speech.pid"
     note "spoken: $(tail -n 1 "$logs/speaking.txt")"
+}
+
+# What is said beside a restored run is little, and all of it is needed.
+finish_speaking() {
+    [ -f "$work/speech.pid" ] || return 0
+    while kill -0 "$(cat "$work/speech.pid")" 2> /dev/null; do sleep 0.5; done
+    stop_speaking
 }
 
 # codec.py with a second try, from what it has saved, without graphs.
@@ -234,6 +241,7 @@ restore() {
     mkdir -p "$work/done"
     "$python" "$here/keep.py" "$work" --restore "$1" && "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
     for stage in speech codec heard encode; do touch "$work/done/$stage"; done
+    [ ! -e "$work/talker.pt" ] || [ -n "${AGAIN:-}" ] || touch "$work/done/talker"
 }
 
 stop() {

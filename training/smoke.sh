@@ -29,5 +29,5 @@ head -n 20 "$work/sentences.txt" > "$work/few.txt"
 "$python" "$here/keep.py" "$work/again" --restore "$work/kept"
 "$python" "$here/export.py" "$work" "$work/model" --parts "$work/parts"
 "$python" "$here/evaluate.py" model "$work/spoken" --model "$work/model" --limit 2 --voice wren --device cpu
-"$python" "$here/plot.py" "$work/log.jsonl" "$work/plots"
+"$python" "$here/plot.py" --log "$work/log.jsonl" --out "$work/plots"
 echo "smoke: all steps ran; $work/model speaks"

@@ -54,14 +54,17 @@ def test_what_was_not_measured_has_no_section(report: Report) -> None:
     assert report.complaints == []
 
 
-@pytest.mark.parametrize("name", ["frame", "server-gpu-1b7-preset", "listeners-gpu-1b7", "bench-model-1b7", "peers"])
+@pytest.mark.parametrize(
+    "name",
+    ["frame", "server-gpu-1b7-preset", "listeners-gpu-1b7", "bench-model-1b7", "peers", "demo", "listeners-demo"],
+)
 @pytest.mark.parametrize("content", ['{"name": "old", "figures": {}}', "{", "[]"])
 def test_a_file_that_cannot_be_used_is_named_and_left_out(report: Report, name: str, content: str) -> None:
     put(report, "listeners-cpu", json.loads((RESULTS / "listeners-cpu.json").read_text()))
     (report.folder / f"{name}.json").write_text(content)
     page = report.benchmarks()
     assert "## Listeners on a CPU" in page and page.count("\n## ") == 1
-    assert report.readme("text") == "text" and report.images() == {}
+    assert report.readme("text") == "text" and report.images() == {} and report.card() is None
     assert report.complaints and all("measure it again" in complaint for complaint in report.complaints)
 
 

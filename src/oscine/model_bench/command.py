@@ -28,7 +28,7 @@ class Dtype(StrEnum):
 
 
 def bench_model(
-    model: Annotated[str, typer.Argument(help="Folder, hub id, or 'demo'")],
+    model: Annotated[str, typer.Argument(help="Folder, hub id, or 'demo'")] = "demo",
     rows: Annotated[
         str | None, typer.Option(help="Streams at once, such as 1,8,32; default: 1,8,32,64,128, on a CPU 1,2,4,8")
     ] = None,

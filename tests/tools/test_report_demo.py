@@ -1,0 +1,108 @@
+"""The demo voice's card and its sections, from made-up figures: what is measured is told, and nothing else is."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CheckpointMaker
+
+from demo_card import demo_card
+from demo_files import CARD, files, fingerprint, parameters
+from oscine.bench.record import script_result
+from report import Report
+from report_demo import kept_in_real_time
+
+
+def share(count: float, of: float) -> dict[str, float]:
+    return {"value": count / of, "low": 0.0, "high": 0.1, "count": count, "of": of}
+
+
+def side(wrong: int, dnsmos: float) -> dict[str, Any]:
+    flags = {"truncated": share(1, 100), "repeated": share(0, 100), "runaway": share(0, 100)}
+    return {"wer": share(wrong, 1000), **flags, "dnsmos": share(dnsmos * 40, 40), "audio_s": share(350, 100)}
+
+
+@pytest.fixture
+def judged() -> dict[str, Any]:
+    """As training/judge.py writes it."""
+    voice = {
+        "teacher": side(20, 3.0),
+        "demo": side(61, 2.8) | {"ends": {"stop": 100}, "misheard": []},
+        "wer_difference": {"value": 0.041, "low": 0.03, "high": 0.052},
+    }
+    ran = {"steps": 20000, "seconds": 600.0}
+    losses = {"watched_first": 1.8, "watched_rest": 3.1, "watched_end": 0.06}
+    stages = {"codec": ran | {"last": {"mel": 0.71}}, "talker": ran | {"last": losses}}
+    training = {"machine": "NVIDIA H200", "utterances": 40000, "hours": 35.2, "stages": stages}
+    recogniser = {"name": "faster-whisper, tiny", "sha256": "abc", "numbers": "int8"}
+    figures = {"weights": "x", "sentences": 100, "ears": {"recogniser": recogniser}, "training": training}
+    voices = {"wren": voice, "finch": copy.deepcopy(voice)}
+    return script_result("demo", ["training/judge.py"], figures | {"voices": voices})
+
+
+@pytest.fixture
+def listeners() -> dict[str, Any]:
+    """As gpu/bench_listeners.py --model demo writes it."""
+
+    def row(refused: int, late: int) -> dict[str, Any]:
+        times = {"first_audio_ms": {"median": 40.0, "worst": 60.0}, "worst_deficit_ms": 0.0}
+        counts = {"accepted": 4, "refused": refused, "listeners_over_100_ms_late": late}
+        return {**counts, **times, "x_real_time": 3.9}
+
+    figures = {"alone": row(0, 0) | {"requests": 20}, "listeners": {"1": row(0, 0), "4": row(0, 0), "6": row(0, 2)}}
+    return script_result("listeners-demo", ["gpu/bench_listeners.py"], figures)
+
+
+def test_the_card_tells_what_was_measured(
+    judged: dict[str, Any], listeners: dict[str, Any], small_checkpoints: CheckpointMaker
+) -> None:
+    folder = small_checkpoints("1b7", "custom_voice")
+    card = demo_card(judged, listeners, folder)
+    assert card.startswith("---\nlicense: apache-2.0\nlanguage:\n- en\n")
+    plain = " ".join(card.split())
+    assert "said 40,000 sentences (35.2 hours)" in plain and "on one NVIDIA H200" in plain
+    assert "| codec, on the teacher's speech | 20,000 | 10.0 | mel distance 0.71 |" in card
+    assert "| wren | 2.0 % | 6.1 % | +4.1 points (+3.0 to +5.2 points) | 1 / 1 | 0 / 0 | 3.00 / 2.80 |" in card
+    assert "wren 100 of 100; finch 100 of 100." in plain
+    assert "One listener: 3.9 x real time, codec included; first audio after 40 ms (median of 20 requests" in plain
+    assert "4 at once were kept in real time" in plain
+    assert "DNSMOS, overall, of the first 40 of them" in plain
+    assert f"{sum(parameters(folder).values()) / 1e6:.1f} million parameters" in plain
+    assert "How fast it is" not in demo_card(judged, None, folder)
+
+
+def test_sentences_that_did_not_end_are_told(judged: dict[str, Any], tmp_path: Path) -> None:
+    judged["figures"]["voices"]["finch"]["demo"]["ends"] = {"stop": 97, "length": 3}
+    (tmp_path / "demo.json").write_text(json.dumps(judged))
+    page = Report(tmp_path).benchmarks()
+    assert "wren 100 of 100; finch 97 of 100, 3 by length." in page and "## How well the demo voice speaks" in page
+
+
+def test_naturalness_that_nobody_judged_is_left_open(judged: dict[str, Any], tmp_path: Path) -> None:
+    for sides in judged["figures"]["voices"].values():
+        sides["teacher"]["dnsmos"] = sides["demo"]["dnsmos"] = None
+    (tmp_path / "demo.json").write_text(json.dumps(judged))
+    page = Report(tmp_path).benchmarks()
+    assert "| 0 / 0 | - / - |" in page and "Naturalness" not in page
+
+
+def test_speed_has_its_own_section(listeners: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "listeners-demo.json").write_text(json.dumps(listeners))
+    page = Report(tmp_path).benchmarks()
+    assert "## How fast the demo voice is" in page and "| 6 | 4 | 0 | 3.9 | 40 | 60 | 0 |" in page
+    assert kept_in_real_time(listeners["figures"]) == [1, 4]
+
+
+def test_weights_are_known_by_everything_but_their_card(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
+    source, folder = small_checkpoints("1b7", "custom_voice"), tmp_path / "copy"
+    for path in files(source):
+        copied = folder / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(path.read_bytes())
+    assert fingerprint(folder) == fingerprint(source)
+    (folder / CARD).write_text("words")
+    assert fingerprint(folder) == fingerprint(source)
+    (folder / "generation_config.json").write_text("{}")
+    assert fingerprint(folder) != fingerprint(source)

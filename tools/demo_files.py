@@ -1,0 +1,43 @@
+"""The files of the demo voice: what they weigh and who they are. The standard library only, since training/evaluate.py
+asks this on machines that have little else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DEMO = Path(__file__).resolve().parent.parent / "src" / "oscine" / "demo"
+CARD = "README.md"
+_WEIGHTS = ("model.safetensors", "speech_tokenizer/model.safetensors")
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """All of it but the card."""
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CARD)
+
+
+def fingerprint(folder: Path) -> str:
+    """Of everything that decides what is said: figures name the weights that they were measured on."""
+    whole = hashlib.sha256()
+    for path in files(folder):
+        whole.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def parameters(folder: Path) -> dict[str, int]:
+    """By part, from the heads of the files: eight bytes of length, then JSON."""
+    counts = {"talker": 0, "predictor": 0, "codec": 0}
+    for name in _WEIGHTS:
+        with (folder / name).open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            head: dict[str, Any] = json.loads(file.read(length))
+        for tensor, about in head.items():
+            if tensor != "__metadata__":
+                part = "codec" if "/" in name else "predictor" if "code_predictor" in tensor else "talker"
+                counts[part] += math.prod(about["shape"])
+    return counts

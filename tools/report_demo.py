@@ -1,0 +1,89 @@
+"""What is said about the demo voice, in docs/benchmarks.md and in its card: how well it speaks and how fast, out of
+docs/results/demo.json (training/judge.py) and listeners-demo.json (gpu/bench_listeners.py --model demo)."""
+
+from __future__ import annotations
+
+from oscine.evaluate.score import FIGURES, shown, shown_range
+from report_engine import listeners_table
+from report_table import Result, Row, origin, paragraph, table
+
+_PAIRS = ("truncated", "repeated", "DNSMOS")
+_FIGURES = {figure.key: figure for figure in FIGURES}
+
+
+def demo_quality_section(result: Result) -> str:
+    return "\n\n".join(["## How well the demo voice speaks", *quality_parts(result)])
+
+
+def demo_speed_section(result: Result) -> str:
+    figures = result["figures"]
+    how = """Sentences that end by themselves, through an engine in its own process with the server's own settings. All
+    listeners come at once, each hears several sentences one after the other and plays each from its first chunk on;
+    whom the engine cannot keep in real time it refuses."""
+    parts = [paragraph(how), origin(result), paragraph(speed_words(figures)), listeners_table(figures)]
+    return "\n\n".join(["## How fast the demo voice is", *parts])
+
+
+# --- how well ---
+
+
+def quality_parts(result: Result) -> list[str]:
+    figures = result["figures"]
+    recogniser = figures["ears"]["recogniser"]
+    rated = next(iter(figures["voices"].values()))["demo"]["dnsmos"]
+    naturalness = f" Naturalness is DNSMOS, overall, of the first {rated['of']:.0f} of them." if rated else ""
+    how = f"""{figures["sentences"]} held-out sentences, each once with each voice, sampled with the checkpoint's own
+    settings and heard by {recogniser["name"]} (weights {recogniser["sha256"]}).{naturalness} Terms are those of
+    docs/eval.md; in brackets, 95 % intervals."""
+    return [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
+
+
+def _quality_table(figures: Row) -> str:
+    head = ["voice", "WER, teacher", "WER, demo", "difference", *(f"{what}, teacher / demo" for what in _PAIRS)]
+    rows = []
+    for voice, sides in figures["voices"].items():
+        teacher, demo, difference = sides["teacher"], sides["demo"], sides["wer_difference"]
+        by = shown(_FIGURES["wer"], difference["value"], signed=True)
+        spread = shown_range(_FIGURES["wer"], difference["low"], difference["high"], signed=True)
+        rows.append(
+            [
+                *(voice, _value(teacher, "wer"), _value(demo, "wer"), f"{by} ({spread})"),
+                *(f"{teacher[key]['count']:.0f} / {demo[key]['count']:.0f}" for key in ("truncated", "repeated")),
+                f"{_value(teacher, 'dnsmos')} / {_value(demo, 'dnsmos')}",
+            ]
+        )
+    return table(head, rows)
+
+
+def _value(side: Row, key: str) -> str:
+    return "-" if side[key] is None else shown(_FIGURES[key], side[key]["value"])
+
+
+def _ends(figures: Row) -> str:
+    told = []
+    for voice, sides in figures["voices"].items():
+        ends = dict(sides["demo"]["ends"])
+        total, stopped = sum(ends.values()), ends.pop("stop", 0)
+        others = [f"{count} by {reason}" for reason, count in sorted(ends.items())]
+        told.append(", ".join([f"{voice} {stopped} of {total}", *others]))
+    return f"Sentences that ended by themselves: {'; '.join(told)}."
+
+
+# --- how fast ---
+
+
+def kept_in_real_time(figures: Row) -> list[int]:
+    """Numbers of listeners of whom none was refused, and whose players were never more than 100 ms behind."""
+    rows = figures["listeners"].items()
+    return [int(count) for count, row in rows if not row["refused"] and not row["listeners_over_100_ms_late"]]
+
+
+def speed_words(figures: Row) -> str:
+    alone = figures["alone"]
+    first, most = alone["first_audio_ms"], max(kept_in_real_time(figures), default=0)
+    return (
+        f"One listener: {alone['x_real_time']:.1f} x real time, codec included; first audio after "
+        f"{first['median']:.0f} ms (median of {alone['requests']} requests one by one, worst {first['worst']:.0f} ms). "
+        f"Of the numbers of listeners that were tried, {most} at once were kept in real time: "
+        "nobody was refused, and no player was ever more than 100 ms behind."
+    )

@@ -1,0 +1,207 @@
+"""Teacher and demo voice side by side on the held-out sentences -> docs/results/demo.json.
+
+    .venv/bin/python training/judge.py TEACHER DEMO [--log training/log.jsonl] [--trained-on "NVIDIA H200"] [--rated 40]
+
+TEACHER and DEMO are what `evaluate.py teacher` and `evaluate.py model` recorded. The ears are another Python's (`make
+asr`; DNSMOS: tests/asr/quality.txt). What they heard is kept beside the recordings, in heard.json: only new sound is
+listened to. It ends with status 1 where the demo voice is not good enough to be shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import wave
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import paths
+from plot import read_log
+from sizes import SPEAKERS
+
+from demo_files import DEMO, fingerprint
+from oscine.audio import read_clip, resample
+from oscine.bench.record import script_result, write_result
+from oscine.evaluate.bootstrap import difference_interval
+from oscine.evaluate.ears import EarsConfig, Heard, open_ears
+from oscine.evaluate.recogniser import RATE_HZ
+from oscine.evaluate.recording import Recording
+from oscine.evaluate.score import FIGURES, by_text, mark_all, totals
+from oscine.types import FRAME_RATE_HZ
+
+MOST_WER_DIFFERENCE = 0.08  # above the teacher's own
+_TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")
+_WER = next(figure for figure in FIGURES if figure.key == "wer")
+
+Row = dict[str, Any]
+
+
+def read_recordings(folder: Path, texts: list[str]) -> list[Recording]:
+    about = folder / "spoken.json"
+    ends = json.loads(about.read_text(encoding="utf-8"))["ends"] if about.exists() else [None] * len(texts)
+    recordings = []
+    for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
+        with wave.open(str(folder / f"{number:03d}.wav")) as file:
+            audio_s = file.getnframes() / file.getframerate()
+        fields = {"number": number, "take": 0, "text": text, "seed": number, "language": "en", "audio_s": audio_s}
+        recordings.append(Recording(**fields, file=f"{number:03d}.wav", finish_reason=end))
+    return recordings
+
+
+class Listening:
+    """What was heard, by the sound's hash. Files of another recogniser are listened to again."""
+
+    def __init__(self, python: Path, folders: list[Path]) -> None:
+        self._python, self._folders = python, folders
+        self.about: Row = {}
+
+    def hear(self, texts: list[str], rated: int) -> None:
+        for dnsmos in (True, False):  # the first ones with their naturalness, which takes three times as long
+            span = range(rated) if dnsmos else range(rated, len(texts))
+            if not span:
+                continue
+            with open_ears(EarsConfig(dnsmos=dnsmos), self._python) as ears:
+                if dnsmos and ears.about["dnsmos"] is None:
+                    raise SystemExit(f"{ears.about['without_dnsmos']}\nor leave it out with --rated 0")
+                self.about = {**ears.about, **{name: one for name, one in self.about.items() if one is not None}}
+                for folder in self._folders:
+                    known = _known(folder, ears.about["recogniser"])
+                    for number in span:
+                        path = folder / f"{number:03d}.wav"
+                        key = _key(path)
+                        if key not in known or (dnsmos and known[key]["dnsmos"] is None):
+                            known[key] = asdict(ears.hear(resample(read_clip(path), RATE_HZ).samples, "en"))
+                            _keep(folder, ears.about["recogniser"], known)
+                    print(f"heard {folder}, {'with' if dnsmos else 'without'} DNSMOS", flush=True)
+
+    def recordings(self, folder: Path, texts: list[str]) -> list[Recording]:
+        known = _known(folder, self.about["recogniser"])
+        heard = [
+            (one, Heard(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
+        ]
+        return [replace(one, heard=said.transcript, dnsmos=said.dnsmos) for one, said in heard]
+
+
+def _key(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _known(folder: Path, recogniser: Row) -> dict[str, Row]:
+    path = folder / "heard.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    heard: dict[str, Row] = kept["heard"] if kept.get("recogniser") == recogniser else {}
+    return heard
+
+
+def _keep(folder: Path, recogniser: Row, heard: dict[str, Row]) -> None:
+    content = json.dumps({"recogniser": recogniser, "heard": heard}, indent=1)
+    (folder / "heard.json").write_text(content, encoding="utf-8")
+
+
+# --- figures ---
+
+
+def side(recordings: list[Recording]) -> Row:
+    figures = totals(recordings, mark_all(recordings))
+    return {key: figures[key] for key in _TOLD}
+
+
+def misheard(recordings: list[Recording]) -> list[Row]:
+    marks = mark_all(recordings)
+    pairs = [(one, mark) for one, mark in zip(recordings, marks, strict=True) if mark.error_share or mark.flags]
+    return [{"text": one.text, "heard": one.heard, "flags": list(mark.flags)} for one, mark in pairs]
+
+
+def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
+    terms = [[one for one in by_text(_WER, each, mark_all(each)).values() if one] for each in (teacher, demo)]
+    rates = [sum(wrong for wrong, _ in each) / sum(words for _, words in each) for each in terms]
+    low, high = difference_interval(*terms)
+    return {"value": rates[1] - rates[0], "low": low, "high": high}
+
+
+def training_summary(lines: list[Row], machine: str | None) -> Row:
+    """Steps and seconds of each stage over all its runs, and the last value of everything that it wrote."""
+    stages: dict[str, Row] = {}
+    for line in lines:
+        stage = stages.setdefault(line["stage"], {"steps": 0, "seconds": 0.0, "last": {}, "run": (0, 0.0)})
+        if "step" in line:
+            if line["step"] < stage["run"][0]:  # begun anew
+                stage["steps"] += stage["run"][0]
+                stage["seconds"] += stage["run"][1]
+            stage["run"] = line["step"], line["spent_s"]
+        stage["last"] |= {name: value for name, value in line.items() if isinstance(value, float)}
+    for stage in stages.values():
+        steps, seconds = stage.pop("run")
+        stage["steps"] += steps
+        stage["seconds"] += seconds
+    corpus = next(line for line in lines if line["stage"] == "talker" and "utterances" in line)
+    hours = corpus["frames"] / FRAME_RATE_HZ / 3600
+    return {"machine": machine, "utterances": corpus["utterances"], "hours": hours, "stages": stages}
+
+
+def judge(options: argparse.Namespace, texts: list[str]) -> Row:
+    weights = fingerprint(options.model)
+    for voice in SPEAKERS:
+        spoken = json.loads((options.demo / voice / "spoken.json").read_text(encoding="utf-8"))
+        if spoken["weights"] != weights:
+            raise SystemExit(f"{options.demo / voice} was spoken by {spoken['weights']}, {options.model} is {weights}")
+    listening = Listening(
+        options.listen_with, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
+    )
+    listening.hear(texts, min(options.rated, len(texts)))
+    voices = {}
+    for voice in SPEAKERS:
+        teacher, demo = (listening.recordings(each / voice, texts) for each in (options.teacher, options.demo))
+        ends = dict(Counter(one.finish_reason for one in demo))
+        voices[voice] = {
+            "teacher": side(teacher),
+            "demo": side(demo) | {"ends": ends, "misheard": misheard(demo)},
+            "wer_difference": wer_difference(teacher, demo),
+        }
+    training = training_summary(read_log(options.log), options.trained_on)
+    return {
+        "weights": weights,
+        "sentences": len(texts),
+        "ears": listening.about,
+        "voices": voices,
+        "training": training,
+    }
+
+
+def complaints(figures: Row) -> list[str]:
+    found = []
+    for voice, sides in figures["voices"].items():
+        if sides["wer_difference"]["value"] > MOST_WER_DIFFERENCE:
+            found.append(f"{voice}: word error rate {sides['wer_difference']['value']:.1%} above the teacher's")
+        if set(sides["demo"]["ends"]) != {"stop"}:
+            found.append(f"{voice}: not every sentence ended by itself: {sides['demo']['ends']}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("teacher", type=Path)
+    parser.add_argument("demo", type=Path)
+    parser.add_argument("--log", type=Path, default=paths.TRAINING / "log.jsonl", help="of the training")
+    parser.add_argument("--model", type=Path, default=DEMO, help="the checkpoint that spoke")
+    parser.add_argument("--trained-on", help="the machine, for the card")
+    parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
+    parser.add_argument("--rated", type=int, default=40, help="sentences of each voice whose naturalness is judged")
+    parser.add_argument("--listen-with", type=Path, default=paths.ROOT / ".venv-asr" / "bin" / "python")
+    parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "results")
+    options = parser.parse_args()
+    texts = options.sentences.read_text(encoding="utf-8").splitlines()
+    figures = judge(options, texts)
+    command = ["training/judge.py", "TEACHER", "DEMO"]  # where they lie is this machine's business
+    write_result(options.out / "demo.json", script_result("demo", command, figures))
+    for complaint in (found := complaints(figures)):
+        print(complaint, file=sys.stderr)
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
