@@ -58,9 +58,9 @@ STORY = (
     "The old sailor pointed to a dark line on the horizon. Snow fell all night and covered every sign of the road. "
     "I never said that the project would be easy. Take a deep breath and tell me exactly what happened."
 )
-# Shares of words. Measured: see docs/results/demo.json. Another machine rounds otherwise, so its draws may part from
-# ours, and a sentence more or less goes wrong.
-MOST_WRONG = 0.2
+# Shares of words, about three times what was measured here. Another machine rounds otherwise, so its draws may part
+# from ours, and a sentence more or less goes wrong.
+MOST_WRONG = 0.15
 MOST_WRONG_ALONE = 0.4  # of one sentence: one word in five may be the recogniser's fault
 
 

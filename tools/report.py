@@ -16,7 +16,7 @@ from pathlib import Path
 
 from demo_card import demo_card
 from demo_files import CARD, DEMO
-from report_demo import demo_quality_section, demo_speed_section
+from report_demo import demo_load_section, demo_quality_section, demo_speed_section
 from report_engine import (
     cpu_listeners_section,
     frame_section,
@@ -47,6 +47,7 @@ class Report:
             self._made("frame", lambda results: frame_section(results[0])),
             self._made("listeners-gpu-*", gpu_listeners_section),
             self._made("demo", lambda results: demo_quality_section(results[0])),
+            self._made("eval-demo", lambda results: demo_load_section(results[0])),
             self._made("listeners-demo", lambda results: demo_speed_section(results[0])),
             self._made("listeners-cpu", lambda results: cpu_listeners_section(results[0])),
             self._made("overhead", lambda results: overhead_section(results[0])),

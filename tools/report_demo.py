@@ -1,9 +1,10 @@
 """What is said about the demo voice, in docs/benchmarks.md and in its card: how well it speaks and how fast, out of
-docs/results/demo.json (training/judge.py) and listeners-demo.json (gpu/bench_listeners.py --model demo)."""
+docs/results/demo.json (training/judge.py), eval-demo.json (oscine eval) and listeners-demo.json
+(gpu/bench_listeners.py --model demo)."""
 
 from __future__ import annotations
 
-from oscine.evaluate.score import FIGURES, shown, shown_range
+from oscine.evaluate.score import FIGURES, Figure, shown, shown_range
 from report_engine import listeners_table
 from report_table import Result, Row, origin, paragraph, table
 
@@ -22,6 +23,26 @@ def demo_speed_section(result: Result) -> str:
     whom the engine cannot keep in real time it refuses."""
     parts = [paragraph(how), origin(result), paragraph(speed_words(figures)), listeners_table(figures)]
     return "\n\n".join(["## How fast the demo voice is", *parts])
+
+
+def demo_load_section(result: Result) -> str:
+    """Of `oscine eval compare`: one by one, and several at once."""
+    figures = result["figures"]
+    counts = " and ".join(map(str, figures["settings"]["concurrency"]))
+    how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, not written
+    for this voice, with the same seeds. Terms are those of docs/eval.md; in brackets, 95 % intervals.
+    {figures["equal_recordings"]} of {figures["recordings"]} recordings are the same sound: no sample differs by more
+    than one step of 16 bits."""
+    rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]
+    shown_table = table(["", *figures["names"], "difference", "verdict"], rows)
+    return "\n\n".join(["## The demo voice under load", paragraph(how), origin(result), shown_table])
+
+
+def _compared(figure: Figure, found: Row) -> list[str]:
+    by = shown(figure, found["by"], signed=True)
+    spread = shown_range(figure, found["low"], found["high"], signed=True)
+    verdict = "none beyond noise" if found["verdict"] == "none" else found["verdict"]
+    return [figure.title, *(shown(figure, found[side]) for side in ("first", "second")), f"{by} ({spread})", verdict]
 
 
 # --- how well ---

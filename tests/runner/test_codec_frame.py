@@ -154,6 +154,21 @@ def test_a_slot_goes_on_from_a_state(slots: FrameCodec, codec: Codec) -> None:
     assert_sounds_like(pcm, codec.decode(codes[:, 8:], state)[0])
 
 
+def test_a_slot_that_is_given_anothers_memory_goes_on_as_that_one(slots: FrameCodec, codec: Codec) -> None:
+    codes, pcm = random_codes(codec, 2, 4), torch.empty(2, 1920, dtype=torch.int16)
+    for frame in range(3):
+        slots.run(codes[:, frame], slot_vector([0, 2], slots.scratch), pcm)
+    hand_on(slots, 0, 2)
+    slots.run(codes[:1, 3].expand(2, -1), slot_vector([0, 2], slots.scratch), pcm)
+    assert torch.equal(pcm[0], pcm[1]) and pcm.any()
+
+
+@torch.inference_mode()
+def hand_on(slots: FrameCodec, giver: int, taker: int) -> None:
+    for ours, theirs in zip(slots.memory(taker), slots.memory(giver), strict=True):
+        ours.copy_(theirs)
+
+
 def test_end_of_speech_is_no_fault(slots: FrameCodec) -> None:
     codes, pcm = torch.full((1, CODEBOOKS), 2150), torch.empty(1, 1920, dtype=torch.int16)
     slots.run(codes, slot_vector([0], slots.scratch), pcm)
@@ -216,6 +231,20 @@ def test_triton_codec_goes_on_from_a_state(short_codec: Codec) -> None:
         assert torch.equal(pcm, to_pcm16(out))
     print(f"off by {off_by(errors, sound):.4f}")
     assert off_by(errors, sound) < TOLERANCE
+
+
+@interpreted
+@needs_triton
+def test_a_slot_of_the_triton_codec_goes_on_from_anothers_memory(short_codec: Codec) -> None:
+    """Past the window, so that every ring has wrapped."""
+    slots = TritonCodec(short_codec, CodecArena(short_codec.config.decoder, SLOTS, CPU), max_rows=2)
+    slot, pcm = slot_vector([2, 0], slots.scratch), torch.zeros(2, 12, dtype=torch.int16)
+    for frame in range(4):
+        slots.run(random_codes(short_codec, 2, seed=frame), slot, pcm)
+    hand_on(slots, 2, 0)
+    for frame in range(2):
+        slots.run(random_codes(short_codec, 1, seed=20 + frame).expand(2, -1).contiguous(), slot, pcm)
+        assert torch.equal(pcm[0], pcm[1]) and pcm.any()
 
 
 @needs_triton

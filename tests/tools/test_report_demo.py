@@ -106,3 +106,18 @@ def test_weights_are_known_by_everything_but_their_card(small_checkpoints: Check
     assert fingerprint(folder) == fingerprint(source)
     (folder / "generation_config.json").write_text("{}")
     assert fingerprint(folder) != fingerprint(source)
+
+
+def test_what_load_changes_is_told(tmp_path: Path) -> None:
+    found = {"first": 0.05, "second": 0.09, "by": 0.04, "low": 0.01, "high": 0.07, "texts": 40}
+    differences = {
+        "wer": found | {"verdict": "second worse"},
+        "truncated": {**dict.fromkeys(found, 0.0), "high": 0.02, "verdict": "none"},
+    }
+    figures = {"names": ["alone", "eight"], "recordings": 40, "equal_recordings": 38}
+    compared = script_result("x", ["x"], figures | {"settings": {"concurrency": [1, 8]}, "differences": differences})
+    (tmp_path / "eval-demo.json").write_text(json.dumps(compared))
+    page = Report(tmp_path).benchmarks()
+    assert "38 of 40 recordings are the same sound" in " ".join(page.split())
+    assert "| WER | 5.0 % | 9.0 % | +4.0 points (+1.0 to +7.0 points) | second worse |" in page
+    assert "| truncated | 0.0 % | 0.0 % | +0.0 points (+0.0 to +2.0 points) | none beyond noise |" in page

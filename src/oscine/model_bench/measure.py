@@ -71,6 +71,9 @@ class NoCodec:
 
     def load_state(self, slot: int, state: StreamState) -> None: ...
 
+    def memory(self, slot: int) -> tuple[Tensor, ...]:
+        return ()
+
     def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None: ...
 
 

@@ -48,6 +48,9 @@ class LeanCodec:
         self._frames[slot : slot + 1].copy_(state.frames)
         self._tails[slot] = torch.cat([tail.flatten() for tail in state.tails])
 
+    def memory(self, slot: int) -> tuple[Tensor, ...]:
+        return self._frames[slot : slot + 1], self._tails[slot]
+
     @torch.inference_mode()
     def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None:
         rows, index = len(codes), slot.long()

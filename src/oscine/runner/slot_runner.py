@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from oscine.cache import BoundedCache
 from oscine.kernels import available
-from oscine.model.memory import StreamState
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.budget import MemoryBudget
 from oscine.runner.codec_frame import FrameCodec, TorchCodec
@@ -100,7 +101,7 @@ class SlotRunner:
         self._kv = PagedKV.allocate(config.talker.stack, budget.pages, like)
         self._state = SlotState.allocate(config, budget.slots, budget.pages_per_slot, budget.text_capacity, like)
         self._prefixes = PrefixCache(budget.prefix_bytes)
-        self._references: BoundedCache[StreamState] = BoundedCache(_CACHED_REFERENCES)
+        self._references: BoundedCache[tuple[Tensor, ...]] = BoundedCache(_CACHED_REFERENCES)
         self._held: dict[int, _Held] = {}
         self._new_prefixes: list[tuple[str, Tensor, int]] = []  # key, pages, rows: read when they are filled
         self._slot_ids = torch.arange(budget.slots, device=model.device)  # sending one up would make the host wait
@@ -254,13 +255,16 @@ class SlotRunner:
         if prompt.reference_codes is None:
             self._codec.reset(self._slot_ids[slot : slot + 1])
             return
-        codes = torch.tensor(prompt.reference_codes, device=self._device)
-        key = prefix_key(prompt, 0)
-        self._codec.load_state(slot, self._references.get_or_make(key, lambda: self._heard(codes)))
+        codes, memory = prompt.reference_codes, self._codec.memory(slot)
+        known = self._references.get_or_make(prefix_key(prompt, 0), lambda: self._heard(slot, codes))
+        for ours, theirs in zip(memory, known, strict=True):
+            ours.copy_(theirs)
 
-    def _heard(self, codes: Tensor) -> StreamState:
+    def _heard(self, slot: int, codes: npt.NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """What a slot remembers behind these frames. It is decoded once for each voice: the host waits here."""
         state = None
-        for piece in codes[None].split(_REFERENCE_PIECE_FRAMES, dim=1):
+        for piece in torch.tensor(codes, device=self._device)[None].split(_REFERENCE_PIECE_FRAMES, dim=1):
             _, state = self._model.codec.decode(piece, state)
         assert state is not None
-        return state
+        self._codec.load_state(slot, state)
+        return tuple(part.clone() for part in self._codec.memory(slot))

@@ -67,6 +67,9 @@ class CodecArena:
         for ring in range(1, len(self._specs)):
             self._load_ring(slot, ring, frames, next(tails))
 
+    def memory(self, slot: int) -> tuple[Tensor, ...]:
+        return self.frames[slot : slot + 1], self._columns[slot], self.keys[:, slot], self.values[:, slot]
+
     def _load_ring(self, slot: int, ring: int, frames: Tensor, tail: Tensor) -> None:
         spec = self._specs[ring]
         back = torch.arange(-spec.past, 0, device=frames.device)
@@ -113,6 +116,9 @@ class TritonCodec:
 
     def load_state(self, slot: int, state: StreamState) -> None:
         self._arena.load_state(slot, state)
+
+    def memory(self, slot: int) -> tuple[Tensor, ...]:
+        return self._arena.memory(slot)
 
     @torch.inference_mode()
     def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
