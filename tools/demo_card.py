@@ -33,8 +33,8 @@ _LIMITS = """## What it cannot do
 
 * English only, and plain English. Words that it has never met are guessed from their spelling: names, foreign words,
   abbreviations, addresses and formulas often go wrong.
-* Two voices, both made from one synthetic speaker, and as robotic as their teacher. No feeling, no whispering, no
-  singing.
+* Two voices, both made from one synthetic speaker, as robotic as their teacher and rougher. No feeling, no whispering,
+  no singing.
 * Of instructions it knows four: slow, fast, high and low, in simple words. Others it ignores or misunderstands.
 * It clones nobody and designs no voice: it has presets alone, and the codec's encoder is not shipped.
 * It was trained on single sentences and a few of them joined. The server parts longer texts at sentence ends; given to
