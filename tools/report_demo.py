@@ -30,7 +30,7 @@ def demo_load_section(result: Result) -> str:
     figures = result["figures"]
     counts = " and ".join(map(str, figures["settings"]["concurrency"]))
     how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, not written
-    for this voice, with the same seeds. Terms are those of docs/eval.md; in brackets, 95 % intervals.
+    for this voice, with the same seeds. Terms and commands are those of docs/eval.md; in brackets, 95 % intervals.
     {figures["equal_recordings"]} of {figures["recordings"]} recordings are the same sound: no sample differs by more
     than one step of 16 bits."""
     rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]

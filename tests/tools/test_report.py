@@ -38,8 +38,8 @@ def test_the_plots_are_the_generated_ones() -> None:
 
 def test_the_readme_holds_the_generated_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.count(END) == 2
-    assert all(text.count(BEGIN.format(name=name)) == 1 for name in ("frame", "server-gpu-1b7-preset"))
+    names = ("frame", "server-gpu-1b7-preset", "listeners-demo")
+    assert text.count(END) == len(names) and all(text.count(BEGIN.format(name=name)) == 1 for name in names)
     assert Report().readme(text) == text
 
 
