@@ -10,7 +10,8 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from oscine.audio import pcm16
-from oscine.kernels.conv import TILES, Conv, Rows, Workspace, conv, last_conv
+from oscine.kernels.conv import Conv, Rows, Workspace, conv, last_conv
+from oscine.kernels.conv_tiles import TILES
 
 SLOTS = 5
 

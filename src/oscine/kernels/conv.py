@@ -17,89 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from oscine.kernels.conv_tiles import Tile, plain_tile, tuned_tile
 from oscine.kernels.shared import INTERPRETED, dot, to_bf16
 
 Activation = Literal["none", "snake", "gelu", "swiglu"]
-
-
-class Tile(NamedTuple):
-    """How one launch is cut up. `extra`: a second, narrower block of outputs beside `outputs`, so that 96 channels are
-    64 + 32 and none is computed in vain."""
-
-    rows: int
-    outputs: int
-    extra: int
-    depth: int  # input channels per step
-    splits: int  # programs that share one sum
-    warps: int
-    stages: int
-
-
-# Tuned on an H200 for 1, 8, 32 and 128 rows; (taps, inputs, outputs) -> a tile for each. Others: _plain_tile.
-TILES: dict[tuple[int, int, int], tuple[Tile, Tile, Tile, Tile]] = {
-    key: tuple(Tile(*tile) for tile in tiles)  # type: ignore[misc]
-    for key, tiles in {
-        # The front half: not tuned yet.
-        (3, 512, 512): (  # pre_conv with the stack's input projection
-            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
-        (1, 512, 3072): (  # q, k, v
-            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
-        (1, 1024, 512): (  # attention's output, and down in the MLP
-            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
-        (1, 512, 2048): (  # gate and up in the MLP; the stack's output projection with the first upsampling
-            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
-        (1, 1024, 4096): (  # ConvNeXt up
-            (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4),
-            (128, 128, 0, 64, 1, 8, 3)),
-        (1, 4096, 1024): (  # ConvNeXt down
-            (16, 32, 0, 128, 4, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
-        (1, 1024, 2048): (  # the second upsampling
-            (16, 32, 0, 128, 2, 4, 4), (16, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
-        # The vocoder.
-        (7, 1024, 1536): (
-            (16, 32, 0, 128, 8, 4, 4), (32, 32, 0, 128, 8, 4, 4), (64, 64, 0, 64, 8, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
-        (2, 1536, 6144): (
-            (16, 64, 0, 128, 2, 4, 3), (32, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4),
-            (128, 256, 0, 64, 1, 8, 3)),
-        (7, 768, 768): (
-            (16, 64, 0, 128, 4, 4, 3), (64, 32, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4),
-            (128, 128, 0, 64, 1, 8, 3)),
-        (1, 768, 768): (
-            (16, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
-        (2, 768, 1920): (
-            (16, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4),
-            (128, 256, 0, 64, 1, 8, 3)),
-        (7, 384, 384): (
-            (32, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4), (64, 128, 0, 64, 1, 4, 4),
-            (128, 128, 0, 64, 1, 8, 3)),
-        (1, 384, 384): (
-            (32, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
-        (2, 384, 768): (
-            (32, 32, 0, 128, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 256, 0, 64, 1, 8, 3),
-            (128, 256, 0, 64, 1, 8, 3)),
-        (7, 192, 192): (
-            (64, 32, 0, 64, 2, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4),
-            (128, 128, 64, 64, 1, 8, 3)),
-        (1, 192, 192): (
-            (64, 32, 0, 64, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (64, 128, 64, 64, 1, 8, 3)),
-        (2, 192, 288): (
-            (64, 32, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
-        (7, 96, 96): (
-            (64, 32, 0, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4),
-            (128, 64, 32, 32, 1, 4, 4)),
-        (1, 96, 96): (
-            (64, 32, 0, 32, 1, 4, 4), (64, 128, 0, 32, 1, 4, 4), (128, 64, 32, 32, 1, 4, 4),
-            (128, 64, 0, 32, 1, 4, 4)),
-    }.items()
-}  # fmt: skip
-_CLASSES = (2, 15, 63)  # the most rows that take the first, second and third tile
 
 
 @triton.jit
@@ -327,29 +255,13 @@ class Conv:
         return self.weight.shape[0] // self.phases
 
     def tile(self, rows: int) -> Tile:
-        tuned = TILES.get((self.taps, self.inputs, len(self.weight)))
-        if tuned is None:
-            return _plain_tile(self, rows)
-        return tuned[sum(rows > most for most in _CLASSES)]
+        shape = self.taps, self.inputs, len(self.weight)
+        return tuned_tile(shape, rows) or plain_tile(shape, rows * self.columns, may_split=self.norm_eps is None)
 
     def grid(self, rows: int) -> tuple[int, int, int]:
         tile = self.tile(rows)
         across = 1 if tile.extra else triton.cdiv(len(self.weight), tile.outputs)
         return across, triton.cdiv(rows * self.columns, tile.rows), tile.splits
-
-
-def _plain_tile(layer: Conv, rows: int) -> Tile:
-    """For shapes that nobody tuned: blocks by the number of columns, split until the card is full."""
-    m, n = rows * layer.columns, len(layer.weight)
-    rows_block = 16 if m <= 16 else 32 if m <= 32 else 64 if m < 2048 else 128
-    outputs = min(32 if m <= 32 else 64, max(16, triton.next_power_of_2(n)))
-    depth = min(64, max(16, triton.next_power_of_2(layer.inputs)))
-    steps = layer.taps * triton.cdiv(layer.inputs, depth)
-    tiles = triton.cdiv(m, rows_block) * triton.cdiv(n, outputs)
-    splits = 1
-    while layer.norm_eps is None and tiles * splits < 132 and splits < 8 and steps // (splits * 2) >= 4:
-        splits *= 2
-    return Tile(rows_block, outputs, 0, depth, splits, 4, 4)
 
 
 class Workspace:

@@ -1,0 +1,101 @@
+"""How the launch of a convolution (conv.py) is cut up: tuned for the published shapes, by rule for all others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+
+Shape = tuple[int, int, int]  # taps, inputs, outputs
+
+
+class Tile(NamedTuple):
+    """How one launch is cut up. `extra`: a second, narrower block of outputs beside `outputs`, so that 96 channels are
+    64 + 32 and none is computed in vain."""
+
+    rows: int
+    outputs: int
+    extra: int
+    depth: int  # input channels per step
+    splits: int  # programs that share one sum
+    warps: int
+    stages: int
+
+
+# Tuned on an H200 for 1, 8, 32 and 128 rows, a tile for each.
+TILES: dict[Shape, tuple[Tile, Tile, Tile, Tile]] = {
+    key: tuple(Tile(*tile) for tile in tiles)  # type: ignore[misc]
+    for key, tiles in {
+        # The front half: not tuned yet.
+        (3, 512, 512): (  # pre_conv with the stack's input projection
+            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
+        (1, 512, 3072): (  # q, k, v
+            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        (1, 1024, 512): (  # attention's output, and down in the MLP
+            (16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
+        (1, 512, 2048): (  # gate and up in the MLP; the stack's output projection with the first upsampling
+            (16, 32, 0, 128, 1, 4, 4), (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        (1, 1024, 4096): (  # ConvNeXt up
+            (16, 32, 0, 128, 1, 4, 4), (32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 4096, 1024): (  # ConvNeXt down
+            (16, 32, 0, 128, 4, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
+        (1, 1024, 2048): (  # the second upsampling
+            (16, 32, 0, 128, 2, 4, 4), (16, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 1, 4, 4)),
+        # The vocoder.
+        (7, 1024, 1536): (
+            (16, 32, 0, 128, 8, 4, 4), (32, 32, 0, 128, 8, 4, 4), (64, 64, 0, 64, 8, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
+        (2, 1536, 6144): (
+            (16, 64, 0, 128, 2, 4, 3), (32, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 768, 768): (
+            (16, 64, 0, 128, 4, 4, 3), (64, 32, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 768, 768): (
+            (16, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (2, 768, 1920): (
+            (16, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 384, 384): (
+            (32, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4), (64, 128, 0, 64, 1, 4, 4),
+            (128, 128, 0, 64, 1, 8, 3)),
+        (1, 384, 384): (
+            (32, 32, 0, 128, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (2, 384, 768): (
+            (32, 32, 0, 128, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 256, 0, 64, 1, 8, 3),
+            (128, 256, 0, 64, 1, 8, 3)),
+        (7, 192, 192): (
+            (64, 32, 0, 64, 2, 4, 4), (64, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4),
+            (128, 128, 64, 64, 1, 8, 3)),
+        (1, 192, 192): (
+            (64, 32, 0, 64, 1, 4, 4), (64, 32, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (64, 128, 64, 64, 1, 8, 3)),
+        (2, 192, 288): (
+            (64, 32, 0, 64, 1, 4, 4), (64, 128, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4)),
+        (7, 96, 96): (
+            (64, 32, 0, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4), (64, 64, 32, 32, 1, 4, 4),
+            (128, 64, 32, 32, 1, 4, 4)),
+        (1, 96, 96): (
+            (64, 32, 0, 32, 1, 4, 4), (64, 128, 0, 32, 1, 4, 4), (128, 64, 32, 32, 1, 4, 4),
+            (128, 64, 0, 32, 1, 4, 4)),
+    }.items()
+}  # fmt: skip
+_CLASSES = (2, 15, 63)  # the most rows that take the first, second and third tile
+
+
+def tuned_tile(shape: Shape, rows: int) -> Tile | None:
+    tuned = TILES.get(shape)
+    return tuned[sum(rows > most for most in _CLASSES)] if tuned else None
+
+
+def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
+    """For shapes that nobody tuned: blocks by the number of columns in all rows, split until the card is full."""
+    taps, inputs, outputs = shape
+    rows = 16 if columns <= 16 else 32 if columns <= 32 else 64 if columns < 2048 else 128
+    across = min(32 if columns <= 32 else 64, max(16, triton.next_power_of_2(outputs)))
+    depth = min(64, max(16, triton.next_power_of_2(inputs)))
+    steps = taps * triton.cdiv(inputs, depth)
+    tiles = triton.cdiv(columns, rows) * triton.cdiv(outputs, across)
+    splits = 1
+    while may_split and tiles * splits < 132 and splits < 8 and steps // (splits * 2) >= 4:
+        splits *= 2
+    return Tile(rows, across, 0, depth, splits, 4, 4)
