@@ -7,7 +7,6 @@ import wave
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.text import Tokenizer
 from oscine.runner.codec_stream import CodecStream
-from oscine.runner.reference import generate
-from oscine.runner.sampling import DrawTable, penalize, probabilities, uniforms
+from oscine.runner.sampling import penalize
 from oscine.speaker import Dtype
-from oscine.types import CODEBOOKS, DrawParams, Prompt, SamplingParams, TextMode
+from oscine.types import CODEBOOKS, Prompt, TextMode
 from random_checkpoint import SIZES
 
 RATE = 24000
@@ -325,119 +323,6 @@ def test_exact_windows_give_the_audio_of_one_official_forward(official: Official
     waveform = official.call("decode", folder=preset.folder, codes=codes, whole=True)["waveform"]
     samples = preset.model.codec.decode_whole(torch.from_numpy(codes)[None])[0].numpy()
     assert np.abs(samples - waveform).max() <= AUDIO_ATOL
-
-
-def random_logits(rows: int, vocab: int, seed: int) -> np.ndarray:
-    return (3 * np.random.default_rng(seed).standard_normal((rows, vocab))).astype(np.float32)
-
-
-# Every setting alone and with every other, in one table: rows must not disturb each other.
-DRAWS = [
-    DrawParams(temperature=temperature, top_k=top_k, top_p=top_p)
-    for temperature, top_k, top_p in product((0.2, 0.9, 1.0, 1.7), (0, 1, 5, 50, 5000), (1.0, 0.95, 0.5, 0.01))
-]
-
-
-def warp_settings(draws: Sequence[DrawParams]) -> dict[str, list[float]]:
-    return {name: [getattr(draw, name) for draw in draws] for name in ("temperature", "top_k", "top_p")}
-
-
-def our_talker_probabilities(
-    logits: np.ndarray, history: list[list[int]], draws: Sequence[DrawParams], penalty: list[float]
-) -> np.ndarray:
-    seen = torch.zeros(logits.shape, dtype=torch.bool)
-    for row, past in enumerate(history):
-        seen[row, past] = True
-    values = penalize(torch.from_numpy(logits), seen, torch.tensor(penalty)[:, None])
-    may_end = torch.tensor([len(past) >= 2 for past in history])
-    values[:, CODES:EOS] = values[:, EOS + 1 :] = -torch.inf
-    values[~may_end, EOS] = -torch.inf
-    return probabilities(values, DrawTable.of(draws, CPU)).numpy()
-
-
-def check_same_probabilities(mine: np.ndarray, theirs: np.ndarray) -> None:
-    np.testing.assert_array_equal(mine > 0, theirs > 0)
-    np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-6)
-
-
-def test_code_0_has_the_official_probabilities(official: Official) -> None:
-    logits = random_logits(len(DRAWS), CODE_VOCAB, seed=0)
-    logits[::3, EOS] = 12.0  # likely enough to matter where it is allowed, and a temptation where it is not
-    rng = np.random.default_rng(1)
-    history = [rng.integers(0, CODES, row % 7).tolist() * 2 for row in range(len(DRAWS))]
-    history[1::7] = [[5]] * len(history[1::7])  # one code: the end is not allowed yet
-    penalty = [(1.0, 1.05, 1.5, 0.8)[row % 4] for row in range(len(DRAWS))]
-    answer = official.call("warp", logits=logits, history=history, repetition_penalty=penalty, **warp_settings(DRAWS))
-    check_same_probabilities(our_talker_probabilities(logits, history, DRAWS, penalty), answer["probabilities"])
-
-
-def test_codes_1_to_15_have_the_official_probabilities(official: Official) -> None:
-    logits = random_logits(len(DRAWS), CODES, seed=2)
-    answer = official.call("warp", logits=logits, history=[[1, 2]] * len(DRAWS), talker=False, **warp_settings(DRAWS))
-    mine = probabilities(torch.from_numpy(logits), DrawTable.of(DRAWS, CPU)).numpy()
-    check_same_probabilities(mine, answer["probabilities"])
-
-
-def test_ties_with_the_kth_logit_stay_as_they_do_officially(official: Official) -> None:
-    draws = [DrawParams(temperature=0.9, top_k=top_k) for top_k in (1, 2, 3, 20, 50, 300)]
-    logits = np.round(random_logits(len(draws), CODES, seed=3))
-    answer = official.call("warp", logits=logits, history=[[]] * len(draws), talker=False, **warp_settings(draws))
-    mine = probabilities(torch.from_numpy(logits), DrawTable.of(draws, CPU)).numpy()
-    assert ((mine > 0).sum(1) > [draw.top_k for draw in draws]).any()
-    check_same_probabilities(mine, answer["probabilities"])
-
-
-def test_a_nucleus_of_equals_is_as_large_as_the_official_one(official: Official) -> None:
-    draws = [DrawParams(temperature=1.0, top_k=0, top_p=part / 20) for part in range(1, 20)]
-    for equals in (2, 4, 5, 8, 10):
-        logits = np.full((len(draws), CODES), -np.inf, np.float32)
-        logits[:, :equals] = 0
-        answer = official.call("warp", logits=logits, history=[[]] * len(draws), talker=False, **warp_settings(draws))
-        mine = probabilities(torch.from_numpy(logits), DrawTable.of(draws, CPU)).numpy()
-        # Fifths and tenths have no exact binary form: a sum of equal parts may meet 1 - top_p to the last digit.
-        assert ((mine > 0).sum(1) == (answer["probabilities"] > 0).sum(1)).all(), equals
-
-
-def test_every_drawn_code_is_where_its_uniform_meets_the_official_probabilities(
-    official: Official, ours: OursMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The whole reference path, rules and all: its logits go to the official processors, and the code that it drew
-    must own the part of their distribution that the uniform number of (seed, frame, codebook) falls into."""
-    preset = ours("1b7", "custom_voice")
-    heard: dict[str, list[torch.Tensor]] = {"talker": [], "predictor": []}
-
-    def listen(module: torch.nn.Module, method: str, kept: list[torch.Tensor]) -> None:
-        spoken = getattr(module, method)
-        monkeypatch.setattr(module, method, lambda *args: kept.append(spoken(*args).clone()) or kept[-1].clone())
-
-    listen(preset.model.talker, "logits", heard["talker"])
-    listen(preset.model.predictor, "first", heard["predictor"])
-    listen(preset.model.predictor, "next", heard["predictor"])
-    first, rest = DrawParams(temperature=1.1, top_k=200, top_p=0.97), DrawParams(temperature=0.8, top_k=30, top_p=0.9)
-    sampling = SamplingParams(first, rest, repetition_penalty=1.3, max_new_tokens=25, seed=2**40 + 7)
-    prompt = preset.builder.build(SpeechRequest(text=ENGLISH, voice="ryan"))
-    codes = torch.cat([step.codes for step in generate(preset.model, [prompt], [sampling])]).numpy()
-    assert len(codes) == 24
-    uniform = uniforms([sampling.seed], 0, 24, CPU)[0].numpy()
-
-    history = [codes[:frame, 0].tolist() for frame in range(24)]
-    talker = official.call(
-        "warp",
-        logits=torch.cat(heard["talker"][:24]).numpy(),
-        history=history,
-        repetition_penalty=sampling.repetition_penalty,
-        **warp_settings([first] * 24),
-    )["probabilities"]
-    predictor = official.call(
-        "warp", logits=torch.cat(heard["predictor"]).numpy(), history=[[]] * 360, talker=False,
-        **warp_settings([rest] * 360),
-    )["probabilities"].reshape(24, 15, CODES)  # fmt: skip
-    for frame, book in np.ndindex(codes.shape):
-        chances = (talker[frame] if book == 0 else predictor[frame, book - 1]).astype(np.float64)
-        code, target = codes[frame, book], uniform[frame, book]
-        below = chances[:code].sum()
-        assert chances[code] > 0
-        assert below - 1e-5 <= target <= below + chances[code] + 1e-5, (frame, book)
 
 
 @torch.inference_mode()
