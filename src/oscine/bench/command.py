@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from oscine.bench.options import Asked, Lengths, Url, expanded
 from oscine.types import RequestError
 
 if TYPE_CHECKING:
     from oscine.bench.load import Load
     from oscine.bench.record import Result
     from oscine.bench.session import Bench
-    from oscine.bench.targets import Target
 
 bench_app = typer.Typer(
     no_args_is_help=True, help="Measure a speech server over the wire, this one or another's; or the engine alone."
@@ -34,88 +33,57 @@ class Figure(StrEnum):
     e2e = "e2e"
 
 
-Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
-TargetOption = Annotated[
-    str, typer.Option("--target", "-t", help="oscine, oscine-ws, vllm-omni, nari, sglang-omni, openai")
-]
-Texts = Annotated[str, typer.Option(help="english, chinese, mixed, or a file with a text a line")]
-Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]
-Duration = Annotated[float, typer.Option("--duration", "-d", help="Seconds measured at each load")]
-Requests = Annotated[int | None, typer.Option("--requests", "-n", help="So many requests instead of a duration")]
-Warmup = Annotated[float, typer.Option(help="Seconds at each load before anything counts")]
-Frames = Annotated[
-    int | None, typer.Option(help="Fixed length, for random weights: frames of 80 ms, whatever the text")
-]
-Voice = Annotated[str | None, typer.Option(help="A voice of the server's")]
-Language = Annotated[str | None, typer.Option(help="A language's name")]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="A model's name, where the server wants one")]
-RefAudio = Annotated[Path | None, typer.Option(help="Clip to clone, sent with every request")]
-RefText = Annotated[str | None, typer.Option(help="The words of the clip")]
-Format = Annotated[str, typer.Option("--format", help="pcm, wav, mp3, opus, aac, flac")]
-Sse = Annotated[bool, typer.Option("--sse", help="Server-sent events instead of bytes")]
-Extra = Annotated[
-    str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes one")
-]
-Words = Annotated[float | None, typer.Option(help="oscine-ws: a word every so many milliseconds; else the whole text")]
-Seed = Annotated[int, typer.Option(help="Of texts, arrivals and requests")]
-Timeout = Annotated[float, typer.Option(help="Seconds for one request")]
-ApiKey = Annotated[str | None, typer.Option(help="Default: OSCINE_API_KEY, or OPENAI_API_KEY for --target openai")]
-Name = Annotated[str | None, typer.Option(help="What tables call this result")]
-Machine = Annotated[str | None, typer.Option(help="The server's machine, where it is not this one")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")]
-Records = Annotated[Path | None, typer.Option(help="Every request as a line of JSON")]
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """How it is measured, and what is kept of it."""
+
+    lengths: Lengths = "medium"
+    duration: Annotated[float, typer.Option("--duration", "-d", help="Seconds measured at each load")] = 30.0
+    requests: Annotated[int | None, typer.Option("--requests", "-n", help="So many requests instead of a duration")] = (
+        None
+    )
+    warmup: Annotated[float, typer.Option(help="Seconds at each load before anything counts")] = 5.0
+    frames: Annotated[
+        int | None, typer.Option(help="Fixed length, for random weights: frames of 80 ms, whatever the text")
+    ] = None
+    words_ms: Annotated[
+        float | None, typer.Option(help="oscine-ws: a word every so many milliseconds; else the whole text")
+    ] = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None
+    records: Annotated[Path | None, typer.Option(help="Every request as a line of JSON")] = None
 
 
 @bench_app.command()
+@expanded
 def run(
-    context: typer.Context,
     url: Url,
+    asked: Asked,
+    measured: Measured,
     concurrency: Annotated[str, typer.Option("--concurrency", "-c", help="Closed loop: callers, such as 1,8,32")] = "",
     rate: Annotated[str, typer.Option("--rate", "-r", help="Open loop: requests per second, such as 1,10,50")] = "",
-    target: TargetOption = "oscine",
-    texts: Texts = "english",
-    lengths: Lengths = "medium",
-    duration: Duration = 30.0,
-    requests: Requests = None,
-    warmup: Warmup = 5.0,
-    frames: Frames = None,
-    voice: Voice = None,
-    language: Language = None,
-    model: Model = None,
-    ref_audio: RefAudio = None,
-    ref_text: RefText = None,
-    response_format: Format = "pcm",
-    sse: Sse = False,
-    extra: Extra = "{}",
-    words_ms: Words = None,
-    seed: Seed = 0,
-    timeout: Timeout = 120.0,
-    api_key: ApiKey = None,
-    name: Name = None,
-    machine: Machine = None,
-    out: Out = None,
-    records: Records = None,
 ) -> None:
     """Measure a server at given loads: each a closed loop of callers, or an open loop of arrivals."""
     from oscine.bench.session import run_async
 
     loads = _loads(concurrency, rate)
-    bench = _bench(context.params)
+    bench = _bench(url, asked, measured)
     rows: list[dict[str, Any]] = []
 
     def keep(row: dict[str, Any]) -> None:
         rows.append(row)
-        _save(bench, rows, name, machine, out)  # after every load: an interrupted run keeps what it has
+        _save(bench, rows, asked, measured.out)  # after every load: an interrupted run keeps what it has
 
     bench.on_row = keep
     run_async(bench.run(loads))
-    _show(_save(bench, rows, name, machine, out))
+    _show(_save(bench, rows, asked, measured.out))
 
 
 @bench_app.command()
+@expanded
 def search(
-    context: typer.Context,
     url: Url,
+    asked: Asked,
+    measured: Measured,
     p95_ms: Annotated[float, typer.Option(help="The figure's 95th percentile must not be above this")] = 50.0,
     figure: Annotated[Figure, typer.Option(help="Which time is limited")] = Figure.first_audio,
     underrun_ms: Annotated[
@@ -124,29 +92,6 @@ def search(
     first: Annotated[float, typer.Option(help="The first rate that is tried")] = 1.0,
     most: Annotated[float, typer.Option(help="The highest that is tried")] = 500.0,
     resolution: Annotated[float, typer.Option(help="How near to the lowest rate that fails: 0.05 is 5 %")] = 0.05,
-    target: TargetOption = "oscine",
-    texts: Texts = "english",
-    lengths: Lengths = "medium",
-    duration: Duration = 30.0,
-    requests: Requests = None,
-    warmup: Warmup = 5.0,
-    frames: Frames = None,
-    voice: Voice = None,
-    language: Language = None,
-    model: Model = None,
-    ref_audio: RefAudio = None,
-    ref_text: RefText = None,
-    response_format: Format = "pcm",
-    sse: Sse = False,
-    extra: Extra = "{}",
-    words_ms: Words = None,
-    seed: Seed = 0,
-    timeout: Timeout = 120.0,
-    api_key: ApiKey = None,
-    name: Name = None,
-    machine: Machine = None,
-    out: Out = None,
-    records: Records = None,
 ) -> None:
     """Find the highest rate of arrivals at which nobody hears a gap and the first sound comes in time."""
     from oscine.bench.load import Limits
@@ -157,7 +102,7 @@ def search(
             f"--first {first:g} must be above 0 and at most --most {most:g}, --resolution above 0", "first"
         )
     limits = Limits(f"{figure.value.replace('-', '_')}_ms", p95_ms, underrun_ms)
-    bench = _bench(context.params)
+    bench = _bench(url, asked, measured)
     bench.on_row = lambda row: console.print(_told(row, limits.broken_by(row)), soft_wrap=True, highlight=False)
     best, rows = run_async(bench.search(limits, first=first, most=most, resolution=resolution))
     held = {
@@ -165,7 +110,7 @@ def search(
         "p95_ms": p95_ms,
         "underrun_ms": underrun_ms if math.isfinite(underrun_ms) else None,
     }
-    _show(_save(bench, rows, name, machine, out, search={"rate_per_s": best, "limits": held}))
+    _show(_save(bench, rows, asked, measured.out, search={"rate_per_s": best, "limits": held}))
 
 
 @bench_app.command()
@@ -209,61 +154,30 @@ def _numbers(listed: str, option: str) -> list[float]:
         ) from None
 
 
-def target_of(options: dict[str, Any]) -> Target:
-    """From the options that say whom to ask, and for what."""
-    from oscine.bench.targets import Target
-
-    try:
-        extra = json.loads(options["extra"])
-    except ValueError as error:
-        raise RequestError(f"--extra is not JSON: {error}", "extra") from None
-    if not isinstance(extra, dict):
-        raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {options["extra"]!r}', "extra")
-    variable = "OPENAI_API_KEY" if options["target"] == "openai" else "OSCINE_API_KEY"
-    same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
-    return Target(
-        url=options["url"],
-        preset_name=options["target"],
-        api_key=options["api_key"] or os.environ.get(variable),
-        extra=extra,
-        frames=options.get("frames"),
-        **{name: options[name] for name in same},
-    )
-
-
-def _bench(options: dict[str, Any]) -> Bench:
-    """From the options that `run` and `search` have in common."""
+def _bench(url: str, asked: Asked, measured: Measured) -> Bench:
     from oscine.bench.load import Span
     from oscine.bench.session import Bench
-    from oscine.bench.workload import load_workload
 
-    target = target_of(options)
-    words_ms = options["words_ms"]
+    target, words_ms = asked.at(url, measured.frames), measured.words_ms
     if words_ms is not None and (target.preset.transport != "websocket" or words_ms <= 0):
         raise RequestError("--words-ms is a time above 0 and goes with --target oscine-ws", "words_ms")
-    lengths = [word for word in options["lengths"].replace(" ", "").split(",") if word]
     return Bench(
         target,
-        load_workload(options["texts"], lengths, options["seed"]),
-        Span(options["duration"], options["requests"], options["warmup"]),
-        timeout_s=options["timeout"],
+        asked.workload(measured.lengths),
+        Span(measured.duration, measured.requests, measured.warmup),
+        timeout_s=asked.timeout,
         word_interval_s=None if words_ms is None else words_ms / 1000,
-        records=options["records"],
+        records=measured.records,
     )
 
 
 def _save(
-    bench: Bench,
-    rows: list[dict[str, Any]],
-    name: str | None,
-    machine: str | None,
-    out: Path | None,
-    search: dict[str, Any] | None = None,
+    bench: Bench, rows: list[dict[str, Any]], asked: Asked, out: Path | None, search: dict[str, Any] | None = None
 ) -> Result:
     from oscine.bench.record import make_result, write_result
 
     figures = bench.figures(rows) | ({"search": search} if search else {})
-    result = make_result(name or bench.target.preset_name, sys.argv[1:], figures, server_machine=machine)
+    result = make_result(asked.name or asked.target, sys.argv[1:], figures, server_machine=asked.machine)
     if out is not None:
         write_result(out, result)
     return result

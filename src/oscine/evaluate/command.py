@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,26 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from oscine.bench.command import (
-    ApiKey,
-    Extra,
-    Format,
-    Language,
-    Lengths,
-    Machine,
-    Model,
-    Name,
-    RefAudio,
-    RefText,
-    Seed,
-    Sse,
-    TargetOption,
-    Texts,
-    Timeout,
-    Url,
-    Voice,
-    target_of,
-)
+from oscine.bench.options import Asked, Lengths, Url, expanded
 from oscine.types import RequestError
 
 if TYPE_CHECKING:
@@ -43,69 +25,72 @@ if TYPE_CHECKING:
 eval_app = typer.Typer(no_args_is_help=True, help="Judge how well a speech server speaks: this one or another's.")
 console = Console(stderr=True)  # standard output is for results
 
-RecogniserOption = Annotated[
-    str | None, typer.Option(help="A Whisper folder for CTranslate2, or a name that faster-whisper may download")
-]
-Device = Annotated[str, typer.Option(help="Where the recogniser runs: cpu or cuda")]
-ListenWith = Annotated[Path | None, typer.Option(help="Another Python that has faster-whisper, to listen there")]
-Dnsmos = Annotated[bool, typer.Option(help="Ask DNSMOS too, where speechmos is installed")]
-Similarity = Annotated[Path | None, typer.Option(help="ONNX model of speaker vectors: is it the reference's voice?")]
-Reference = Annotated[Path | None, typer.Option(help="Clip of the true voice; default: --ref-audio")]
 Folder = Annotated[Path, typer.Argument(help="The folder of `oscine eval run`, or the result in it")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hearing:
+    """Who listens, and for what."""
+
+    recogniser: Annotated[
+        str | None, typer.Option(help="A Whisper folder for CTranslate2, or a name that faster-whisper may download")
+    ] = None
+    device: Annotated[str, typer.Option(help="Where the recogniser runs: cpu or cuda")] = "cpu"
+    listen_with: Annotated[
+        Path | None, typer.Option(help="Another Python that has faster-whisper, to listen there")
+    ] = None
+    dnsmos: Annotated[bool, typer.Option(help="Ask DNSMOS too, where speechmos is installed")] = True
+    similarity: Annotated[
+        Path | None, typer.Option(help="ONNX model of speaker vectors: is it the reference's voice?")
+    ] = None
+    reference: Annotated[Path | None, typer.Option(help="Clip of the true voice; default: --ref-audio")] = None
+
+    def config(self, ref_audio: Path | None = None) -> tuple[EarsConfig, Path | None]:
+        """And the clip that voices are compared with, where they are."""
+        from oscine.evaluate.ears import EarsConfig
+
+        ears = EarsConfig(recogniser=self.recogniser, device=self.device, dnsmos=self.dnsmos)
+        if self.similarity is None:
+            if self.reference is not None:
+                raise RequestError("--reference goes with --similarity, a model of speaker vectors", "reference")
+            return ears, None
+        clip = self.reference or ref_audio
+        if clip is None:
+            raise RequestError("--similarity needs --reference, a clip of the true voice", "reference")
+        return replace(ears, speaker_model=str(self.similarity)), clip
+
+
 @eval_app.command()
+@expanded
 def run(
-    context: typer.Context,
     url: Url,
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for recordings, result and page")],
+    asked: Asked,
+    hearing: Hearing,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Requests at once")] = 1,
     repeat: Annotated[int, typer.Option(help="Takes of every text, each with its own seeds")] = 1,
-    target: TargetOption = "oscine",
-    texts: Texts = "english",
     lengths: Lengths = "short,medium,long",
-    voice: Voice = None,
-    language: Language = None,
-    model: Model = None,
-    ref_audio: RefAudio = None,
-    ref_text: RefText = None,
-    response_format: Format = "pcm",
-    sse: Sse = False,
-    extra: Extra = "{}",
-    seed: Seed = 0,
-    timeout: Timeout = 120.0,
-    api_key: ApiKey = None,
-    name: Name = None,
-    machine: Machine = None,
-    recogniser: RecogniserOption = None,
-    device: Device = "cpu",
-    listen_with: ListenWith = None,
-    dnsmos: Dnsmos = True,
-    similarity: Similarity = None,
-    reference: Reference = None,
 ) -> None:
     """Speak a set of texts through a server, listen, score, and write a page to listen to."""
-    from oscine.bench.workload import load_workload
     from oscine.evaluate.ears import open_ears
     from oscine.evaluate.listening import check_languages
     from oscine.evaluate.optional import MissingLibraryError
     from oscine.evaluate.session import Session, telling
 
-    config, clip = _hearing(recogniser, device, dnsmos, similarity, reference, ref_audio)
-    workload = load_workload(texts, [word for word in lengths.replace(" ", "").split(",") if word], seed)
-    session = Session(telling(target_of(context.params)), workload, out, concurrency, repeat, timeout)
+    config, clip = hearing.config(asked.ref_audio)
+    session = Session(telling(asked.at(url)), asked.workload(lengths), out, concurrency, repeat, asked.timeout)
     why = ""
     with ExitStack() as stack:
         ears = None
         try:  # before anything is spoken: what cannot be heard is better known now
-            ears = stack.enter_context(open_ears(config, listen_with))
+            ears = stack.enter_context(open_ears(config, hearing.listen_with))
             check_languages(session.languages, ears)
         except MissingLibraryError as error:
-            if recogniser or listen_with or similarity:
+            if hearing.recogniser or hearing.listen_with or hearing.similarity:
                 raise
             why = str(error)
         session.run()
-        evaluation = _saved(session.evaluation(name, sys.argv[1:], machine))  # also if listening fails
+        evaluation = _saved(session.evaluation(asked.name, sys.argv[1:], asked.machine))  # also if listening fails
         if ears is not None:
             evaluation = _saved(_heard(evaluation, ears, clip))
     _show_evaluation(evaluation)
@@ -115,22 +100,15 @@ def run(
 
 
 @eval_app.command()
-def score(
-    folder: Folder,
-    recogniser: RecogniserOption = None,
-    device: Device = "cpu",
-    listen_with: ListenWith = None,
-    dnsmos: Dnsmos = True,
-    similarity: Similarity = None,
-    reference: Reference = None,
-) -> None:
+@expanded
+def score(folder: Folder, hearing: Hearing) -> None:
     """Listen to recordings that were made before, and score them: for the first time or anew."""
     from oscine.evaluate.ears import open_ears
     from oscine.evaluate.recording import read_evaluation
 
     evaluation = read_evaluation(folder)
-    config, clip = _hearing(recogniser, device, dnsmos, similarity, reference)
-    with open_ears(config, listen_with) as ears:
+    config, clip = hearing.config()
+    with open_ears(config, hearing.listen_with) as ears:
         _show_evaluation(_saved(_heard(evaluation, ears, clip)))
 
 
@@ -161,27 +139,6 @@ def compare(
     if out is not None:
         title = " and ".join(found.names)
         write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": f"{KIND} compare"})
-
-
-def _hearing(
-    recogniser: str | None,
-    device: str,
-    dnsmos: bool,
-    similarity: Path | None,
-    reference: Path | None,
-    ref_audio: Path | None = None,
-) -> tuple[EarsConfig, Path | None]:
-    """And the clip that voices are compared with, where they are."""
-    from oscine.evaluate.ears import EarsConfig
-
-    if similarity is None:
-        if reference is not None:
-            raise RequestError("--reference goes with --similarity, a model of speaker vectors", "reference")
-        return EarsConfig(recogniser=recogniser, device=device, dnsmos=dnsmos), None
-    clip = reference or ref_audio
-    if clip is None:
-        raise RequestError("--similarity needs --reference, a clip of the true voice", "reference")
-    return EarsConfig(recogniser=recogniser, device=device, dnsmos=dnsmos, speaker_model=str(similarity)), clip
 
 
 def _heard(evaluation: Evaluation, ears: Ears, clip: Path | None) -> Evaluation:

@@ -1,0 +1,113 @@
+"""Options that several commands share, each written once: fields of a dataclass, which `expanded` shows to typer one by
+one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from oscine.types import RequestError
+
+if TYPE_CHECKING:
+    from oscine.bench.targets import Target
+    from oscine.bench.workload import Workload
+
+Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
+Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """A parameter whose type is a dataclass becomes an option for each of its fields: typer reads signatures, and knows
+    nothing larger than an option."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.name not in groups
+    ]  # its own ones first
+    for group in groups.values():
+        shown += _parameters(group)
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        grouped = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **grouped)
+
+    called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return called
+
+
+def _parameters(group: Any) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Whom to ask, and for what."""
+
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="oscine, oscine-ws, vllm-omni, nari, sglang-omni, openai")
+    ] = "oscine"
+    texts: Annotated[str, typer.Option(help="english, chinese, mixed, or a file with a text a line")] = "english"
+    voice: Annotated[str | None, typer.Option(help="A voice of the server's")] = None
+    language: Annotated[str | None, typer.Option(help="A language's name")] = None
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model's name, where the server wants one")] = (
+        None
+    )
+    ref_audio: Annotated[Path | None, typer.Option(help="Clip to clone, sent with every request")] = None
+    ref_text: Annotated[str | None, typer.Option(help="The words of the clip")] = None
+    response_format: Annotated[str, typer.Option("--format", help="pcm, wav, mp3, opus, aac, flac")] = "pcm"
+    sse: Annotated[bool, typer.Option("--sse", help="Server-sent events instead of bytes")] = False
+    extra: Annotated[
+        str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes one")
+    ] = "{}"
+    seed: Annotated[int, typer.Option(help="Of texts, arrivals and requests")] = 0
+    timeout: Annotated[float, typer.Option(help="Seconds for one request")] = 120.0
+    api_key: Annotated[
+        str | None, typer.Option(help="Default: OSCINE_API_KEY, or OPENAI_API_KEY for --target openai")
+    ] = None
+    name: Annotated[str | None, typer.Option(help="What tables call this result")] = None
+    machine: Annotated[str | None, typer.Option(help="The server's machine, where it is not this one")] = None
+
+    def at(self, url: str, frames: int | None = None) -> Target:
+        from oscine.bench.targets import Target
+
+        try:
+            extra = json.loads(self.extra)
+        except ValueError as error:
+            raise RequestError(f"--extra is not JSON: {error}", "extra") from None
+        if not isinstance(extra, dict):
+            raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {self.extra!r}', "extra")
+        variable = "OPENAI_API_KEY" if self.target == "openai" else "OSCINE_API_KEY"
+        same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
+        return Target(
+            url=url,
+            preset_name=self.target,
+            api_key=self.api_key or os.environ.get(variable),
+            extra=extra,
+            frames=frames,
+            **{name: getattr(self, name) for name in same},
+        )
+
+    def workload(self, lengths: str) -> Workload:
+        from oscine.bench.workload import load_workload
+
+        return load_workload(self.texts, [word for word in lengths.replace(" ", "").split(",") if word], self.seed)

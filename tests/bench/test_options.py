@@ -1,0 +1,59 @@
+"""A group of options is written once, and a user meets each of them at every command that takes the group."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from oscine.bench.options import Asked, expanded
+from oscine.types import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    width: Annotated[int, typer.Option("--width", "-w", help="In metres")] = 3
+    name: Annotated[str | None, typer.Option(help="Of the room")] = None
+
+
+def app() -> typer.Typer:
+    app = typer.Typer()
+
+    @app.command()
+    @expanded
+    def build(place: Annotated[str, typer.Argument()], size: Size, doors: int = 1) -> None:
+        """Builds a room."""
+        print(place, size, doors)
+
+    return app
+
+
+def test_each_field_is_an_option_and_the_command_gets_them_as_one() -> None:
+    said = CliRunner().invoke(app(), ["there", "-w", "5", "--doors", "2"])
+    assert said.stdout == f"there {Size(width=5)} 2\n"
+    assert CliRunner().invoke(app(), ["there"]).stdout == f"there {Size()} 1\n"
+
+
+def test_help_lists_the_commands_own_options_first() -> None:
+    told = CliRunner().invoke(app(), ["--help"]).stdout
+    assert "Builds a room." in told and "In metres" in told
+    assert told.index("--doors") < told.index("--width") < told.index("--name")
+
+
+def test_a_wrong_value_is_refused_by_its_options_name() -> None:
+    said = CliRunner().invoke(app(), ["there", "--width", "wide"])
+    assert said.exit_code == 2 and "--width" in said.output
+
+
+@pytest.mark.parametrize(("target", "variable"), [("oscine", "OSCINE_API_KEY"), ("openai", "OPENAI_API_KEY")])
+def test_a_key_may_come_from_the_environment(target: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "secret")
+    assert Asked(target=target).at("http://localhost:1").api_key == "secret"
+    assert Asked(target=target, api_key="mine").at("http://localhost:1").api_key == "mine"
+
+
+@pytest.mark.parametrize("extra", ["{", "[1]", "7"])
+def test_extra_fields_are_a_json_object(extra: str) -> None:
+    with pytest.raises(RequestError, match="--extra"):
+        Asked(extra=extra).at("http://localhost:1")
