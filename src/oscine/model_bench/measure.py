@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from oscine.bench.metrics import spread
 from oscine.config import EngineConfig
@@ -20,7 +19,6 @@ from oscine.engine.engine import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
-from oscine.model.memory import StreamState
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model, weight_bytes
 from oscine.model_bench.listener import Company, Listener
@@ -57,30 +55,6 @@ class Plan:
         for name in ("frames", "context", "probes"):
             if getattr(self, name) < 1:
                 raise RequestError(f"{name} must be at least 1, got {getattr(self, name)}", name)
-
-
-class NoCodec:
-    """A FrameCodec that makes no sound: what is left of a frame is codes."""
-
-    nbytes = 0
-
-    def __init__(self, slots: int) -> None:
-        self.scratch = slots
-
-    def reset(self, slots: Tensor) -> None: ...
-
-    def load_state(self, slot: int, state: StreamState) -> None: ...
-
-    def memory(self, slot: int) -> tuple[Tensor, ...]:
-        return ()
-
-    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None: ...
-
-
-def leave_codec_out(runner: SlotRunner) -> None:
-    """To be called before `capture`, or the graphs have the codec in them already."""
-    inside: Any = runner
-    inside._codec = inside._frame._codec = NoCodec(runner.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +185,7 @@ def _plan_memory(
 def _measure_way(loaded: Loaded, plan: Plan, way: str, progress: Progress) -> dict[str, Any]:
     named = way.replace("_", " ")
     begun_s = time.perf_counter()
-    runner = SlotRunner(loaded.model, loaded.budget, frame_sizes=plan.rows)
-    if way == "codes_only":
-        leave_codec_out(runner)
+    runner = SlotRunner(loaded.model, loaded.budget, frame_sizes=plan.rows, sounding=way != "codes_only")
     runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
     figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}
     rows = {}

@@ -35,6 +35,24 @@ class FrameCodec(Protocol):
         in two rows but `scratch`. A code above the codebook (end of speech) is taken as the last entry."""
 
 
+class SilentCodec:
+    """Makes no sound: what is left of a frame is codes."""
+
+    nbytes = 0
+
+    def __init__(self, slots: int) -> None:
+        self.scratch = slots
+
+    def reset(self, slots: Tensor) -> None: ...
+
+    def load_state(self, slot: int, state: StreamState) -> None: ...
+
+    def memory(self, slot: int) -> tuple[Tensor, ...]:
+        return ()
+
+    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None: ...
+
+
 class TorchCodec:
     """The plain codec over slots, in the codec's own precision."""
 

@@ -18,7 +18,7 @@ from oscine.cache import BoundedCache
 from oscine.kernels import available
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.budget import MemoryBudget
-from oscine.runner.codec_frame import FrameCodec, TorchCodec
+from oscine.runner.codec_frame import FrameCodec, SilentCodec, TorchCodec
 from oscine.runner.frame import Frame, TorchFrame
 from oscine.runner.lean_codec import LeanCodec
 from oscine.runner.paged import PagedKV
@@ -88,7 +88,9 @@ class SlotRunner:
         frame_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
         kernels: bool | None = None,
         graphs: bool = True,
+        sounding: bool = True,
     ) -> None:
+        """`sounding`: False leaves the codec out, to measure what codes alone cost."""
         config = model.config
         self.slots = budget.slots
         self.sample_rate_hz = config.codec.sample_rate_hz
@@ -107,32 +109,36 @@ class SlotRunner:
         self._slot_ids = torch.arange(budget.slots, device=model.device)  # sending one up would make the host wait
         if kernels is None:
             kernels = uses_kernels(model.device, like.dtype)
-        self._codec: FrameCodec
+        sizes = sorted({*(size for size in frame_sizes if size < budget.slots), budget.slots})
+        self._codec = self._make_codec(kernels, sizes[-1]) if sounding else SilentCodec(budget.slots)
         self._frame: Frame
         self._prefill: Prefill
         if kernels:
-            sizes = sorted({*(size for size in frame_sizes if size < budget.slots), budget.slots})
-            self._codec, self._frame, self._prefill = self._on_kernels(sizes, graphs)
+            self._frame, self._prefill = self._on_kernels(sizes, graphs)
         else:
-            self._codec = (LeanCodec if model.device.type == "cpu" else TorchCodec)(model.codec, budget.slots)
             self._frame = TorchFrame(model, self._state, self._kv, self._codec)
             self._prefill = TorchPrefill(model, self._kv)
 
-    def _on_kernels(self, sizes: Sequence[int], graphs: bool) -> tuple[FrameCodec, Frame, Prefill]:
+    def _make_codec(self, kernels: bool, most_rows: int) -> FrameCodec:
+        codec, device = self._model.codec, self._device
+        if kernels:
+            from oscine.runner.triton_codec import CodecArena, TritonCodec  # here, not above: it needs Triton
+
+            return TritonCodec(codec, CodecArena(codec.config.decoder, self.slots, device), most_rows)
+        return (LeanCodec if device.type == "cpu" else TorchCodec)(codec, self.slots)
+
+    def _on_kernels(self, sizes: Sequence[int], graphs: bool) -> tuple[Frame, Prefill]:
         # Here, not above: they need Triton.
         from oscine.runner.chain import KernelChain
         from oscine.runner.graph_frame import GraphFrame
         from oscine.runner.kernel_prefill import PREFILL_SIZES, KernelPrefill
-        from oscine.runner.triton_codec import CodecArena, TritonCodec
 
         model, device = self._model, self._device
-        arena = CodecArena(model.config.codec.decoder, self.slots, device)
-        codec = TritonCodec(model.codec, arena, sizes[-1])
         chain = KernelChain(model, self._state, self._kv, sizes[-1], PREFILL_SIZES[-1])
-        frame = GraphFrame(chain, codec, self.samples_per_frame, sizes, device, captured=graphs)
+        frame = GraphFrame(chain, self._codec, self.samples_per_frame, sizes, device, captured=graphs)
         width, like = model.config.talker.stack.width, model.talker.head.weight
         prefill = KernelPrefill(chain, width, self._budget.pages_per_slot, like, captured=graphs)
-        return codec, frame, prefill
+        return frame, prefill
 
     @_on_device
     def capture(self, progress: Progress = lambda done, total: None) -> None:
