@@ -1,59 +1,41 @@
-"""Pictures of the playground for the documentation: `python -m tests.server.playground_pictures docs/images`."""
+"""Pictures of the playground for the documentation, with the demo voice speaking:
+`PYTHONPATH=tools python -m tests.server.playground_pictures docs/images`."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tests.server.browsing import Visit, chromium, visit
-from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine
+from tests.server.browsing import chromium
 
-from oscine.types import AudioChunk, SpeechRequest
+from server_process import ServerProcess
 
-NAMED = replace(
-    CARD,
-    name="scripted engine",  # whose figures are nobody's: no picture may pass for a measurement
-    speakers=("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee"),
-    languages=("chinese", "english", "german", "french", "spanish", "japanese", "korean", "italian", "russian"),
-)
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 SAID = "Turn left after the bridge."
 # The page uses the system's font; where the pictures are made, that may be a plain one.
 FONT = "body { font-family: Inter, system-ui, 'WenQuanYi Micro Hei', sans-serif !important; }"
 LARGEST_BYTES = 200_000
 
 
-def syllables(first_sample: int, count: int) -> bytes:
-    """Something with the outline of speech: syllables of changing length and force, and pauses between phrases."""
-    t = (first_sample + np.arange(count)) / RATE_HZ
-    force = np.abs(np.sin(2 * np.pi * 2.3 * t + 1.4 * np.sin(2 * np.pi * 0.37 * t))) ** 1.6
-    phrase = np.clip(2.2 * np.sin(2 * np.pi * 0.31 * t + 0.5) + 1.35, 0, 1) * (
-        0.55 + 0.45 * np.sin(2 * np.pi * 0.83 * t)
-    )
-    voice = sum(np.sin(2 * np.pi * 140 * k * t) / k for k in range(1, 9))
-    return np.rint(9000 * force * np.abs(phrase) * voice).astype("<i2").tobytes()
-
-
-class SpeechLike(ScriptedEngine):
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
-        def sounding(chunk: AudioChunk) -> None:
-            deliver(replace(chunk, pcm=syllables(chunk.first_sample, len(chunk.pcm) // 2)))
-
-        return super().submit(request, sounding, text_open=text_open)
-
-
-def fill(one: Visit) -> None:
+def fill(page: "Page") -> None:
     """One utterance in the history, another that is being heard."""
-    one.page.add_style_tag(content=FONT)
-    one.speak(SAID)
-    one.wait_for("done")
-    one.page.click("#examples button")
-    one.page.fill("#instructions", "Warm and unhurried")
-    one.page.click("#speak")
-    one.until("window.oscineStats.samplesPlayed > 3.2 * 24000")
-    one.page.mouse.move(0, 0)
-    one.page.evaluate("() => scrollTo(0, 0)")
+
+    def until(condition: str) -> None:
+        page.wait_for_function(f"() => {condition}")
+
+    page.add_style_tag(content=FONT)
+    until("document.getElementById('model-name').textContent !== ''")
+    page.fill("#text", SAID)
+    page.click("#speak")
+    until("window.oscineStats.state === 'done'")
+    page.click("#examples button")
+    page.fill("#instructions", "Speak slowly.")
+    page.click("#speak")
+    until("window.oscineStats.samplesPlayed > 3.2 * 24000")
+    page.mouse.move(0, 0)
+    page.evaluate("() => scrollTo(0, 0)")
 
 
 def main(folder: Path) -> None:
@@ -64,14 +46,20 @@ def main(folder: Path) -> None:
         "phone": {"color_scheme": "light", "viewport": narrow},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    with chromium() as browser:
-        for name, options in pictures.items():
-            engine = SpeechLike(frame_s=0.005)
-            with visit(browser, engine, NAMED, bypass_csp=True, device_scale_factor=1.5, **options) as one:
-                fill(one)
+    server = ServerProcess(None, Path(tempfile.mkdtemp()))
+    try:
+        url = server.wait_ready()
+        with chromium() as browser:
+            for name, options in pictures.items():
+                page = browser.new_page(bypass_csp=True, device_scale_factor=1.5, **options)
+                page.goto(url)
+                fill(page)
                 path = folder / f"playground-{name}.png"
-                one.page.screenshot(path=path)
+                page.screenshot(path=path)
+                page.close()
                 assert path.stat().st_size < LARGEST_BYTES, (path.name, path.stat().st_size)
+    finally:
+        server.close()
 
 
 if __name__ == "__main__":
