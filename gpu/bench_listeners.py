@@ -26,6 +26,7 @@ from results import write_result
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
 
+from demo_files import fingerprint  # noqa: E402
 from oscine.config import EngineConfig  # noqa: E402
 from oscine.engine.build import build_engine  # noqa: E402
 from oscine.engine.engine import InProcessEngine  # noqa: E402
@@ -83,7 +84,7 @@ class Reading:
     def alone(self, requests: int) -> dict[str, Any]:
         begun = time.perf_counter()
         listeners = self._listen(range(requests))
-        return {"requests": requests, **heard([listeners], time.perf_counter() - begun)}
+        return {"requests": len(listeners), **heard([listeners], time.perf_counter() - begun)}
 
     def together(self, count: int, sentences: int) -> dict[str, Any]:
         """All come at once; who is refused leaves."""
@@ -120,13 +121,14 @@ class Reading:
 
 def measure_speaking(model: str, options: argparse.Namespace) -> dict[str, Any]:
     """The engine in its own process, with the settings that `oscine serve` has if none are given."""
-    card = read_config(find_checkpoint(model)).card(model)
+    folder = find_checkpoint(model)
+    card = read_config(folder).card(model)
     texts = options.texts.read_text(encoding="utf-8").splitlines()
     begun = time.perf_counter()
     engine = EngineProcess(partial(build_engine, model, EngineConfig(), device=options.device))
     try:
         engine.wait_ready()
-        figures: dict[str, Any] = {"ready_s": time.perf_counter() - begun}
+        figures: dict[str, Any] = {"ready_s": time.perf_counter() - begun, "weights": fingerprint(folder)}
         reading = Reading(engine, card.speakers, texts)
         figures["alone"] = reading.alone(options.alone)
         print(figures["alone"], flush=True)
@@ -193,6 +195,8 @@ def main() -> None:
     parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, after the rest")
     options = parser.parse_args()
     if options.model:
+        if options.process or options.churn:
+            parser.error("--process and --churn are for random weights: --model always has a process of its own")
         name = f"listeners-{Path(options.model).name}"
         print(write_result(options.out, name, measure_speaking(options.model, options)))
         return

@@ -31,7 +31,7 @@ from oscine.types import CODEBOOKS, Prompt, TextMode
 from random_checkpoint import SIZES
 
 RATE = 24000
-EOS, CODES, CODE_VOCAB = 2150, 2048, 3072
+CODES, CODE_VOCAB = 2048, 3072
 ROWS_ATOL = 1e-5  # rows are of size 1; measured 1e-6
 AUDIO_ATOL = 1e-4  # samples lie in -1..1; measured 2.1e-6
 BF16_CAP = 7

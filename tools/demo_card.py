@@ -1,5 +1,5 @@
-"""The model card of the demo voice (src/oscine/demo/README.md), out of results and of the checkpoint itself: no figure
-in it is typed by hand. tools/report.py writes it."""
+"""The model card of the demo voice (src/oscine/demo/README.md), out of results and of the checkpoint itself: nothing
+measured in it is typed by hand. tools/report.py writes it."""
 
 from __future__ import annotations
 

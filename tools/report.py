@@ -76,9 +76,14 @@ class Report:
 
     def card(self) -> str | None:
         """None where there are no figures for it."""
-        judged = self._one("demo")
+        judged, listeners = self._one("demo"), self._one("listeners-demo")
         try:
-            return demo_card(judged, self._one("listeners-demo")) if judged else None
+            speed_words(listeners["figures"]) if listeners else None
+        except _UNUSABLE as error:
+            self._complain("listeners-demo", error)
+            listeners = None
+        try:
+            return demo_card(judged, listeners) if judged else None
         except _UNUSABLE as error:
             self._complain("demo", error)
             return None

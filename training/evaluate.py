@@ -3,7 +3,7 @@
     python training/evaluate.py teacher OUT --work WORK [--bundle FILE] [--voice wren] [--sentences FILE] [--limit 100]
     python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
     python training/evaluate.py guesses OUT --work WORK ...  the same, codes 1 to 15 as WORK/talker.pt would choose them
-    python training/evaluate.py model OUT --model FOLDER [--voice wren] [--mode whole] [--seed 0] [--batch 20]
+    python training/evaluate.py model OUT [--model demo] [--voice wren] [--mode whole] [--seed 0] [--batch 20]
 
 OUT/VOICE/000.wav belongs to line 0. For a model it prints how the sentences ended: "length" is a runaway. Beside them
 spoken.json says how each one ended and which weights spoke, for judge.py.
@@ -53,7 +53,7 @@ def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dic
 def by_codec(
     options: argparse.Namespace, texts: list[str], voice: str, change: Callable[[Any, str], Any] | None = None
 ) -> dict[str, Any]:
-    """What the codec alone costs: no talker can be understood better than this. change(codes, text) -> codes."""
+    """The teacher through the codec, with the true codes, or what change(codes, text) makes of them."""
     import torch
     from codec import ENCODER_WINDOW
     from encode import load_codec
@@ -121,7 +121,8 @@ def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[
             spoken_s += len(speech.audio) / RATE_HZ
             samples = np.round(np.clip(speech.audio, -1, 1) * 32767).astype(np.int16)
             write_wave(options.out / voice / f"{begin + place:03d}.wav", samples)
-    about = {"weights": fingerprint(find_checkpoint(options.model)), "mode": options.mode, "ends": ends}
+    asked = {name: getattr(options, name) for name in ("mode", "language", "instruct", "seed")}
+    about = {"weights": fingerprint(find_checkpoint(options.model)), "asked": asked, "ends": ends}
     (options.out / voice / "spoken.json").write_text(json.dumps(about), encoding="utf-8")
     return {"spoken_s": spoken_s, "took_s": time.monotonic() - begun, "ends": dict(Counter(ends))}
 

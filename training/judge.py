@@ -36,6 +36,7 @@ from oscine.types import FRAME_RATE_HZ
 MOST_WER_DIFFERENCE = 0.08  # above the teacher's own
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")
 _WER = next(figure for figure in FIGURES if figure.key == "wer")
+_AS_USUAL = {"mode": "whole", "language": "auto", "instruct": None, "seed": 0}  # what evaluate.py asks if not told
 
 Row = dict[str, Any]
 
@@ -58,8 +59,10 @@ class Listening:
     def __init__(self, python: Path, folders: list[Path]) -> None:
         self._python, self._folders = python, folders
         self.about: Row = {}
+        self._rated = 0
 
     def hear(self, texts: list[str], rated: int) -> None:
+        self._rated = rated
         for dnsmos in (True, False):  # the first ones with their naturalness, which takes three times as long
             span = range(rated) if dnsmos else range(rated, len(texts))
             if not span:
@@ -83,7 +86,11 @@ class Listening:
         heard = [
             (one, Heard(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
         ]
-        return [replace(one, heard=said.transcript, dnsmos=said.dnsmos) for one, said in heard]
+        # Earlier runs may have rated more of them, on one side only.
+        return [
+            replace(one, heard=said.transcript, dnsmos=said.dnsmos if one.number < self._rated else None)
+            for one, said in heard
+        ]
 
 
 def _key(path: Path) -> str:
@@ -124,7 +131,7 @@ def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
 
 
 def training_summary(lines: list[Row], machine: str | None) -> Row:
-    """Steps and seconds of each stage over all its runs, and the last value of everything that it wrote."""
+    """Steps and seconds of each stage, over all its runs in the log, and the last value of everything it wrote."""
     stages: dict[str, Row] = {}
     for line in lines:
         stage = stages.setdefault(line["stage"], {"steps": 0, "seconds": 0.0, "last": {}, "run": (0, 0.0)})
@@ -149,6 +156,8 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
         spoken = json.loads((options.demo / voice / "spoken.json").read_text(encoding="utf-8"))
         if spoken["weights"] != weights:
             raise SystemExit(f"{options.demo / voice} was spoken by {spoken['weights']}, {options.model} is {weights}")
+        if spoken["asked"] != _AS_USUAL:
+            raise SystemExit(f"{options.demo / voice} was asked for with {spoken['asked']}, not with {_AS_USUAL}")
     listening = Listening(
         options.listen_with, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
     )

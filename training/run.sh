@@ -110,8 +110,9 @@ stop_speaking() {
 
 # What is said beside a restored run is little, and all of it is needed.
 finish_speaking() {
+    local until=$((SECONDS + 300))
     [ -f "$work/speech.pid" ] || return 0
-    while kill -0 "$(cat "$work/speech.pid")" 2> /dev/null; do sleep 0.5; done
+    while [ "$SECONDS" -lt "$until" ] && kill -0 "$(cat "$work/speech.pid")" 2> /dev/null; do sleep 0.5; done
     stop_speaking
 }
 
@@ -170,6 +171,7 @@ start() {
     fi
     mkdir -p "$work" "$work/done" "$logs" "$fresh" "$home"
     rm -f "$work/told.txt" "$work/driver.pid"
+    [ -z "${AGAIN:-}" ] || rm -f "$work/done/talker"
     : > "$work/driver.txt"
     # A session of its own: it goes on when this command has ended.
     setsid nohup bash "$here/run.sh" drive "$work" > "$logs/driver.txt" 2>&1 < /dev/null &
@@ -241,7 +243,7 @@ restore() {
     mkdir -p "$work/done"
     "$python" "$here/keep.py" "$work" --restore "$1" && "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
     for stage in speech codec heard encode; do touch "$work/done/$stage"; done
-    [ ! -e "$work/talker.pt" ] || [ -n "${AGAIN:-}" ] || touch "$work/done/talker"
+    [ ! -e "$work/talker.pt" ] || touch "$work/done/talker"
 }
 
 stop() {

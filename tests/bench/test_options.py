@@ -13,6 +13,7 @@ from oscine.types import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
+    height: Annotated[int, typer.Option(help="Must be said")]
     width: Annotated[int, typer.Option("--width", "-w", help="In metres")] = 3
     name: Annotated[str | None, typer.Option(help="Of the room")] = None
 
@@ -30,9 +31,14 @@ def app() -> typer.Typer:
 
 
 def test_each_field_is_an_option_and_the_command_gets_them_as_one() -> None:
-    said = CliRunner().invoke(app(), ["there", "-w", "5", "--doors", "2"])
-    assert said.stdout == f"there {Size(width=5)} 2\n"
-    assert CliRunner().invoke(app(), ["there"]).stdout == f"there {Size()} 1\n"
+    said = CliRunner().invoke(app(), ["there", "-w", "5", "--doors", "2", "--height", "4"])
+    assert said.stdout == f"there {Size(height=4, width=5)} 2\n"
+    assert CliRunner().invoke(app(), ["there", "--height", "4"]).stdout == f"there {Size(height=4)} 1\n"
+
+
+def test_a_field_without_a_default_must_be_given() -> None:
+    said = CliRunner().invoke(app(), ["there"])
+    assert said.exit_code == 2 and "Missing option '--height'" in said.output
 
 
 def test_help_lists_the_commands_own_options_first() -> None:
@@ -42,7 +48,7 @@ def test_help_lists_the_commands_own_options_first() -> None:
 
 
 def test_a_wrong_value_is_refused_by_its_options_name() -> None:
-    said = CliRunner().invoke(app(), ["there", "--width", "wide"])
+    said = CliRunner().invoke(app(), ["there", "--height", "4", "--width", "wide"])
     assert said.exit_code == 2 and "--width" in said.output
 
 

@@ -68,16 +68,6 @@ def test_a_name_that_no_folder_can_have_is_refused(name: str) -> None:
 # The demo
 
 
-def test_without_a_demo_in_the_package_the_error_says_what_to_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoint, "_DEMO_FOLDER", tmp_path / "demo")
-    message = refusal("demo")
-    assert "no demo voice; name a checkpoint: a folder, or a hub id such as 'Qwen/Qwen3-TTS-12Hz" in message
-    with pytest.raises(CheckpointError, match="no demo voice"):
-        Oscine(device="cpu")
-
-
 def test_the_demo_comes_before_a_folder_that_happens_to_have_its_name(
     small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

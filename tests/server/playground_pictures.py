@@ -46,7 +46,8 @@ def main(folder: Path) -> None:
         "phone": {"color_scheme": "light", "viewport": narrow},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    server = ServerProcess(None, Path(tempfile.mkdtemp()))
+    scratch = tempfile.TemporaryDirectory()
+    server = ServerProcess(None, Path(scratch.name))
     try:
         url = server.wait_ready()
         with chromium() as browser:
@@ -60,6 +61,7 @@ def main(folder: Path) -> None:
                 assert path.stat().st_size < LARGEST_BYTES, (path.name, path.stat().st_size)
     finally:
         server.close()
+        scratch.cleanup()
 
 
 if __name__ == "__main__":

@@ -28,12 +28,7 @@ def find_checkpoint(model: str | os.PathLike[str]) -> Path:
     """The demo voice in the package, a folder as it is, or a hub id from the cache or the network."""
     name = str(model)
     if name == DEMO:  # first, as it is the default: any folder may happen to hold another one of this name
-        if (_DEMO_FOLDER / "config.json").is_file():
-            return _DEMO_FOLDER
-        raise CheckpointError(
-            "this build carries no demo voice; name a checkpoint: a folder, or a hub id such as "
-            "'Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice'"
-        )
+        return _DEMO_FOLDER
     try:
         folder = Path(model).expanduser()
         if folder.is_dir():

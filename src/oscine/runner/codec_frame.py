@@ -1,8 +1,8 @@
 """One codec frame for every row of a tick: codes in, PCM16 out, what a stream remembers held in fixed slots.
 
 TorchCodec runs the plain model anywhere. LeanCodec (lean_codec.py, for a CPU) and TritonCodec (triton_codec.py) must
-sound like it. All enqueue only: nothing is read back from the device, so that a run can be captured in a CUDA graph.
-Rows that fill a batch up use the slot `scratch`.
+sound like it; SilentCodec is for measuring what codes alone cost. All enqueue only: nothing is read back from the
+device, so that a run can be captured in a CUDA graph. Rows that fill a batch up use the slot `scratch`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class FrameCodec(Protocol):
         """The slot goes on from a state of the plain codec, such as the one behind a voice's reference frames."""
 
     def memory(self, slot: int) -> tuple[Tensor, ...]:
-        """Views of all that the slot remembers, few and large. A copy of them, written into another slot, lets that
-        one go on from here: much sooner than load_state, which has to put everything in its place."""
+        """Views of all that the slot remembers. A copy of them, written into another slot, lets that one go on from
+        here: sooner than load_state, which may have to put everything in its place."""
 
     def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None:
         """codes [rows, 16] int64, slot [rows] int32 -> pcm16_out [rows, samples per frame] int16. No slot may stand
@@ -36,7 +36,7 @@ class FrameCodec(Protocol):
 
 
 class SilentCodec:
-    """Makes no sound: what is left of a frame is codes."""
+    """What is left of a frame is codes."""
 
     nbytes = 0
 

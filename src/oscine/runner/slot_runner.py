@@ -77,7 +77,8 @@ def uses_kernels(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class SlotRunner:
-    """`kernels` None: where they can run, that is on a GPU in bfloat16. `graphs` off: the same kernels, one by one."""
+    """`kernels` None: where they can run, that is on a GPU in bfloat16. `graphs` off: the same kernels, one by one.
+    `sounding` off: codes without sound."""
 
     @torch.inference_mode()
     def __init__(
@@ -90,7 +91,6 @@ class SlotRunner:
         graphs: bool = True,
         sounding: bool = True,
     ) -> None:
-        """`sounding`: False leaves the codec out, to measure what codes alone cost."""
         config = model.config
         self.slots = budget.slots
         self.sample_rate_hz = config.codec.sample_rate_hz
