@@ -18,20 +18,25 @@ from random_checkpoint import write_checkpoint
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
-ORACLE = ROOT / ".venv-oracle"
 
 # checkpoints(size, kind, **options of write_checkpoint) -> folder
 CheckpointMaker = Callable[..., Path]
 
 
-def require_oracle() -> Path:
-    """The oracle environment's folder. Without it a test is skipped, but never silently where it is asked for."""
-    if not (ORACLE / "bin" / "python").exists():
-        message = "the official package is not installed in .venv-oracle; run `make oracle`"
-        if os.environ.get("CI") or os.environ.get("OSCINE_ORACLE") == "required":
+def require_environment(name: str, what: str) -> Path:
+    """The folder .venv-NAME, which `make NAME` makes. Without it a test is skipped, but never silently where it is
+    asked for (OSCINE_NAME=required)."""
+    folder = ROOT / f".venv-{name}"
+    if not (folder / f"{name}-stamp").exists():  # written last: the environment is whole
+        message = f"{what} not installed in {folder.name}; run `make {name}`"
+        if os.environ.get("CI") or os.environ.get(f"OSCINE_{name.upper()}") == "required":
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
-    return ORACLE
+    return folder
+
+
+def require_oracle() -> Path:
+    return require_environment("oracle", "the official package is")
 
 
 def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) -> Path:

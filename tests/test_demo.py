@@ -2,7 +2,6 @@
 recogniser (`make asr`). training/judge.py is the same with a hundred sentences, and beside the teacher."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.conftest import require_environment
 from tests.server.live_client import Client
 from websockets.sync.client import connect
 
@@ -28,7 +28,6 @@ from report_demo import kept_in_real_time
 from server_process import ServerProcess
 
 ROOT = Path(__file__).parent.parent
-EARS = ROOT / ".venv-asr"
 SPEECH = "/v1/audio/speech"
 MOST_BYTES = 24_000_000
 VOICES = ("wren", "finch")
@@ -64,19 +63,10 @@ MOST_WRONG = 0.15
 MOST_WRONG_ALONE = 0.4  # of one sentence: one word in five may be the recogniser's fault
 
 
-def require_ears() -> Path:
-    """Their interpreter. Without it a test is skipped, but never silently where it is asked for."""
-    if not (EARS / "asr-stamp").exists():  # written last: the environment is whole
-        message = "the recogniser is not installed in .venv-asr; run `make asr`"
-        if os.environ.get("CI") or os.environ.get("OSCINE_ASR") == "required":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    return EARS / "bin" / "python"
-
-
 @pytest.fixture(scope="module")
 def ears() -> Iterator[Ears]:
-    with open_ears(EarsConfig(dnsmos=False), require_ears()) as ears:
+    python = require_environment("asr", "the recogniser is") / "bin" / "python"
+    with open_ears(EarsConfig(dnsmos=False), python) as ears:
         yield ears
 
 

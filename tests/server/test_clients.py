@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import require_environment
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 
@@ -27,7 +28,6 @@ from oscine.server.app import build_app
 from oscine.types import SpeechRequest
 
 ROOT = Path(__file__).parents[2]
-CLIENTS = ROOT / ".venv-clients"
 PROCESS_S = 120  # far more than they need: a hung client must not hang the tests
 
 Case = dict[str, Any]
@@ -96,16 +96,6 @@ CASES: dict[str, dict[str, Case]] = {
 }
 
 
-def require_clients() -> Path:
-    """Their interpreter. Without it a test is skipped, but never silently where it is asked for."""
-    if not (CLIENTS / "clients-stamp").exists():  # written last: the environment is whole
-        message = "the clients are not installed in .venv-clients; run `make clients`"
-        if os.environ.get("CI") or os.environ.get("OSCINE_CLIENTS") == "required":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    return CLIENTS / "bin" / "python"
-
-
 @dataclass
 class Meeting:
     """All clients and the servers they meet. `locked` wants a key; `narrow` has one stream for all."""
@@ -134,7 +124,7 @@ class Meeting:
 
 @pytest.fixture(scope="module")
 def meeting() -> Iterator[Meeting]:
-    python = require_clients()
+    python = require_environment("clients", "the clients are") / "bin" / "python"
     plain, slow, narrow = ScriptedEngine(slots=16), ScriptedEngine(frame_s=0.02), ScriptedEngine(frame_s=0.02)
     configs = {
         "plain": (plain, ServerConfig(segment_chars=60)),
