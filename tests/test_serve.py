@@ -38,6 +38,16 @@ memory.positions_per_slot = 1024
 backoff_s = 0.1
 """
 
+# A module that every Python imports when it starts: the first garbage collection that leaves objects out says how many.
+WATCHED_COLLECTIONS = """
+import gc, os
+def watch(phase, info):
+    if left_out := gc.get_freeze_count():
+        gc.callbacks.remove(watch)
+        os.write(2, f"process {os.getpid()} leaves out {left_out}\\n".encode())
+gc.callbacks.append(watch)
+"""
+
 
 @pytest.fixture(scope="module")
 def model(small_checkpoints: CheckpointMaker) -> Path:
@@ -46,7 +56,9 @@ def model(small_checkpoints: CheckpointMaker) -> Path:
 
 @pytest.fixture(scope="module")
 def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = ServerProcess(model, tmp_path_factory.mktemp("serve"), settings=SETTINGS)
+    folder = tmp_path_factory.mktemp("serve")
+    (folder / "sitecustomize.py").write_text(WATCHED_COLLECTIONS)
+    server = ServerProcess(model, folder, settings=SETTINGS, environment={"PYTHONPATH": str(folder)})
     try:
         with httpx.Client(base_url=server.wait_ready(), timeout=60, trust_env=False) as client:
             yield server, client
@@ -89,6 +101,22 @@ def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> 
     assert client.get("/v1/models").json()["data"][0]["kind"] == "custom_voice"
     page = client.get("/metrics").text
     assert "oscine_slots 8.0" in page and "oscine_memory_bytes" in page
+
+
+def test_what_was_there_at_the_start_is_never_searched_for_garbage_again(served: Served) -> None:
+    """A full collection would else hold up all speech for the time of a frame."""
+    server, client = served
+
+    def left_out(pid: int) -> int:
+        told = f"process {pid} leaves out "
+        return next((int(line["message"][len(told) :]) for line in server.lines if line["message"].startswith(told)), 0)
+
+    def both_have_collected() -> bool:
+        client.post(SPEECH, json=frames(2)).raise_for_status()
+        return all(left_out(pid) for pid in (server.process.pid, server.engine_pid))
+
+    eventually(both_have_collected)
+    assert left_out(server.process.pid) > 50_000 and left_out(server.engine_pid) > 100_000  # of 90,000 and 190,000
 
 
 def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served) -> None:

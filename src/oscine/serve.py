@@ -25,6 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from oscine import __version__
 from oscine.engine.process import EngineProcess
 from oscine.engine.router import Router
+from oscine.garbage import leave_out_what_stays
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
@@ -130,6 +131,7 @@ def _wait_ready(engines: list[EngineProcess], server: _Server, display: _Display
             server.failure = error
             server.should_exit = True
         return
+    leave_out_what_stays()
     display.ready(listener, sum(engine.status().slots for engine in engines))
 
 

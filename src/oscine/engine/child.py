@@ -23,6 +23,7 @@ from pathlib import Path
 
 from oscine.engine import messages as wire
 from oscine.engine.channel import Channel
+from oscine.garbage import leave_out_what_stays
 from oscine.types import AudioChunk, Cancel, EngineError, OscineError, SpeechEngine
 from oscine.voice import Voice
 
@@ -83,6 +84,7 @@ class _Server:
                 traceback.print_exc()
             self._post(wire.Failed(wire.report_of(error)))
             return 1
+        leave_out_what_stays()
         self._post(wire.Ready(engine.status()))
         while (command := self._commands.get()) is not None:
             self._obey(engine, command)
