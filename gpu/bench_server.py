@@ -34,6 +34,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder 
 
 from oscine.audio import pcm16, wav_header  # noqa: E402
 from oscine.bench.load import Limits, Load, Span  # noqa: E402
+from oscine.bench.metrics import LEAST_FOR_P95  # noqa: E402
 from oscine.bench.record import make_result, write_result  # noqa: E402
 from oscine.bench.report import COLUMNS, doubts, load_name  # noqa: E402
 from oscine.bench.session import Bench, run_async  # noqa: E402
@@ -49,7 +50,6 @@ VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
 START_S = 500.0  # cold: every kernel is compiled
 WARMUP_S = 1.0
-LEAST_REQUESTS = 20  # at each load: fewer have no 95th percentile
 SEARCH_FROM_PER_S, SEARCH_MOST_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
 # Random weights: nothing that they say is to be judged. Positions: far more than prompt and frames need.
 SETTINGS = """
@@ -176,7 +176,7 @@ class Trial:
     rows: list[Row] = field(default_factory=list)
 
     def figures(self) -> Row:
-        span = {"seconds": self.seconds, "least_requests": LEAST_REQUESTS, "warmup_s": WARMUP_S}
+        span = {"seconds": self.seconds, "least_requests": LEAST_FOR_P95, "warmup_s": WARMUP_S}
         return {**self.bench.figures(self.rows), "span": span}
 
     def run(self, load: Load) -> None:
@@ -206,7 +206,7 @@ class Trial:
 
     def _seconds(self, load: Load) -> float:
         """Longer where requests are rare."""
-        return self.seconds if load.kind == "closed" else max(self.seconds, LEAST_REQUESTS / load.value)
+        return self.seconds if load.kind == "closed" else max(self.seconds, LEAST_FOR_P95 / load.value)
 
     def _first_rate(self, limits: Limits) -> float:
         """The highest that has held already, or a modest one."""
@@ -264,7 +264,7 @@ def main() -> None:
         "--search", action="store_true", help="the highest rate with no gap and --p95-ms, after the rest"
     )
     parser.add_argument("--p95-ms", type=float, default=50.0, help="of the first audio")
-    parser.add_argument("--seconds-per-step", type=float, default=6.0, help=f"or until {LEAST_REQUESTS} requests came")
+    parser.add_argument("--seconds-per-step", type=float, default=6.0, help=f"or until {LEAST_FOR_P95} requests came")
     parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
     # In the small vocabulary of a random checkpoint a letter is a token: a short text is as long as a medium one is.
     parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")

@@ -77,7 +77,8 @@ def _peers_told(peers: Sequence[Row]) -> list[str]:
     told = [
         f"* **{p['name']}**: {p['version']}; {p['how']}. Start: {p['start']}. Memory: {p['memory']}." for p in peers
     ]
-    return ["Beside it, measured by us on the same kind of card, with the same lengths, over loopback:", "", *told]
+    said = "Beside it, measured by us on the same kind of card, with the same number of frames, over loopback:"
+    return [said, "", *told]
 
 
 # A figure of a row, as a cell; peers' rows hold less than ours.

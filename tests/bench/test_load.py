@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import itertools
 import math
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,7 +12,7 @@ from tests.bench.scripted import END, HEAD, chunk, listening, silence, speech
 
 from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Exchange, Failure
-from oscine.bench.load import Limits, Load, LoadRun, Span, search_rate
+from oscine.bench.load import Limits, Load, LoadRun, Span, retry_after_s, search_rate
 from oscine.bench.metrics import Timeline, play
 from oscine.bench.summary import Answer, Judge, Window, summarise
 from oscine.bench.targets import Target
@@ -127,6 +129,45 @@ def test_beyond_the_most_in_flight_nothing_is_sent() -> None:
     assert {kind: failure["count"] for kind, failure in row["failures"].items()} == {"not_sent": 6, "cut": 4}
 
 
+def test_a_closed_loop_of_many_callers_sends_for_all_of_them() -> None:
+    span = Span(requests=6, warmup_s=0, most_in_flight=4)
+    row, crowd, _ = drive(Load("closed", 6), span, lambda crowd: crowd.came == 6)
+    assert crowd.most == 6 and row["succeeded"] == 6
+
+
+def test_a_caller_who_is_sent_away_comes_back_when_he_was_told_to() -> None:
+    class Full:
+        def __init__(self) -> None:
+            self.came_s: list[float] = []
+
+        async def speak(self, utterance: Utterance, due_s: float | None = None) -> Exchange:
+            now_s = time.perf_counter()
+            self.came_s.append(now_s)
+            refused = Failure("http_429", "full")
+            return Exchange(utterance, now_s, now_s, now_s, 429, headers={"retry-after": "0.15"}, failure=refused)
+
+        async def close(self) -> None: ...
+
+    async def main() -> tuple[dict, Full]:
+        client = Full()
+        span = Span(duration_s=0.4, warmup_s=0)
+        run = LoadRun(client, Judge(Target(url="x")), load_workload("english"), Load("closed", 1), span)
+        return await run.run(), client
+
+    row, client = asyncio.run(main())
+    assert 2 <= row["requests"] <= 3 and row["failures"]["http_429"]["count"] == row["requests"]
+    assert min(b - a for a, b in itertools.pairwise(client.came_s)) >= 0.149
+
+
+def test_who_is_not_told_when_to_come_back_waits_a_second() -> None:
+    silent = Exchange(Utterance("", 0, 0), 0.0, 0.0, 1.0, 429)
+    assert retry_after_s(silent) == 1.0
+    silent.headers["retry-after"] = "Wed, 21 Oct 2026 07:28:00 GMT"
+    assert retry_after_s(silent) == 1.0
+    silent.headers["retry-after"] = "0"
+    assert 0 < retry_after_s(silent) < 0.1
+
+
 def test_encoded_answers_are_judged_after_the_load() -> None:
     class Silent:
         async def speak(self, utterance: Utterance, due_s: float | None = None) -> Exchange:
@@ -201,7 +242,7 @@ def test_limits_name_everything_that_broke_them() -> None:
     whole = summarise([good(0, 0.0, 3.0, (0.2, 0.5))], Window(0.0, 3.0))
     assert Limits(p95_ms=200).broken_by(whole) == ["underruns: not applicable, the answers were not streamed"]
     assert Limits(p95_ms=200, underrun_ms=math.inf).broken_by(whole) == []
-    assert Limits().broken_by(summarise([], Window(0.0, 1.0))) == ["no request was answered"]
+    assert Limits().broken_by(summarise([], Window(0.0, 1.0))) == ["no request came in the time that was measured"]
 
 
 def test_an_inaudible_answer_breaks_the_limits() -> None:
@@ -246,6 +287,9 @@ def test_the_search_ends_at_its_bounds() -> None:
         lambda: Span(duration_s=0),
         lambda: Span(requests=0),
         lambda: Span(warmup_s=-1),
+        lambda: Limits(p95_ms=0),
+        lambda: Limits(p95_ms=math.nan),
+        lambda: Limits(underrun_ms=-1),
     ],
 )
 def test_loads_that_cannot_be_are_refused(make: Callable[[], object]) -> None:

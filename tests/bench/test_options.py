@@ -52,11 +52,31 @@ def test_a_wrong_value_is_refused_by_its_options_name() -> None:
     assert said.exit_code == 2 and "--width" in said.output
 
 
-@pytest.mark.parametrize(("target", "variable"), [("oscine", "OSCINE_API_KEY"), ("openai", "OPENAI_API_KEY")])
-def test_a_key_may_come_from_the_environment(target: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "secret")
-    assert Asked(target=target).at("http://localhost:1").api_key == "secret"
-    assert Asked(target=target, api_key="mine").at("http://localhost:1").api_key == "mine"
+@pytest.mark.parametrize(
+    ("target", "url", "key"),
+    [
+        ("oscine", "http://localhost:1", "ours"),
+        ("openai", "https://api.openai.com/v1", "theirs"),
+        ("openai", "https://eu.api.openai.com", "theirs"),
+        ("openai", "http://localhost:1", None),
+        ("openai", "https://api.openai.com.example.org", None),
+        ("openai", "https://notapi.openai.com", None),
+    ],
+)
+def test_a_key_may_come_from_the_environment_and_goes_to_its_owner_alone(
+    target: str, url: str, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSCINE_API_KEY", "ours")
+    monkeypatch.setenv("OPENAI_API_KEY", "theirs")
+    assert Asked(target=target).at(url).api_key == key
+    assert Asked(target=target, api_key="mine").at(url).api_key == "mine"
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), 0.0, -1.0, float("inf"), 1e9])
+def test_a_timeout_that_is_no_time_is_refused(timeout: float) -> None:
+    with pytest.raises(RequestError, match="--timeout must be above 0"):
+        Asked(timeout=timeout).at("http://localhost:1")
+    assert Asked(timeout=0.5).at("http://localhost:1").url == "http://localhost:1"
 
 
 @pytest.mark.parametrize("extra", ["{", "[1]", "7"])

@@ -1,26 +1,23 @@
-"""Results as files and pages."""
+"""Results as pages."""
 
 import copy
-import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from tests.bench.test_load import good
 
 from oscine.bench.exchange import Failure
-from oscine.bench.plots import Series, line_plot, log_bounds, log_ticks, ticks, timeline_plot
-from oscine.bench.record import make_result, read_result, shown_command, write_result
-from oscine.bench.report import compared, doubts, found, html, markdown, plots
+from oscine.bench.record import make_result, read_result
+from oscine.bench.report import COLUMNS, COMPARED, compared, differences, doubts, found, html, markdown, plots, rows
 from oscine.bench.summary import Answer, Window, summarise
-from oscine.types import OscineError, RequestError
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def row(kind: str, value: float, first_s: float = 0.02, late_s: float = 0.0) -> dict:
-    answers = [good(0, 0.0, 1.0, (first_s, 0.5), (first_s + 0.5 + late_s, 2.0))]
+def row(kind: str, value: float, first_s: float = 0.02, late_s: float = 0.0, requests: int = 1) -> dict:
+    answers = [good(n, 0.0, 1.0, (first_s, 0.5), (first_s + 0.5 + late_s, 2.0)) for n in range(requests)]
     lag = {"p99": 1.0}
     return {
         "load": {"kind": kind, "value": value},
@@ -45,34 +42,9 @@ BOTH = (
 )
 
 
-def test_a_result_says_where_it_comes_from_and_survives_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "new folder" / "ours.json"
-    write_result(path, BOTH[0])
-    read = read_result(path)
-    assert {"date", "commit", "command", "machine", "versions"} <= read.keys()
-    assert read["command"] == "oscine bench run http://localhost:8000 -c 1,8"
-    assert markdown([read]) == markdown([BOTH[0]])
-
-
-def test_the_command_shows_neither_keys_nor_places() -> None:
-    argv = ["bench", "run", "x", "--api-key", "sk-1", "--out", "/home/me/a.json", "--records=/r", "--frames", "56"]
-    assert shown_command(argv) == "oscine bench run x --frames 56"
-    assert shown_command(["bench", "--api-key=sk-1", "run", "-o", "/home/me/a.json", "x y"]) == "oscine bench run 'x y'"
-
-
-def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    for content, said in (("{", "cannot be read"), ("[]", "no result"), ('{"kind": "oscine bench"}', "format None")):
-        path.write_text(content)
-        with pytest.raises(RequestError, match=said):
-            read_result(path)
-    with pytest.raises(OscineError, match="cannot be written"):
-        write_result(tmp_path, BOTH[0])
-
-
 def test_the_tables_hold_the_figures() -> None:
     page = markdown([BOTH[0]])
-    assert "| closed loop, 8 | 1 | 2.00 | 2 | 1 | 30 / 30 | 30 / 30 | 1000 / 1000 | 0 | 0 |" in page
+    assert "| closed loop, 8 | 1 | - | 2.00 | 2 | 1 | 30 / 30 | 30 / 30 | 1000 / 1000 | 0 | 0 |" in page
     assert "a <test> machine" in page
 
 
@@ -96,10 +68,11 @@ def test_failures_and_what_does_not_apply_are_said() -> None:
 
 
 def test_a_client_that_was_too_slow_is_told_on() -> None:
-    slow = copy.deepcopy(row("open", 10))
+    fine = row("open", 10, requests=20)
+    slow = copy.deepcopy(fine)
     slow["client"] |= {"starved_share": 0.3, "loop_lag_ms": {"p99": 7.0}}
     slow["send_lag_ms"]["p99"] = 30.0
-    assert len(doubts(slow)) == 3 and not doubts(row("open", 10))
+    assert len(doubts(slow)) == 3 and not doubts(fine)
     assert "7.0 ms late" in markdown([result("x", slow)])
 
 
@@ -146,34 +119,108 @@ def test_every_plot_is_valid_svg_with_the_points_that_were_measured() -> None:
     assert float(circles[1].attrib["cy"]) < float(circles[0].attrib["cy"])  # more is higher up
 
 
-def test_a_timeline_shows_where_the_player_had_nothing() -> None:
-    example = row("open", 10, 0.1, late_s=0.25)["timelines"]["worst"]
-    tree = ElementTree.fromstring(timeline_plot("x", example))
-    (stall,) = tree.findall(f"{SVG}rect")
-    assert stall.findtext(f"{SVG}title") == "nothing to play for 250.0 ms"
-    assert len(tree.findall(f"{SVG}polyline")) == 2
+def test_what_was_not_asked_of_all_alike_stands_above_the_tables() -> None:
+    one, other = copy.deepcopy(BOTH)
+    for asked, words, frames, span_s in ((one, "english, medium", 56, 30.0), (other, "chinese, long", None, 10.0)):
+        asked["figures"] |= {"frames": frames, "span": {"duration_s": span_s, "warmup_s": 5.0}}
+        asked["figures"]["workload"]["name"] = words
+    one["figures"]["target"]["fields"] = {"response_format": "pcm", "temperature": 0.7}
+    other["figures"]["target"]["fields"] = {"response_format": "wav"}
+    said = differences([one, other])
+    assert said == (
+        "These differ: workload (english, medium | chinese, long), frames (56 | none), format (pcm | wav), "
+        "span (duration_s 30.0, warmup_s 5.0 | duration_s 10.0, warmup_s 5.0), temperature (0.7 | none)."
+    )
+    assert markdown([one, other]).startswith(f"{said}\n\n### ") and said in html([one, other])
+    assert differences(BOTH) == "" and "These differ" not in markdown(BOTH) + html(BOTH)
 
 
-def test_a_plot_without_figures_says_so() -> None:
-    assert "no figures" in line_plot("x", "a", "b", [Series("s", ((1.0, 0.0),))])
-    ElementTree.fromstring(line_plot("x", "a", "b", [Series("s", ((1.0, 5.0),))]))
-    ElementTree.fromstring(line_plot("x", "a", "b", [Series("s", ((1.0, 0.0), (2.0, 3.0)))], log_y=False))
+def test_two_ways_of_counting_the_same_frames_are_no_difference() -> None:
+    one, other = copy.deepcopy(BOTH)
+    for asked, tokens in ((one, 57), (other, 56)):
+        asked["figures"]["frames"] = 56
+        asked["figures"]["target"]["fields"] = {"max_new_tokens": tokens}
+    assert differences([one, other]) == ""
 
 
-def test_ticks_are_round_numbers() -> None:
-    assert ticks(0, 1000) == [0, 200, 400, 600, 800, 1000]
-    assert ticks(0, 0.07) == pytest.approx([0, 0.02, 0.04, 0.06])
-    assert ticks(3, 3) == [3]
-    assert log_ticks(8, 600) == [10, 20, 50, 100, 200, 500]
-    assert log_ticks(0.5, 2e6) == [1, 10, 100, 1000, 10_000, 100_000, 1_000_000]
+def test_failures_and_lengths_are_compared_too() -> None:
+    refused = [good(0, 0.0, 1.0, (0.5, 2.0)), Answer(1, True, 0.0, 0.0, 0.1, Failure("http_429", "full"))]
+    busy = result("busy", {**row("closed", 1), **summarise(refused, Window(0.0, 1.0))})
+    assert {"failures", "audio, mean s"} <= set(COMPARED)
+    assert compared([BOTH[0], busy], "failures")[1][0] == ["closed loop, 1", "0", "http_429 1"]
+    assert compared([BOTH[0], busy], "audio, mean s")[1][0] == ["closed loop, 1", "2.00", "2.00"]
 
 
-def test_a_logarithmic_axis_has_two_ticks_at_least() -> None:
-    assert log_bounds(10.5, 14) == (10, 20)
-    assert log_bounds(9.9, 10.4) == (5, 20)
-    assert log_bounds(1, 1) == (1, 2)
+def test_an_open_loop_says_at_which_rate_it_really_sent() -> None:
+    sent = COLUMNS["sent/s"]
+    assert sent(row("open", 10, requests=7)) == "7" and sent(row("closed", 8)) == "-"
+    held_back = {**row("open", 10, requests=7), "failures": {"not_sent": {"count": 3, "first": "full"}}}
+    assert sent(held_back) == "4"
+    counted = result("x", row("open", 10, requests=7))
+    counted["figures"]["span"] = {"requests": 7, "warmup_s": 0.0}
+    assert [sent(one) for one in rows(counted)] == ["-"]  # its window ends with the last answer
 
 
-def test_a_result_holds_no_nan(tmp_path: Path) -> None:
-    write_result(tmp_path / "x.json", BOTH[1])
-    json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
+def test_a_percentile_of_few_requests_is_told_on() -> None:
+    (said,) = doubts(row("open", 10, requests=19))
+    assert said == "open loop, 10/s: fewer than 20 requests were answered: p95 is the longest"
+    assert not doubts(row("open", 10, requests=20))
+
+
+def test_a_list_of_doubts_ends_before_the_next_heading() -> None:
+    page = markdown(BOTH)
+    assert "\n* " in page and not re.search(r"^\*.*\n#", page, re.MULTILINE)
+
+
+def test_results_of_one_name_are_told_apart_by_file_or_number() -> None:
+    one, other = ({**each, "name": "ours", "file": f"{name}.json"} for each, name in zip(BOTH, "ab", strict=True))
+    assert compared([one, other], "requests")[0] == ["load", "ours (a.json)", "ours (b.json)"]
+    page = markdown([one, other])
+    assert "### ours (a.json)" in page and "### ours (b.json)" in page
+    assert compared([one, one], "requests")[0] == ["load", "ours (a.json) (1)", "ours (a.json) (2)"]
+
+
+def test_a_load_that_was_asked_for_twice_is_shown_twice() -> None:
+    twice = result("x", row("closed", 1, 0.02), row("closed", 1, 0.04))
+    assert compared([twice, BOTH[0]], "first audio p50 / p95 ms")[1][:2] == [
+        ["closed loop, 1", "20 / 20", "20 / 20"],
+        ["closed loop, 1 (2)", "40 / 40", "-"],
+    ]
+    assert "| closed loop, 1 (2) |" in markdown([twice])
+    assert {"timeline-1-closed-1-worst", "timeline-1-closed-1-turn-2-worst"} <= plots([twice]).keys()
+
+
+def test_the_first_message_of_each_kind_of_failure_is_kept_in_one_line() -> None:
+    failed = {"http_429": {"count": 3, "first": "the `queue`\n  is <full>"}, "cut": {"count": 1, "first": "x" * 999}}
+    said = result("x", {**row("open", 8), "failures": failed})
+    page = markdown([said])
+    assert "* open loop, 8/s: http_429, 3 times, first: `` the `queue` is <full> ``\n" in page
+    assert f"* open loop, 8/s: cut, 1 time, first: `{'x' * 199}…`\n" in page
+    assert "http_429, 3 times, first: <code>the `queue` is &lt;full&gt;</code>" in html([said])
+
+
+def test_a_command_with_backticks_and_colons_stays_whole() -> None:
+    odd = {**BOTH[0], "command": "oscine bench run x --extra '{\"a\": `b`}: `c`'"}
+    assert f"`` {odd['command']} ``" in markdown([odd])
+    shown = html([odd])
+    assert "<code>oscine bench run x --extra &#x27;{&quot;a&quot;: `b`}: `c`&#x27;</code>" in shown
+
+
+def test_version_and_commit_are_the_clients() -> None:
+    one = {**BOTH[1], "commit": "abc"}
+    assert re.search(r"; measured with oscine \S+, Python \S+, commit abc, ", markdown([one]))
+
+
+def test_rates_have_three_digits() -> None:
+    tried = result("x", row("open", 2.82843), row("open", 113.137), row("open", 1200))
+    assert [line[0] for line in compared([tried], "requests")[1]] == [
+        "open loop, 2.83/s",
+        "open loop, 113/s",
+        "open loop, 1200/s",
+    ]
+
+
+def test_results_of_earlier_versions_are_still_read() -> None:
+    files = sorted((Path(__file__).parents[2] / "docs" / "results").glob("server-gpu-*.json"))
+    read = [read_result(path) for path in files]
+    assert read and "| open loop, 100/s |" in markdown(read) and html(read)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.bench.scripted import HELLO, RATE_HZ, silence, speech
 
+from oscine.audio import wav_header
 from oscine.bench.exchange import Exchange
 from oscine.bench.sound import BadSoundError, hear
 from oscine.bench.summary import Judge
@@ -67,6 +68,78 @@ def test_a_wav_that_cannot_be_measured_is_malformed(file: bytes) -> None:
     with pytest.raises(BadSoundError) as error:
         hear(arriving(file, 1.0), "wav")
     assert error.value.failure.kind == "malformed"
+
+
+def typed(content_type: str | None, file: bytes, **headers: str) -> Exchange:
+    exchange = arriving(file, 1.0)
+    exchange.headers = headers if content_type is None else {"content-type": content_type, **headers}
+    return exchange
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "audio/pcm",
+        "Audio/PCM; rate=24000",
+        "audio/L16",
+        "audio/x-raw",
+        "audio/basic",
+        "application/octet-stream",
+    ],
+)
+def test_raw_sound_has_many_names(content_type: str | None) -> None:
+    assert hear(typed(content_type, speech(0.5)), "pcm").duration_s == 0.5
+
+
+@pytest.mark.parametrize("content_type", ["audio/ogg; codecs=opus", "audio/opus", "application/ogg", "audio/pcm"])
+def test_a_container_has_many_names(content_type: str) -> None:
+    assert hear(typed(content_type, encoded("opus")), "opus").duration_s == pytest.approx(SECONDS, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "asked", "said"),
+    [
+        ("text/html; charset=utf-8", "pcm", "answered text/html, asked for pcm"),
+        ("audio/wav", "pcm", "answered audio/wav, asked for pcm"),
+        ("audio/mpeg", "pcm", "answered audio/mpeg, asked for pcm"),
+        ("audio/mpeg", "opus", "answered audio/mpeg, asked for opus"),
+        ("video/mp4", "aac", "answered video/mp4, asked for aac"),
+        ("text/event-stream", "pcm", "answered text/event-stream, asked for pcm"),
+    ],
+)
+def test_what_says_that_it_is_something_else_is_not_heard(content_type: str, asked: str, said: str) -> None:
+    with pytest.raises(BadSoundError) as error:
+        hear(typed(content_type, speech(0.5)), asked)
+    assert (error.value.failure.kind, error.value.failure.message) == ("malformed", said)
+
+
+def test_bytes_are_no_events() -> None:
+    with pytest.raises(BadSoundError, match="answered audio/pcm, asked for events"):
+        hear(typed("audio/pcm", speech(0.5)), "pcm", sse=True)
+
+
+def test_json_instead_of_sound_is_read_out() -> None:
+    with pytest.raises(BadSoundError, match="answered application/json, asked for pcm: no such voice"):
+        hear(typed("application/json", b'{"error": {"message": "no such voice"}}'), "pcm")
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "-24000", "3999", "384001", "9" * 5000, "nan", "inf", "fast"])
+def test_a_rate_at_which_nobody_plays_is_malformed(rate: str) -> None:
+    with pytest.raises(BadSoundError, match="a sample rate of") as error:
+        hear(typed("audio/pcm", speech(0.5), **{"x-sample-rate": rate}), "pcm")
+    assert error.value.failure.kind == "malformed"
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [("4000", 3.0), ("384000", 0.03125), ("24000.0", 0.5), ("", 0.5)])
+def test_a_rate_that_can_be_played_is_taken(rate: str, seconds: float) -> None:
+    assert hear(typed("audio/pcm", speech(0.5), **{"x-sample-rate": rate}), "pcm").duration_s == seconds
+
+
+def test_a_wav_is_held_to_the_same_rates() -> None:
+    with pytest.raises(BadSoundError, match="a sample rate of 1 Hz"):
+        hear(arriving(wav_header(1, 12000) + speech(0.5), 1.0), "wav")
 
 
 def test_silence_twice_is_not_doubled_sound() -> None:

@@ -35,13 +35,38 @@ def body(preset: str, **options) -> dict:
             "vllm-omni",
             {"seed": 42, "stream": True, "stream_format": "audio", "max_new_tokens": 56, "language": "English"},
         ),
-        ("nari", {"seed": 42, "stream": True, "max_new_tokens": 56, "ignore_eos": True, "language": "english"}),
-        ("sglang-omni", {"seed": 42, "stream": True, "max_new_tokens": 56, "language": "English"}),
+        (
+            "nari",
+            {
+                "seed": 42,
+                "stream": True,
+                "max_new_tokens": 56,
+                "ignore_eos": True,
+                "skip_fixed_bootstrap_audio": False,
+                "language": "english",
+            },
+        ),
+        ("sglang-omni", {"seed": 42, "stream": True, "max_new_tokens": 56, "language": "English", "model": "qwen"}),
     ],
 )
 def test_a_preset_knows_the_quirks(preset: str, fields: dict) -> None:
     common = {"input": ASKED.text, "response_format": "pcm", "voice": "ryan"}
-    assert body(preset, voice="ryan", language="english", frames=56) == common | fields
+    got = body(preset, voice="ryan", language="english", frames=56, model=fields.get("model"))
+    assert got == common | fields
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [({}, "a model and a voice; give -m and --voice$"), ({"model": "qwen"}, "a voice; give --voice$")],
+)
+def test_sglang_omni_is_not_asked_without_what_it_needs(given: dict, named: str) -> None:
+    with pytest.raises(RequestError, match=named):
+        body("sglang-omni", **given)
+    assert body("sglang-omni", extra={"model": "qwen", "voice": "ryan"})["voice"] == "ryan"
+
+
+def test_nari_leaves_its_first_frame_out_unless_the_length_is_fixed() -> None:
+    assert "skip_fixed_bootstrap_audio" not in body("nari")
 
 
 def test_openai_wants_a_model_and_takes_no_seed() -> None:
@@ -60,6 +85,39 @@ def test_extra_fields_go_over_everything_and_null_removes() -> None:
 def test_events_replace_the_byte_stream(preset: str) -> None:
     got = body(preset, sse=True, response_format="mp3")
     assert got == {"input": ASKED.text, "seed": 42, "response_format": "mp3", "stream_format": "sse"}
+
+
+@pytest.mark.parametrize("preset", ["nari", "sglang-omni", "oscine-ws"])
+@pytest.mark.parametrize("asked", [{"sse": True}, {"extra": {"stream_format": "sse"}}])
+def test_events_are_not_asked_of_servers_without_them(preset: str, asked: dict) -> None:
+    with pytest.raises(RequestError, match=f"{preset} sends no events; leave --sse out"):
+        body(preset, model="qwen", voice="ryan", **asked)
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "judged"),
+    [
+        ("oscine", {"extra": {"response_format": "mp3"}}, ("mp3", False)),
+        ("oscine", {"extra": {"stream_format": "sse"}}, ("pcm", True)),
+        ("oscine", {"extra": {"stream": True}}, ("pcm", False)),
+        ("oscine", {"extra": {"stream": True, "stream_format": None}}, ("pcm", True)),
+        ("oscine", {"extra": {"stream": False, "stream_format": None}}, ("pcm", False)),
+        ("oscine", {"sse": True, "extra": {"stream_format": "audio"}}, ("pcm", False)),
+        ("vllm-omni", {"extra": {"stream_format": None}}, ("pcm", True)),
+        ("nari", {"response_format": "wav", "extra": {"response_format": "pcm"}}, ("pcm", False)),
+        ("openai", {"sse": True, "extra": {"response_format": "opus"}}, ("opus", True)),
+    ],
+)
+def test_an_answer_is_judged_as_what_the_body_asks_for(preset: str, given: dict, judged: tuple[str, bool]) -> None:
+    target = Target(url="http://x", preset_name=preset, **given)
+    assert (target.response_format, target.sse) == judged
+
+
+def test_a_format_that_nobody_knows_is_not_asked_for() -> None:
+    with pytest.raises(RequestError, match="unknown format 'mp4'"):
+        body("oscine", extra={"response_format": "mp4"})
+    with pytest.raises(RequestError, match="give --format"):
+        body("oscine", extra={"response_format": None})
 
 
 def test_a_clip_travels_as_a_data_url_and_is_not_in_the_result(tmp_path: Path) -> None:
@@ -83,6 +141,10 @@ def test_a_clip_travels_as_a_data_url_and_is_not_in_the_result(tmp_path: Path) -
         ("https://api.openai.com/v1", Address("api.openai.com", 443, True, ""), "api.openai.com"),
         ("http://[::1]:80/tts/", Address("::1", 80, False, "/tts"), "[::1]"),
         ("wss://example.org", Address("example.org", 443, True, ""), "example.org"),
+        ("http://x:1/v1/audio/speech", Address("x", 1, False, ""), "x:1"),
+        ("http://x:1/tts/v1/audio/speech/", Address("x", 1, False, "/tts"), "x:1"),
+        ("ws://x:1/v1/audio/speech/stream", Address("x", 1, False, ""), "x:1"),
+        ("http://bücher.de", Address("xn--bcher-kva.de", 80, False, ""), "xn--bcher-kva.de"),
     ],
 )
 def test_an_address_is_read_as_people_write_it(url: str, address: Address, authority: str) -> None:
@@ -90,9 +152,26 @@ def test_an_address_is_read_as_people_write_it(url: str, address: Address, autho
     assert address.authority == authority
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999", ""])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "http://x:99999", "http://x:0", "", "http://a..b", "http://[::1", "http://x/a b"]
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(RequestError, match="no address"):
+        Address.parse(url)
+
+
+def test_a_password_is_refused_and_not_repeated() -> None:
+    for url in ("http://me:secret@host:8000", "https://secret@host", "http://me:secret@a..b"):
+        with pytest.raises(RequestError) as refused:
+            Address.parse(url)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(RequestError, match="--api-key"):
+        Address.parse("http://me:secret@host:8000")
+
+
+@pytest.mark.parametrize(("url", "mark"), [("http://x/v1?a=1", "?"), ("http://x#top", "#")])
+def test_more_than_an_address_is_refused(url: str, mark: str) -> None:
+    with pytest.raises(RequestError, match=f"from '[{mark}]' on"):
         Address.parse(url)
 
 
@@ -108,7 +187,7 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
 
 
 def test_every_preset_makes_a_body() -> None:
-    assert all(body(preset)["input"] == ASKED.text for preset in PRESETS)
+    assert all(body(preset, model="a", voice="b")["input"] == ASKED.text for preset in PRESETS)
 
 
 @pytest.mark.parametrize("text", ["Hello there,  you.", " leading", "你好 world，再见", "", "日本語 and more\n"])

@@ -5,6 +5,8 @@ Every byte of a text is a tone of 50 ms whose height is the byte, so what was sa
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +33,8 @@ class SpeakingServer:
 
     says: dict[str, str] = field(default_factory=dict)  # instead of this text, that one
     ends: dict[str, str] = field(default_factory=dict)  # finish reasons other than "stop"
+    refusal: bytes = REFUSED
+    interrupted_at: str | None = None  # whoever asks for this text is interrupted by Ctrl-C, and never answered
     requests: list[dict] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,7 +44,10 @@ class SpeakingServer:
         self.requests.append(asked)
         text = asked["input"]
         if asked.get("voice") == "nobody" or self.says.get(text) == "refused":
-            return REFUSED
+            return self.refusal
+        if text == self.interrupted_at:
+            os.kill(os.getpid(), signal.SIGINT)
+            return b""
         said = self.says.get(text, text)
         if asked.get("voice") == "hurried":
             said = " ".join(said.split()[:-3])

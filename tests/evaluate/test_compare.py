@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from tests.evaluate.test_score import recording
 
-from oscine.evaluate.bootstrap import difference_interval, interval
+from oscine.evaluate.bootstrap import difference_interval, interval, widened
 from oscine.evaluate.compare import Comparison, compare, conclusion
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.types import RequestError
 
-EARS = {"recogniser": {"name": "perfect", "sha256": "0"}, "dnsmos": None, "speaker": None}
+RECOGNISER = {"name": "perfect", "sha256": "0", "numbers": "int8"}
+EARS = {"recogniser": RECOGNISER, "dnsmos": None, "speaker": None}
 TEXTS = [f"This is sentence number {n} of a set." for n in range(20)]
 
 
@@ -51,6 +52,16 @@ def test_a_constant_has_no_spread() -> None:
     assert interval([(1.0, 4.0)] * 10) == (0.25, 0.25)
 
 
+def test_what_no_draw_can_show_has_a_width_of_three_over_the_texts() -> None:
+    assert widened(0.0, 0.0, 30, 1.0) == (0.0, pytest.approx(0.1))
+    assert widened(1.0, 1.0, 30, 1.0) == (pytest.approx(0.9), 1.0)
+    assert widened(0.0, 0.0, 30, 1.0, least=-1.0) == (pytest.approx(-0.1), pytest.approx(0.1))
+    assert widened(0.0, 0.0, 2, 1.0, least=-1.0) == (-1.0, 1.0)  # no more than everything
+    assert widened(0.0, 0.0, 30, 1 / 8) == (0.0, pytest.approx(0.1 / 8))  # errors among eight words
+    assert widened(0.1, 0.2, 30, 1.0) == (0.1, 0.2)
+    assert widened(-0.3, -0.3, 30, 0.0) == (-0.3, -0.3)  # no events
+
+
 def test_texts_that_are_hard_for_both_are_no_difference() -> None:
     hard = np.random.default_rng(0).integers(0, 5, 40)
     one = [(float(count), 10.0) for count in hard]
@@ -65,6 +76,20 @@ def test_equal_results_show_no_difference() -> None:
     assert set(verdicts(found).values()) == {"none"} and "wer" in verdicts(found)
     assert conclusion(found) == ["no difference beyond noise: every 95 % interval holds 0"]
     assert found.settings == {"concurrency": (1, 8)}
+
+
+def test_what_neither_side_did_may_still_differ() -> None:
+    found = {one.figure.key: one for one in compare(evaluation(spoken()), evaluation(spoken(), "second")).differences}
+    for key in ("truncated", "repeated", "runaway", "failed"):
+        assert (found[key].low, found[key].high) == (pytest.approx(-3 / 20), pytest.approx(3 / 20)), key
+    assert (found["wer"].low, found["wer"].high) == (pytest.approx(-3 / 160), pytest.approx(3 / 160))  # of 160 words
+    assert (found["audio_s"].low, found["audio_s"].high) == (0.0, 0.0)
+
+
+def test_what_one_side_always_did_and_the_other_never_is_a_difference_with_a_width() -> None:
+    cut = evaluation(spoken(dict.fromkeys(range(20), "This is")), "cut")
+    found = {one.figure.key: one for one in compare(evaluation(spoken()), cut).differences}["truncated"]
+    assert (found.low, found.high, found.verdict) == (pytest.approx(1 - 3 / 20), 1.0, "second worse")
 
 
 def test_a_few_errors_more_are_noise() -> None:
@@ -87,8 +112,66 @@ def test_more_is_better_where_it_is() -> None:
     sides = [[dataclasses.replace(one, dnsmos={"ovrl": value}) for one in spoken()] for value in (3.0, 3.5)]
     found = compare(evaluation(sides[0], "low", **rated), evaluation(sides[1], "high", **rated))
     assert verdicts(found)["dnsmos"] == "first worse"
-    alone = compare(evaluation(sides[0], **rated), evaluation(spoken()))
-    assert "dnsmos" not in verdicts(alone)  # another judge, or none: nothing to compare
+
+
+JUDGE = {"name": "DNSMOS", "version": "1"}
+SPEAKER = {"name": "voice.onnx", "sha256": "a"}
+CLIP = {"name": "true.wav", "sha256": "c"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"dnsmos": JUDGE}, {}, "DNSMOS is not compared: only one was judged so"),
+        ({}, {"dnsmos": JUDGE}, "DNSMOS is not compared: only two was judged so"),
+        (
+            {"dnsmos": JUDGE},
+            {"dnsmos": {**JUDGE, "version": "2"}},
+            "DNSMOS is not compared: judged by different models (version: 1 and 2)",
+        ),
+        (
+            {"speaker": SPEAKER},
+            {"speaker": {**SPEAKER, "sha256": "b"}},
+            "speaker similarity is not compared: judged by different models (sha256: a and b)",
+        ),
+        (
+            {"speaker": SPEAKER, "reference": CLIP},
+            {"speaker": SPEAKER, "reference": {"name": "false.wav", "sha256": "d"}},
+            "speaker similarity is not compared: measured against different clips "
+            "(name: true.wav and false.wav; sha256: c and d)",
+        ),
+    ],
+)
+def test_a_judge_of_one_side_is_told_and_not_compared(first: dict, second: dict, said: str) -> None:
+    sides = []
+    for name, ears in (("one", first), ("two", second)):
+        judged = [
+            dataclasses.replace(
+                one,
+                dnsmos={"ovrl": 3.0} if "dnsmos" in ears else None,
+                similarity=0.8 if "speaker" in ears else None,
+            )
+            for one in spoken()
+        ]
+        reference = ears.pop("reference", None)
+        sides.append(evaluation(judged, name, ears={**EARS, **ears}, reference=reference))
+    found = compare(*sides)
+    assert {"dnsmos", "similarity"}.isdisjoint(verdicts(found))
+    assert conclusion(found)[1:] == [said] and found.as_dict()["notes"] == (said,)
+
+
+def test_a_judge_is_known_by_its_weights_and_not_by_its_name() -> None:
+    sides = [
+        evaluation(
+            [dataclasses.replace(one, similarity=0.8) for one in spoken()],
+            name,
+            ears={**EARS, "recogniser": {**RECOGNISER, "name": name}, "speaker": {**SPEAKER, "name": name}},
+            reference={**CLIP, "name": name},
+        )
+        for name in ("one", "two")
+    ]
+    found = compare(*sides)
+    assert verdicts(found)["similarity"] == "none" and not found.notes and not found.settings
 
 
 def test_longer_is_neither_better_nor_worse() -> None:
@@ -104,6 +187,39 @@ def test_a_handful_of_texts_proves_nothing() -> None:
     assert verdicts(found)["wer"] == "too few" and "fewer than 8 texts" in conclusion(found)[-1]
 
 
+def test_a_handful_of_equal_texts_proves_no_equality() -> None:
+    found = compare(evaluation(spoken()[:5]), evaluation(spoken()[:5]))
+    assert set(verdicts(found).values()) == {"too few"}
+    assert conclusion(found) == ["fewer than 8 texts: nothing can be said about their differences"]
+    same = dataclasses.replace(found, equal=5)  # which is no matter of chance
+    assert conclusion(same)[0].startswith("all 5 recordings are the same sound")
+
+
+def test_a_figure_of_a_handful_of_texts_does_not_hide_the_others() -> None:
+    chinese = [recording(text, number=20 + n, language="zh") for n, text in enumerate(("谢谢。", "门开了。"))]
+    found = compare(evaluation([*spoken(), *chinese]), evaluation([*spoken(), *chinese], "second"))
+    assert conclusion(found) == [
+        "fewer than 8 texts for CER: nothing can be said about that",
+        "no difference beyond noise: every other 95 % interval holds 0",
+    ]
+
+
+def test_seeds_that_nobody_sent_are_told() -> None:
+    free = [dataclasses.replace(one, seed=None) for one in spoken()]
+    found = compare(evaluation(free), evaluation(free, "second"))
+    assert conclusion(found)[-1].startswith("no seeds were sent: the server chose its own")
+    assert not compare(evaluation(spoken()), evaluation(spoken(), "second")).notes
+    for sides in ((free, spoken()), (spoken(), free)):
+        with pytest.raises(RequestError, match="free was recorded without seeds and the other with them"):
+            compare(*(evaluation(side, "free" if side is free else "seeded") for side in sides))
+
+
+def test_another_version_of_the_recogniser_is_a_setting() -> None:
+    newer = {**EARS, "recogniser": {**RECOGNISER, "version": "1.2.1"}}
+    found = compare(evaluation(spoken()), evaluation(spoken(), "second", ears=newer))  # the older one did not tell
+    assert found.settings == {"recogniser's version": (None, "1.2.1")}
+
+
 def test_what_failed_on_one_side_is_left_out_of_the_other_figures() -> None:
     broken = [dataclasses.replace(one, file=None, heard=None, failure="cut: ") for one in spoken()[:10]]
     found = compare(evaluation(spoken({0: "", 1: ""})), evaluation([*broken, *spoken()[10:]], "broken"))
@@ -114,9 +230,23 @@ def test_what_failed_on_one_side_is_left_out_of_the_other_figures() -> None:
     ("other", "said"),
     [
         (evaluation(spoken()[1:]), "different texts: 1 recordings only in"),
-        (evaluation([dataclasses.replace(one, seed=one.seed + 1) for one in spoken()]), "other seeds"),
+        (
+            evaluation([dataclasses.replace(one, seed=one.seed + 1) for one in spoken()]),
+            "another --seed, or .* another order",
+        ),
+        (
+            evaluation([dataclasses.replace(one, seed=19 - one.seed) for one in spoken()]),
+            "20 recordings were asked with other",
+        ),
         (evaluation(spoken(), ears=None), "has not been scored yet: oscine eval score /nowhere"),
-        (evaluation(spoken(), ears={**EARS, "recogniser": {"name": "deaf"}}), "heard by different recognisers"),
+        (
+            evaluation(spoken(), ears={**EARS, "recogniser": {**RECOGNISER, "name": "deaf", "sha256": "1"}}),
+            r"heard by different recognisers \(name: perfect and deaf; sha256: 0 and 1\)",
+        ),
+        (
+            evaluation(spoken(), ears={**EARS, "recogniser": {**RECOGNISER, "numbers": "float16"}}),
+            r"heard by different recognisers \(numbers: int8 and float16\); score both with the same one",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(other: Evaluation, said: str) -> None:

@@ -1,5 +1,6 @@
 """What listens, with libraries of the same calls that do what a script says."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tests.evaluate.spoken import installed_recogniser, utter
 
+from oscine.evaluate import worker
 from oscine.evaluate.ears import EarsConfig, OwnEars, open_ears
 from oscine.evaluate.optional import MissingLibraryError
 from oscine.evaluate.quality import Dnsmos, clipped_share, silence_share
@@ -53,6 +55,66 @@ def test_another_python_that_is_none_is_one_clear_error(tmp_path: Path) -> None:
         pass
 
 
+def program(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+def test_a_wrapper_is_found_here_and_a_name_in_the_path(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(libraries / "listener", f'exec "{sys.executable}" "$@"')
+    monkeypatch.chdir(libraries)
+    with open_ears(QUIET, Path("./listener")) as ears:  # which is Path("listener")
+        assert ears.languages == {"en", "zh"}
+    (libraries / "elsewhere").mkdir()
+    monkeypatch.chdir(libraries / "elsewhere")
+    with open_ears(QUIET, Path("../listener")) as ears:
+        assert ears.languages == {"en", "zh"}
+    with pytest.raises(RequestError, match="'listener' is no Python that starts"), open_ears(QUIET, Path("listener")):
+        pass
+    monkeypatch.setenv("PATH", str(libraries), prepend=":")
+    with open_ears(QUIET, Path("listener")) as ears:
+        assert ears.languages == {"en", "zh"}
+
+
+@pytest.mark.parametrize("said", ["activating the environment", "17", "[]"])
+def test_a_wrapper_that_talks_is_one_clear_error(libraries: Path, said: str) -> None:
+    wrapper = program(libraries / "wrap", f'echo "{said}"', f'exec "{sys.executable}" "$@"')
+    with pytest.raises(OscineError) as raised, open_ears(QUIET, wrapper):
+        pass
+    assert f"wrote {said!r} instead of an answer" in str(raised.value)
+
+
+def test_a_program_that_never_listens_is_ended(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_ENDS_WITHIN_S", 0.1)
+    wrapper = program(libraries / "wrap", "echo hello", "exec sleep 60")
+    with pytest.raises(OscineError, match="wrote 'hello' instead"), open_ears(QUIET, wrapper):
+        pass
+
+
+def test_a_python_without_numpy_is_one_line_and_no_traceback(
+    libraries: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (libraries / "numpy.py").write_text("raise ImportError('no numpy\\n\\nhere')")
+    with pytest.raises(MissingLibraryError) as raised, open_ears(QUIET, Path(sys.executable)):
+        pass
+    assert "cannot listen: no numpy here; it must be Python 3.11 or newer, with numpy" in str(raised.value)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("where", ["at the start", "while listening"])
+def test_what_goes_wrong_in_another_python_is_told_in_one_line(
+    libraries: Path, where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = libraries / "faster_whisper.py"
+    place = "self.supported_languages =" if where == "at the start" else "heights ="
+    script.write_text(script.read_text().replace(place, f"raise KeyError('oh')\n        {place}"))
+    with pytest.raises(OscineError) as raised, open_ears(QUIET, Path(sys.executable)) as ears:
+        ears.hear(sound_of("Yes."), "en")
+    assert str(raised.value) == f"--listen-with {sys.executable}: listening failed with KeyError: 'oh'"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_folder_is_known_by_its_content(libraries: Path) -> None:
     ears = OwnEars.build(EarsConfig(recogniser=str(libraries / "english"), dnsmos=False))
     assert ears.about["recogniser"]["name"] == "faster-whisper, english" and ears.languages == {"en"}
@@ -65,6 +127,57 @@ def test_a_missing_recogniser_names_its_remedy(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "faster_whisper", None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'oscine\[eval\]', or name a Python"):
         OwnEars.build(QUIET)
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'httpx2'"), OSError("no\nnetwork")])
+def test_a_download_that_fails_is_one_clear_error(
+    libraries: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(model: str) -> str:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("faster_whisper"), "download_model", fail, raising=False)
+    with pytest.raises(RequestError) as raised:
+        OwnEars.build(EarsConfig(recogniser="small"))
+    told = " ".join(str(error).split())
+    assert str(raised.value) == (
+        f"the recogniser 'small' cannot be downloaded: {told}; a Whisper folder for CTranslate2 can be given instead"
+    )
+
+
+def test_a_device_that_is_not_there_is_named_and_the_model_is_not_blamed(
+    libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **settings: object) -> None:
+        raise ValueError("not compiled with CUDA support")
+
+    monkeypatch.setattr(importlib.import_module("faster_whisper"), "WhisperModel", refuse)
+    with pytest.raises(
+        RequestError, match="on cuda: not compiled with CUDA support; --device cpu needs no such device"
+    ):
+        OwnEars.build(EarsConfig(device="cuda"))
+    with pytest.raises(RequestError, match=r"on cpu: not compiled with CUDA support$"):
+        OwnEars.build(QUIET)
+
+
+def test_a_device_that_fails_while_listening_is_one_clear_error(
+    libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object, **settings: object) -> None:
+        raise RuntimeError("Library libcublas.so.12 is not found")
+
+    monkeypatch.setattr(importlib.import_module("faster_whisper").WhisperModel, "transcribe", fail)
+    with pytest.raises(OscineError, match=r"failed with english on cuda: Library libcublas\.so\.12 is not found"):
+        OwnEars.build(EarsConfig(recogniser=str(libraries / "english"), device="cuda", dnsmos=False)).hear(
+            sound_of("Yes."), "en"
+        )
+
+
+def test_a_recogniser_tells_its_version_and_its_numbers(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OwnEars.build(QUIET).about["recogniser"]["version"] == "unknown"
+    monkeypatch.setattr(importlib.import_module("faster_whisper"), "__version__", "1.2.1", raising=False)
+    about = OwnEars.build(EarsConfig(device="cuda", dnsmos=False)).about["recogniser"]
+    assert (about["version"], about["numbers"]) == ("1.2.1", "float16")
 
 
 def test_dnsmos_that_is_not_installed_is_said_and_not_zero(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +210,13 @@ def test_silence_and_clipping_are_shares() -> None:
     assert clipped_share(np.array([32767, -32768, 0, 100], np.int16)) == 0.5
 
 
-def scripted_runtime(shape: list[object]) -> SimpleNamespace:
+def scripted_runtime(shape: list[object], fault: str = "") -> SimpleNamespace:
     """A model whose vector is the mean of each column, or the mean of the wave."""
 
     def session(path: str, providers: list[str]) -> SimpleNamespace:
         def run(outputs: None, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+            if fault:
+                raise RuntimeError(fault)
             (sound,) = given.values()
             assert sound.dtype == np.float32 and sound.shape[0] == 1
             return [np.stack([sound.mean(), sound.std()]) if sound.ndim == 2 else sound.std(axis=1)]
@@ -122,13 +237,25 @@ def test_a_speaker_model_gets_the_wave_or_its_filterbank(
     assert len(speaker.embed(np.zeros(10, np.float32))) == length  # shorter than one window
 
 
-def test_a_speaker_model_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", scripted_runtime([1, "t", 40]))
+@pytest.mark.parametrize("shape", [[1, "t", 40], [1, 16000], [1, 300, 80], [4, "samples"], ["samples"]])
+def test_a_speaker_model_of_another_kind_is_refused(
+    shape: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", scripted_runtime(shape))
     (tmp_path / "voice.onnx").write_bytes(b"weights")
     with pytest.raises(RequestError, match=r"one input \[1, samples\] or \[1, frames, 80\] can be given"):
         OnnxSpeaker(str(tmp_path / "voice.onnx"))
     with pytest.raises(RequestError, match="there is no speaker model"):
         OnnxSpeaker(str(tmp_path / "none.onnx"))
+
+
+def test_a_speaker_model_that_fails_is_refused_before_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", scripted_runtime([1, "samples"], "bad\nnode"))
+    (tmp_path / "voice.onnx").write_bytes(b"weights")
+    with pytest.raises(RequestError, match=r"voice\.onnx fails on \[1, 16000\]: bad node"):
+        OnnxSpeaker(str(tmp_path / "voice.onnx"))
 
 
 def test_a_cosine_forgets_loudness_and_knows_direction() -> None:

@@ -43,6 +43,28 @@ def test_nothing_that_was_said_becomes_markup() -> None:
     assert "&lt;script&gt;" in html and "&lt;b&gt;bold&lt;/b&gt; &amp; &#x27;quoted&#x27;" in html
 
 
+def test_nothing_that_a_server_or_a_machine_told_becomes_markup() -> None:
+    bad = "<u>\"&'"
+    told = recording(bad, bad, failure=bad, finish_reason=bad, file=f"{bad}.wav", dnsmos={bad: 1.0, "ovrl": 1.0})
+    made = complete([told], bad)
+    figures = made.result["figures"]
+    made = made.knowing(
+        ears={**figures["ears"], "recogniser": {"name": bad}, "without_dnsmos": bad},
+        target={"preset": bad, "served": [bad], "fields": {}},
+        workload={"name": bad, "seed": bad},
+    )
+    given = dict.fromkeys(("machine", "commit", "date", "command"), bad) | {"versions": {"oscine": bad}}
+    html = page(Evaluation(made.folder, {**made.result, **given}, made.recordings), mark_all([told]))
+    assert "<u>" not in html and bad not in html and html.count("&lt;u&gt;&quot;&amp;&#x27;") > 12
+
+
+def test_a_seed_that_was_not_sent_is_not_shown_as_one() -> None:
+    html = written([recording("Hello there.", seed=None)])
+    assert "a seed of the server&#x27;s own" in html and "no seeds sent" in html
+    assert "None" not in html and "seed 0" not in html
+    assert "seed 7" in written([recording("Hello there.", seed=7)])
+
+
 def test_the_page_needs_nothing_but_its_recordings() -> None:
     html = written([recording("Hello there.")])
     assert not re.findall(r"https?://|<script|<link|@import", html)

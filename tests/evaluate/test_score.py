@@ -125,7 +125,28 @@ def test_what_was_never_seen_may_still_happen() -> None:
     """None among n texts leaves a rate of up to 3/n."""
     set_ = [recording(f"Number {n}.", number=n) for n in range(30)]
     found = totals(set_, mark_all(set_))["truncated"]
-    assert found is not None and (found["low"], found["high"]) == (0.0, 0.1)
+    assert found is not None and (found["low"], found["high"]) == (0.0, pytest.approx(0.1))
+
+
+def test_what_was_always_seen_may_still_fail_to_happen() -> None:
+    set_ = [recording(f"Number {n}.", number=n, finish_reason="length") for n in range(30)]
+    found = totals(set_, mark_all(set_))["runaway"]
+    assert found is not None and (found["low"], found["high"]) == (pytest.approx(0.9), 1.0)
+
+
+@pytest.mark.parametrize("takes", [1, 2])
+def test_a_set_without_an_error_may_have_three_texts_with_one(takes: int) -> None:
+    """However often each was said: takes are no more texts."""
+    set_ = [recording(f"This is number {n}.", number=n, take=take) for n in range(30) for take in range(takes)]
+    found = totals(set_, mark_all(set_))["wer"]
+    assert found is not None and found["value"] == 0.0
+    assert (found["low"], found["high"]) == (0.0, pytest.approx(takes * 3 / found["of"]))
+
+
+def test_seconds_that_are_all_alike_have_no_spread() -> None:
+    set_ = [recording(f"Number {n}.", number=n, audio_s=2.0) for n in range(9)]
+    found = totals(set_, mark_all(set_))["audio_s"]
+    assert found is not None and (found["low"], found["high"]) == (2.0, 2.0)
 
 
 def test_opinions_and_similarities_are_means() -> None:

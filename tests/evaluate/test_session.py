@@ -9,7 +9,7 @@ import pytest
 from oscine.bench.exchange import Exchange, Failure
 from oscine.bench.targets import Target
 from oscine.bench.workload import Utterance
-from oscine.evaluate.session import PatientClient, finish_reason, telling
+from oscine.evaluate.session import PatientClient, finish_reason, sent_seed, telling
 
 HELLO = Utterance("hello", 7, 0)
 
@@ -44,6 +44,22 @@ def test_the_last_event_tells_the_end() -> None:
 def test_only_our_server_is_asked_for_the_whole_answer(options: dict, streaming: dict) -> None:
     asked = json.loads(telling(Target(url="http://127.0.0.1", **options)).body(HELLO))
     assert {name: asked[name] for name in ("stream", "stream_format") if name in asked} == streaming
+
+
+@pytest.mark.parametrize(
+    ("options", "seed"),
+    [
+        ({}, 7),
+        ({"preset_name": "oscine-ws"}, 7),
+        ({"preset_name": "openai"}, None),
+        ({"extra": {"seed": 3}}, 3),
+        ({"preset_name": "openai", "extra": {"seed": 3}}, 3),
+        ({"extra": {"seed": None}}, None),
+    ],
+)
+def test_the_seed_that_is_told_is_the_one_that_is_sent(options: dict, seed: int | None) -> None:
+    target = Target(url="http://127.0.0.1", **options)
+    assert sent_seed(target, HELLO) == json.loads(target.body(HELLO)).get("seed") == seed
 
 
 class BusyServer:

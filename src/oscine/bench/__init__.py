@@ -6,7 +6,7 @@
     metrics   times become figures: pure functions       summary  many requests become one row
     load      closed loop, open loop, search             session  a whole run, with its line on the terminal
     record    JSON with its origin                       report   tables, Markdown, one HTML page with plots
-    command   `oscine bench run | search | report`
+    shapes    what a file must hold to be read           command  `oscine bench run | search | report`
 
 What each figure means is defined once, in docs/metrics.md.
 """

@@ -20,7 +20,7 @@ from oscine.bench.targets import Target
 from oscine.bench.workload import Utterance
 from oscine.types import OscineError
 
-_MESSAGE_CHARACTERS = 300
+_TLS_ALERT = b"\x15\x03"  # how a server that speaks TLS answers plain HTTP
 
 
 def error_message(body: bytes) -> str:
@@ -33,7 +33,19 @@ def error_message(body: bytes) -> str:
     if isinstance(parsed, dict):
         inner = parsed.get("error", parsed)
         parsed = inner.get("message", inner.get("detail", inner)) if isinstance(inner, dict) else inner
-    return str(parsed)[:_MESSAGE_CHARACTERS]
+    return str(parsed)
+
+
+def _refusal(exchange: Exchange) -> Failure:
+    """An answer with another status than 200."""
+    status, place = exchange.status, exchange.headers.get("location")
+    if status < 300:
+        message = "sound comes with status 200"
+    elif status < 400 and place:
+        message = f"redirected to {place}; give the address that answers itself"
+    else:
+        message = error_message(b"".join(exchange.body)) or "no message"
+    return Failure(f"http_{status}", message)
 
 
 class HttpConnection(Connection):
@@ -67,8 +79,10 @@ class HttpConnection(Connection):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._end(Failure("malformed", f"not HTTP: {error}"))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            hint = "; it speaks TLS: give https://" if data.startswith(_TLS_ALERT) else ""
+            self._end(Failure("malformed", f"not HTTP: {error}{hint}"))
+            self.close()
 
     def hung_up(self, error: Exception | None) -> None:
         if self._exchange is None:
@@ -98,7 +112,9 @@ class HttpConnection(Connection):
 
     def on_message_complete(self) -> None:
         assert self._exchange is not None
-        if self._exchange.status == 100:  # only an announcement
+        if 100 <= self._exchange.status < 200 and self._exchange.status != 101:  # only an announcement
+            self._exchange.headers.clear()
+            self._exchange.status, self._framed = 0, False
             return
         self.usable = self.usable and self._parser.should_keep_alive()
         self._end(None)
@@ -115,8 +131,8 @@ class HttpConnection(Connection):
         if self._timer is not None:
             self._timer.cancel()
         exchange.end_s = self._now_s
-        if failure is None and exchange.status >= 400:
-            failure = Failure(f"http_{exchange.status}", error_message(b"".join(exchange.body)))
+        if failure is None and exchange.status != 200:
+            failure = _refusal(exchange)
         exchange.failure = failure
         if failure is not None and not failure.kind.startswith("http_"):
             self.close()
@@ -152,10 +168,9 @@ class HttpClient:
             connection = self._pool.take()
             if connection is None:
                 connection = await asyncio.wait_for(self._pool.connect(), self._timeout_s)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             exchange.sent_s = exchange.end_s = self._clock()
-            reason = str(error) or f"no connection within {self._timeout_s:g} s"
-            exchange.failure = Failure("connect", reason)
+            exchange.failure = self._pool.why_not(error, self._timeout_s)
             return exchange
         try:
             await connection.send(exchange, request, self._timeout_s)

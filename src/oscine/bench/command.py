@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oscine.bench.options import Asked, Lengths, Url, expanded
-from oscine.types import RequestError
+from oscine.types import OscineError, RequestError
 
 if TYPE_CHECKING:
     from oscine.bench.load import Load
@@ -25,6 +28,8 @@ bench_app = typer.Typer(
     no_args_is_help=True, help="Measure a speech server over the wire, this one or another's; or the engine alone."
 )
 console = Console(stderr=True)  # standard output is for results
+_INTERRUPTED = 130  # as a shell has it
+_TERMINAL_COLUMNS = 120  # a narrower one gets its loads side by side, figures below each other
 
 
 class Figure(StrEnum):
@@ -74,8 +79,10 @@ def run(
         _save(bench, rows, asked, measured.out)  # after every load: an interrupted run keeps what it has
 
     bench.on_row = keep
-    run_async(bench.run(loads))
-    _show(_save(bench, rows, asked, measured.out))
+    with _showing_what_came(rows, measured.out, lambda: _save(bench, rows, asked, measured.out)):
+        run_async(bench.run(loads))
+    if not all(row["succeeded"] for row in rows):
+        raise typer.Exit(1)
 
 
 @bench_app.command()
@@ -103,14 +110,24 @@ def search(
         )
     limits = Limits(f"{figure.value.replace('-', '_')}_ms", p95_ms, underrun_ms)
     bench = _bench(url, asked, measured)
-    bench.on_row = lambda row: console.print(_told(row, limits.broken_by(row)), soft_wrap=True, highlight=False)
-    best, rows = run_async(bench.search(limits, first=first, most=most, resolution=resolution))
-    held = {
-        "figure": limits.figure,
-        "p95_ms": p95_ms,
-        "underrun_ms": underrun_ms if math.isfinite(underrun_ms) else None,
-    }
-    _show(_save(bench, rows, asked, measured.out, search={"rate_per_s": best, "limits": held}))
+    rows: list[dict[str, Any]] = []
+
+    def save() -> Result:
+        held = {"figure": limits.figure, "p95_ms": _finite(p95_ms), "underrun_ms": _finite(underrun_ms)}
+        best = max((row["load"]["value"] for row in rows if not row["limits_broken"]), default=None)
+        tried = sorted(rows, key=lambda row: row["load"]["value"])
+        return _save(bench, tried, asked, measured.out, search={"rate_per_s": best, "limits": held})
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row)
+        save()
+        console.print(_told(row, row["limits_broken"]), soft_wrap=True, highlight=False)
+
+    bench.on_row = keep
+    with _showing_what_came(rows, measured.out, save):
+        best, _ = run_async(bench.search(limits, first=first, most=most, resolution=resolution))
+    if best is None:
+        raise typer.Exit(1)
 
 
 @bench_app.command()
@@ -147,7 +164,7 @@ def _loads(concurrency: str, rate: str) -> list[Load]:
 
 def _numbers(listed: str, option: str) -> list[float]:
     try:
-        return [float(word) for word in listed.replace(" ", "").split(",") if word]
+        return [float(word) for word in listed.split(",")] if listed else []
     except ValueError:
         raise RequestError(
             f"--{option} takes numbers with commas between them, such as 1,8,32; got {listed!r}", option
@@ -158,8 +175,10 @@ def _bench(url: str, asked: Asked, measured: Measured) -> Bench:
     from oscine.bench.load import Span
     from oscine.bench.session import Bench
 
+    if measured.out is not None:
+        _check_writable(measured.out)
     target, words_ms = asked.at(url, measured.frames), measured.words_ms
-    if words_ms is not None and (target.preset.transport != "websocket" or words_ms <= 0):
+    if words_ms is not None and (target.preset.transport != "websocket" or not 0 < words_ms < math.inf):
         raise RequestError("--words-ms is a time above 0 and goes with --target oscine-ws", "words_ms")
     return Bench(
         target,
@@ -169,6 +188,13 @@ def _bench(url: str, asked: Asked, measured: Measured) -> Bench:
         word_interval_s=None if words_ms is None else words_ms / 1000,
         records=measured.records,
     )
+
+
+def _check_writable(path: Path) -> None:
+    """Before anything is measured."""
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    if path.is_dir() or (there != path.absolute() and not there.is_dir()) or not os.access(there, os.W_OK):
+        raise RequestError(f"--out {str(path)!r} cannot be written; give a file in a folder of yours", "out")
 
 
 def _save(
@@ -183,6 +209,28 @@ def _save(
     return result
 
 
+@contextmanager
+def _showing_what_came(rows: list[dict[str, Any]], out: Path | None, save: Callable[[], Result]) -> Iterator[None]:
+    """However it ends: what was measured is saved and shown."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if rows:
+            _show(save())
+        kept = f", kept in {str(out)!r}" if rows and out else ""
+        console.print(f"interrupted; loads that were measured: {len(rows)}{kept}", markup=False, soft_wrap=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except OscineError:
+        if rows:
+            _show(save())
+        raise
+    _show(save())
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 def _told(row: dict[str, Any], broken: list[str]) -> str:
     from oscine.bench.report import load_name
 
@@ -190,17 +238,23 @@ def _told(row: dict[str, Any], broken: list[str]) -> str:
 
 
 def _show(result: Result) -> None:
-    from oscine.bench.report import COLUMNS, doubts, found, rows
+    from oscine.bench.report import COLUMNS, doubts, found, load_name, rows
 
+    lines = [[column.replace(" p50 / p95 ms", "") for column in COLUMNS]]
+    lines += [[cell(row) for cell in COLUMNS.values()] for row in rows(result)]
+    terminal = Console(width=None if sys.stdout.isatty() else 160)
+    if terminal.width < _TERMINAL_COLUMNS:
+        lines = [list(column) for column in zip(*lines, strict=True)]
     table = Table(title=f"{result['name']} (times: p50 / p95 ms)", box=None, header_style="bold", pad_edge=False)
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column.replace(" p50 / p95 ms", ""), justify="left" if index == 0 else "right")
-    for row in rows(result):
-        table.add_row(*(cell(row) for cell in COLUMNS.values()))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    for index, column in enumerate(lines[0]):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for line in lines[1:]:
+        table.add_row(*line)
+    terminal.print(table)
     for row in rows(result):
         for kind, failure in row["failures"].items():
-            console.print(f"{kind}, {failure['count']} times, first: {failure['first']}", markup=False, soft_wrap=True)
+            told = f"{load_name(row)}: {kind}, {failure['count']} times, first: {failure['first']}"
+            console.print(told, markup=False, soft_wrap=True)
         for doubt in doubts(row):
             console.print(doubt, style="yellow", soft_wrap=True)
     if found(result):
@@ -208,8 +262,6 @@ def _show(result: Result) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    from oscine.types import OscineError
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")

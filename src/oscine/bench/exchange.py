@@ -8,13 +8,20 @@ from typing import Protocol
 
 from oscine.bench.workload import Utterance
 
+_MESSAGE_CHARACTERS = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an answer does not count. Kinds are listed in docs/metrics.md."""
+    """Why an answer does not count. Kinds are listed in docs/metrics.md. The message is one line that a terminal can
+    show, whatever a server wrote."""
 
     kind: str
     message: str = ""
+
+    def __post_init__(self) -> None:
+        line = " ".join(self.message.split())[:_MESSAGE_CHARACTERS]
+        object.__setattr__(self, "message", "".join(letter if letter.isprintable() else "?" for letter in line))
 
 
 @dataclass(slots=True)

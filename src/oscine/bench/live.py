@@ -42,7 +42,8 @@ class LiveConnection(Connection):
     def __init__(self, url: str, api_key: str | None, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
-        self._wire = ClientProtocol(parse_uri(url))
+        self._wire = ClientProtocol(uri := parse_uri(url))
+        self._path = uri.path
         self._api_key = api_key
         self._exchange: Exchange | None = None
         self._text = b""  # of a text message whose last frame has not come yet
@@ -90,9 +91,16 @@ class LiveConnection(Connection):
                 self._opened()
             elif isinstance(event, Frame):
                 self._take(event, now_s)
+        broken = self._wire.handshake_exc or self._wire.parser_exc  # neither comes as an event
+        if broken is not None:
+            self.usable = False
+            self._fail(Failure("malformed", f"not a WebSocket: {broken.__cause__ or broken}"))
         self._flush()  # pongs, and the answer to a close
 
     def hung_up(self, error: Exception | None) -> None:
+        self._wire.receive_eof()  # where a refusal has no length, this is its end
+        if any(isinstance(event, Response) for event in self._wire.events_received()):
+            self._opened()
         self._fail(Failure("cut", "the connection ended before the answer did"))
 
     def _opened(self) -> None:
@@ -101,7 +109,10 @@ class LiveConnection(Connection):
             self._reached("open")
         elif isinstance(error, InvalidStatus):
             answer = error.response
-            self._fail(Failure(f"http_{answer.status_code}", error_message(bytes(answer.body or b""))))
+            status, message = answer.status_code, error_message(bytes(answer.body or b""))
+            told = f"{self._path} was answered with {status} {answer.reason_phrase}"
+            kind = f"http_{status}" if status != 200 else "malformed"
+            self._fail(Failure(kind, f"{told}: {message}" if message else told))
         else:
             self._fail(Failure("malformed", str(error)))
 
@@ -131,7 +142,8 @@ class LiveConnection(Connection):
         if kind == "error":
             self._fail(Failure("reported", error_message(json.dumps(message).encode())))
         elif kind == "audio.start" and self._exchange is not None:
-            self._exchange.headers["x-sample-rate"] = str(message.get("sample_rate", ""))
+            rate_hz = message.get("sample_rate")
+            self._exchange.headers["x-sample-rate"] = "" if rate_hz is None else str(rate_hz)
         elif kind == self._waits_for:
             if self._exchange is not None:
                 self._exchange.end_s = now_s
@@ -205,7 +217,7 @@ class LiveClient:
         except TimeoutError:
             exchange.failure = Failure("timeout", f"no end of the answer within {self._timeout_s:g} s")
         except OSError as error:
-            exchange.failure = Failure("connect", str(error))
+            exchange.failure = self._pool.why_not(error, self._timeout_s)
         except (WebSocketException, ValueError) as error:
             exchange.failure = Failure("malformed", str(error))
         if exchange.failure is not None:

@@ -8,7 +8,7 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,9 @@ from oscine.bench.workload import Utterance, Workload, arrivals
 from oscine.types import RequestError
 
 _BEAT_S = 0.02
+# A caller who was sent away does not come back at once: a crowd that does measures how fast a server can refuse.
+_SENT_AWAY = ("connect", "http_429", "http_503")
+_LEAST_WAIT_S, _USUAL_WAIT_S, _MOST_WAIT_S = 0.05, 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class LoadRun:
     answers: list[Answer] = field(default_factory=list)
     _late: list[Exchange] = field(default_factory=list)  # whose sound is too costly to judge while others are measured
     _lags_s: list[float] = field(default_factory=list)
-    _begin_s: float = 0.0
+    begin_s: float = 0.0  # of the time that is measured
     progress: Progress = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,8 +116,8 @@ class LoadRun:
 
     def _window(self) -> Window:
         if self.span.requests is None:
-            return Window(self._begin_s, self._begin_s + self.span.duration_s)
-        return Window(self._begin_s, max(answer.sent_s + answer.e2e_s for answer in self.answers))
+            return Window(self.begin_s, self.begin_s + self.span.duration_s)
+        return Window(self.begin_s, max(answer.sent_s + answer.e2e_s for answer in self.answers))
 
     async def _closed(self) -> None:
         turns = self._turns()
@@ -123,7 +126,9 @@ class LoadRun:
 
     async def _caller(self, turns: Iterator[Utterance]) -> None:
         for utterance in turns:
-            await self._one(utterance, None)
+            exchange = await self._one(utterance, None)
+            if exchange.failure is not None and exchange.failure.kind in _SENT_AWAY:
+                await asyncio.sleep(min(retry_after_s(exchange), _MOST_WAIT_S))
 
     def _turns(self) -> Iterator[Utterance]:
         """What the next free caller asks; shared by all of them."""
@@ -142,13 +147,13 @@ class LoadRun:
         start_s = self.clock()
         warm_s = start_s + self.span.warmup_s
         warming, measured = self.workload.utterances("warmup"), self.workload.utterances("measured")
-        under_way: set[asyncio.Task[None]] = set()
+        under_way: set[asyncio.Task[Exchange]] = set()
         for offset_s in arrivals(self.load.value, self.workload.seed):
             due_s = start_s + offset_s
             if due_s < warm_s:
                 utterance = next(warming)
             else:
-                if not self._begin_s:
+                if not self.begin_s:
                     self._begin(warm_s)
                 utterance = next(measured)
                 if self._over(utterance.index, due_s):
@@ -161,20 +166,20 @@ class LoadRun:
         await _all(list(under_way))
 
     def _begin(self, at_s: float | None = None) -> None:
-        self._begin_s = self.clock() if at_s is None else at_s
+        self.begin_s = self.clock() if at_s is None else at_s
         self.progress.phase = "measuring"
 
     def _over(self, index: int, at_s: float) -> bool:
         if self.span.requests is not None:
             return index >= self.span.requests
-        return at_s >= self._begin_s + self.span.duration_s
+        return at_s >= self.begin_s + self.span.duration_s
 
-    async def _one(self, utterance: Utterance, due_s: float | None) -> None:
+    async def _one(self, utterance: Utterance, due_s: float | None) -> Exchange:
         progress = self.progress
-        if progress.in_flight >= self.span.most_in_flight:
+        if due_s is not None and progress.in_flight >= self.span.most_in_flight:
             now_s = self.clock()
             failure = Failure("not_sent", f"{progress.in_flight} requests were already waiting for an answer")
-            exchange = Exchange(utterance, now_s if due_s is None else due_s, now_s, now_s, failure=failure)
+            exchange = Exchange(utterance, due_s, now_s, now_s, failure=failure)
         else:
             progress.sent += 1
             progress.in_flight += 1
@@ -191,6 +196,7 @@ class LoadRun:
             self.answers.append(self.judge(exchange))
         else:
             self._late.append(exchange)
+        return exchange
 
     async def _beat(self) -> None:
         """How late this process comes to anything: what a time measured by it may be wrong by."""
@@ -221,7 +227,15 @@ class _Spent:
         return {"cpu_share": (now[1] - cpu_s) / took_s, "starved_share": starved}
 
 
-async def _all(tasks: list[asyncio.Task[None]]) -> None:
+def retry_after_s(exchange: Exchange) -> float:
+    """How long a server that was too busy wants to be left alone; not told, or told as a date: a second."""
+    try:
+        return max(float(exchange.headers.get("retry-after", "")), _LEAST_WAIT_S)
+    except ValueError:
+        return _USUAL_WAIT_S
+
+
+async def _all(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Where one raises (a bug of ours, or an interrupt), none is left running."""
     try:
         await asyncio.gather(*tasks)
@@ -252,10 +266,16 @@ class Limits:
     p95_ms: float = 50.0
     underrun_ms: float = 0.0  # of any request; 0: not one; infinite: nobody listens, so nobody asks
 
+    def __post_init__(self) -> None:
+        if not self.p95_ms > 0:
+            raise RequestError(f"a 95th percentile is limited to more than 0 ms, got {self.p95_ms:g}", "p95_ms")
+        if not self.underrun_ms >= 0:
+            raise RequestError(f"an underrun is limited to 0 ms or more, got {self.underrun_ms:g}", "underrun_ms")
+
     def broken_by(self, row: dict[str, Any]) -> list[str]:
         reasons = [f"{kind}: {failure['count']}" for kind, failure in row["failures"].items()]
         if not row["succeeded"]:
-            return reasons or ["no request was answered"]
+            return reasons or ["no request came in the time that was measured"]
         if row["inaudible"]:
             reasons.append(f"nothing audible: {row['inaudible']}")
         worst_ms = row["underruns"]["worst_deficit_ms"]
@@ -277,8 +297,8 @@ async def search_rate(
     least: float = 0.05,
     resolution: float = 0.05,
 ) -> float | None:
-    """The highest rate that holds, within `resolution` below the lowest that was seen not to: doubling, then halving
-    the distance. None where not even `least` holds."""
+    """The highest rate that holds, within `resolution` below the lowest that was seen not to: doubling (or halving, as
+    long as none holds), then the geometric mean of both. None where not even `least` holds."""
     low, high = None, None
     rate = min(first, most)
     while low is None or high is None:

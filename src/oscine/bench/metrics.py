@@ -24,6 +24,7 @@ AUDIBLE_DEFICIT_S = 0.1
 _ROUNDING_S = 1e-6  # sums of chunk lengths are not exact; a microsecond is no gap
 
 PERCENTILES = (50, 90, 95, 99)
+LEAST_FOR_P95 = 20  # by nearest rank, the 95th percentile of fewer is the longest
 _FIRST_WINDOWS, _MOST_WINDOWS = 8, 256
 
 

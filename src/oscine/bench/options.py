@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from oscine.bench.workload import Workload
 
 Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
+MOST_TIMEOUT_S = 86_400
+OPENAI_HOST = "api.openai.com"
+
 Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]
 
 
@@ -87,13 +90,14 @@ class Asked:
     seed: Annotated[int, typer.Option(help="Of texts, arrivals and requests")] = 0
     timeout: Annotated[float, typer.Option(help="Seconds for one request")] = 120.0
     api_key: Annotated[
-        str | None, typer.Option(help="Default: OSCINE_API_KEY, or OPENAI_API_KEY for --target openai")
+        str | None,
+        typer.Option(help=f"Default: OSCINE_API_KEY; for --target openai OPENAI_API_KEY, sent to {OPENAI_HOST} alone"),
     ] = None
     name: Annotated[str | None, typer.Option(help="What tables call this result")] = None
     machine: Annotated[str | None, typer.Option(help="The server's machine, where it is not this one")] = None
 
     def at(self, url: str, frames: int | None = None) -> Target:
-        from oscine.bench.targets import Target
+        from oscine.bench.targets import Address, Target
 
         try:
             extra = json.loads(self.extra)
@@ -101,16 +105,26 @@ class Asked:
             raise RequestError(f"--extra is not JSON: {error}", "extra") from None
         if not isinstance(extra, dict):
             raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {self.extra!r}', "extra")
-        variable = "OPENAI_API_KEY" if self.target == "openai" else "OSCINE_API_KEY"
+        if not 0 < self.timeout <= MOST_TIMEOUT_S:  # nan is neither
+            raise RequestError(
+                f"--timeout must be above 0 and at most {MOST_TIMEOUT_S} s, got {self.timeout:g}", "timeout"
+            )
         same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
         return Target(
             url=url,
             preset_name=self.target,
-            api_key=self.api_key or os.environ.get(variable),
+            api_key=self.api_key or self._usual_key(Address.parse(url).host),
             extra=extra,
             frames=frames,
             **{name: getattr(self, name) for name in same},
         )
+
+    def _usual_key(self, host: str) -> str | None:
+        if self.target != "openai":
+            return os.environ.get("OSCINE_API_KEY")
+        # Others speak OpenAI's language too, and its key is none of theirs.
+        is_openai = f".{host}".endswith(f".{OPENAI_HOST}")
+        return os.environ.get("OPENAI_API_KEY") if is_openai else None
 
     def workload(self, lengths: str) -> Workload:
         from oscine.bench.workload import load_workload

@@ -13,6 +13,8 @@ COLOURS = ("#0b6fa4", "#c8501e", "#2b8a3e", "#8b3fa0", "#a67c00", "#555555")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "12 4")
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 74
+LEGEND_LINE = 18
+LETTER = 7  # a wide guess: whoever looks at it may have any font
 
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:currentColor}.axis{stroke:currentColor;stroke-width:1}"
@@ -71,14 +73,42 @@ def log_bounds(low: float, high: float) -> tuple[float, float]:
     return max(step for step in steps if step <= low * 1.001), min(step for step in steps if step > high)
 
 
-def _svg(title: str, body: Sequence[str]) -> str:
+def _fitting(text: str, width_px: float) -> str:
+    """Its middle is left out first: names differ at their ends."""
+    most = int(width_px / LETTER)
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2 - 1]}…{text[len(text) - (most - most // 2) :]}"
+
+
+def _label(value: float) -> str:
+    """Three digits; all of them where they are whole numbers."""
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _apart(values: Sequence[float], scale: Scale) -> list[float]:
+    """Those whose labels do not touch, from left to right."""
+    kept: list[float] = []
+    free_px = -math.inf
+    for value in values:
+        half_px = (len(_label(value)) + 1) * LETTER / 2
+        if scale(value) - half_px >= free_px:
+            kept.append(value)
+            free_px = scale(value) + half_px
+    return kept
+
+
+def _svg(title: str, body: Sequence[str], names: Sequence[str] = ()) -> str:
+    legend, lines = _legend(names)
+    height = HEIGHT + LEGEND_LINE * max(0, lines - 1)
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
             f'aria-label="{escape(title)}" color="#333" style="background:#fff">',  # also on a dark page
             f"<style>{STYLE}</style>",
-            f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>',
+            f'<text class="title" x="{LEFT}" y="18">{escape(_fitting(title, WIDTH - LEFT - RIGHT))}</text>',
             *body,
+            *legend,
             "</svg>",
         ]
     )
@@ -92,9 +122,9 @@ def _axes(
     for value in y_ticks:
         lines.append(f'<line class="grid" x1="{LEFT}" y1="{y(value)}" x2="{right}" y2="{y(value)}"/>')
         lines.append(f'<text class="end" x="{LEFT - 6}" y="{y(value) + 4}">{value:g}</text>')
-    for value in x_ticks:
+    for value in _apart(x_ticks, x):
         lines.append(f'<line class="axis" x1="{x(value)}" y1="{bottom}" x2="{x(value)}" y2="{bottom + 4}"/>')
-        lines.append(f'<text class="mid" x="{x(value)}" y="{bottom + 17}">{value:g}</text>')
+        lines.append(f'<text class="mid" x="{x(value)}" y="{bottom + 17}">{_label(value)}</text>')
     lines.append(f'<text class="mid" x="{(LEFT + right) / 2}" y="{bottom + 34}">{escape(x_name)}</text>')
     middle = (TOP + bottom) / 2
     lines.append(
@@ -103,17 +133,21 @@ def _axes(
     return lines
 
 
-def _legend(names: Sequence[str]) -> list[str]:
-    lines, at = [], float(LEFT)
+def _legend(names: Sequence[str]) -> tuple[list[str], int]:
+    """Its marks, and how many lines it takes."""
+    marks, at, line = [], float(LEFT), 0
     for index, name in enumerate(names):
+        name = _fitting(name, WIDTH - RIGHT - LEFT - 28)
+        if at > LEFT and at + 28 + LETTER * len(name) > WIDTH - RIGHT:
+            at, line = float(LEFT), line + 1
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-        y = HEIGHT - 18
-        lines.append(
+        y = HEIGHT - 18 + LEGEND_LINE * line
+        marks.append(
             f'<line x1="{at}" y1="{y}" x2="{at + 22}" y2="{y}" stroke="{colour}" stroke-width="2" '
             f'stroke-dasharray="{dash}"/><text x="{at + 28}" y="{y + 4}">{escape(name)}</text>'
         )
-        at += 44 + 7 * len(name)
-    return lines
+        at += 44 + LETTER * len(name)
+    return marks, line + 1
 
 
 def line_plot(title: str, x_name: str, y_name: str, series: Sequence[Series], *, log_y: bool = True) -> str:
@@ -128,7 +162,8 @@ def line_plot(title: str, x_name: str, y_name: str, series: Sequence[Series], *,
     low, high = log_bounds(min(ys), max(ys)) if log_y else (0.0, max(ys) * 1.08 or 1.0)
     y_scale = Scale(low, high, HEIGHT - BOTTOM, TOP, log=log_y)
     y_ticks = log_ticks(low, high) if log_y else ticks(low, high)
-    body = _axes(x_scale, y_scale, xs if len(xs) <= 12 else log_ticks(xs[0], xs[-1]), y_ticks, x_name, y_name)
+    x_ticks = xs if len(xs) <= 12 else log_ticks(xs[0], xs[-1]) or xs
+    body = _axes(x_scale, y_scale, x_ticks, y_ticks, x_name, y_name)
     for index, one in enumerate(series):
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
         path = " ".join(f"{x_scale(x)},{y_scale(y)}" for x, y in one.points)
@@ -137,10 +172,10 @@ def line_plot(title: str, x_name: str, y_name: str, series: Sequence[Series], *,
         )
         body += [
             f'<circle cx="{x_scale(x)}" cy="{y_scale(y)}" r="3.5" fill="{colour}">'
-            f"<title>{escape(one.name)}: {y:.4g} at {x:g}</title></circle>"
+            f"<title>{escape(one.name)}: {y:.4g} at {_label(x)}</title></circle>"
             for x, y in one.points
         ]
-    return _svg(title, [*body, *_legend([one.name for one in series])])
+    return _svg(title, body, [one.name for one in series])
 
 
 def timeline_plot(title: str, example: dict[str, Any]) -> str:
@@ -178,4 +213,4 @@ def timeline_plot(title: str, example: dict[str, Any]) -> str:
             f'<polyline points="{path}" fill="none" stroke="{COLOURS[index]}" stroke-width="2" '
             f'stroke-dasharray="{DASHES[index]}"/>'
         )
-    return _svg(title, [*body, *_legend(["received", "played"])])
+    return _svg(title, body, ["received", "played"])

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from oscine.bench.exchange import Failure
 from oscine.bench.targets import Address
 
 Clock = Callable[[], float]
@@ -73,6 +74,15 @@ class Pool(Generic[_C]):
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection
+
+    def why_not(self, error: OSError, timeout_s: float) -> Failure:
+        """What became of `connect`."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Failure("tls", f"the certificate is not trusted: {error.verify_message}")
+        # Whoever listens but knows no TLS hangs up on its first message, or answers something else.
+        if self._tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
+            return Failure("tls", f"https:// needs TLS, and the server does not speak it ({error}); try http://")
+        return Failure("connect", str(error) or f"no connection within {timeout_s:g} s")
 
     def give(self, connection: _C) -> None:
         if connection.usable:

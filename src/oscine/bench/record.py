@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine import __version__
+from oscine.bench.shapes import fault_in
 from oscine.types import OscineError, RequestError
 
 KIND = "oscine bench"
@@ -114,9 +116,14 @@ def make_result(
 
 
 def write_result(path: Path, result: Result) -> None:
+    """Whatever it holds: a figure that is no number becomes null, what JSON does not know becomes its text. Minutes of
+    measuring are not lost to one value, nor an older result to a full disk."""
+    content = json.dumps(_rounded(result), indent=1, allow_nan=False, default=str) + "\n"
+    beside = path.with_name(f"{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(_rounded(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        beside.write_text(content, encoding="utf-8")
+        beside.replace(path)
     except OSError as error:
         raise OscineError(f"the result cannot be written to {str(path)!r}: {error}") from None
 
@@ -124,7 +131,7 @@ def write_result(path: Path, result: Result) -> None:
 def _rounded(value: Any) -> Any:
     """Six digits: more are noise, and twice the file."""
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -142,4 +149,36 @@ def read_result(path: Path, kind: str = KIND, version: int = FORMAT, made_by: st
         raise RequestError(
             f"{str(path)!r} has format {found!r}, this version reads {version}; measure again", "results"
         )
+    if kind == KIND:
+        if fault := fault_in(result, _RESULT) or fault_in(result["figures"].get("search"), _SEARCH, "figures.search"):
+            raise RequestError(f"{str(path)!r} is no whole result of `oscine bench run`: {fault}", "results")
+        result["file"] = path.name  # tells results of one name apart
     return result
+
+
+# What a report reads of a result (shapes.py).
+_NUMBER = (None, int | float)
+_TIMES = (None, {"p50": _NUMBER, "p95": _NUMBER})
+_LATE = (None, {"p99": int | float})
+_ROW = {
+    "load": {"kind": str, "value": int | float},
+    **dict.fromkeys(("requests", "succeeded", "inaudible"), int),
+    "failures": dict,
+    "audio_s": (None, {"mean": _NUMBER}),
+    **dict.fromkeys(("x_real_time", "requests_per_s"), _NUMBER),
+    **dict.fromkeys(("first_audio_ms", "audible_ms", "e2e_ms"), _TIMES),
+    "underruns": {
+        **dict.fromkeys(("applicable", "requests"), int),
+        **dict.fromkeys(("share_over_100_ms", "worst_deficit_ms"), _NUMBER),
+    },
+    "send_lag_ms": _LATE,
+    "timelines": dict,
+    "client": {"loop_lag_ms": _LATE, "starved_share": _NUMBER},
+}
+_RESULT = {
+    **dict.fromkeys(("name", "date", "commit", "command", "machine"), str),
+    "versions": {"oscine": str, "python": str},
+    "figures": {"target": {"preset": str, "transport": str}, "workload": {"name": str}, "loads": [_ROW]},
+}
+_LIMITS = {"figure": str, "p95_ms": _NUMBER, "underrun_ms": _NUMBER}
+_SEARCH = (None, {"rate_per_s": _NUMBER, "limits": _LIMITS})

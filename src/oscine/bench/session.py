@@ -8,7 +8,8 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,8 @@ from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Client
 from oscine.bench.live import LiveClient
 from oscine.bench.load import Limits, Load, LoadRun, Progress, Span, search_rate
-from oscine.bench.summary import Answer, Judge
+from oscine.bench.metrics import LEAST_FOR_P95
+from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
 from oscine.bench.workload import Workload
 from oscine.types import OscineError
@@ -43,26 +45,35 @@ class Bench:
     span: Span
     timeout_s: float = 120.0
     word_interval_s: float | None = None
-    records: Path | None = None  # every request as a line of JSON
+    records: Path | None = None  # every request as a line of JSON; what stood there is replaced
     on_row: Callable[[Row], None] = lambda row: None
     served: list[str] = field(default_factory=list)  # names of models, as the server gives them
 
     async def run(self, loads: Sequence[Load]) -> list[Row]:
+        self._begin_records()
+        rows: list[Row] = []
         async with self._client() as client:
             await self._check(client)
-            return [await self._row(client, load) for load in loads]
+            for load in loads:
+                rows.append(await self._row(client, load, self.span))
+                if left := len(loads) - len(rows):
+                    self._expect_anybody(rows[-1], f"{left} of {len(loads)} loads were not measured")
+        return rows
 
     async def search(
         self, limits: Limits, *, first: float, most: float, resolution: float
     ) -> tuple[float | None, list[Row]]:
+        self._begin_records()
         tried: list[Row] = []
         async with self._client() as client:
             await self._check(client)
 
             async def holds(rate: float) -> bool:
-                row = await self._row(client, Load("open", rate))
-                row["limits_broken"] = limits.broken_by(row)
+                # A low rate needs longer: what two requests were spared is no limit held.
+                span = replace(self.span, duration_s=max(self.span.duration_s, LEAST_FOR_P95 / rate))
+                row = await self._row(client, Load("open", rate), span, limits)
                 tried.append(row)
+                self._expect_anybody(row, "the search ends")
                 return not row["limits_broken"]
 
             best = await search_rate(holds, first=first, most=most, resolution=resolution)
@@ -97,7 +108,7 @@ class Bench:
         if answer.failure is not None:
             hint = "; is it running?" if answer.failure.kind == "connect" else ""
             raise OscineError(
-                f"the server at {self.target.url} did not answer the first request ({answer.failure.kind}): "
+                f"the server at {self.target.url} did not speak the first text ({answer.failure.kind}): "
                 f"{answer.failure.message}{hint}"
             )
         self.served = await self._models()
@@ -113,23 +124,45 @@ class Bench:
         finally:
             await asking.close()
 
-    async def _row(self, client: Client, load: Load) -> Row:
-        run = LoadRun(client, Judge(self.target), self.workload, load, self.span)
+    async def _row(self, client: Client, load: Load, span: Span, limits: Limits | None = None) -> Row:
+        run = LoadRun(client, Judge(self.target), self.workload, load, span)
         with showing(run.progress):
             row = await run.run()
-        if self.records is not None:
-            _append_records(self.records, load, run.answers)
+        if limits is not None:
+            row["limits_broken"] = limits.broken_by(row)
         self.on_row(row)
+        if self.records is not None:
+            with _writing(self.records), self.records.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in self._lines(run))
         return row
 
+    def _expect_anybody(self, row: Row, what: str) -> None:
+        if not row["succeeded"] and row["failures"].keys() == {"connect"}:
+            raise OscineError(f"the server at {self.target.url} cannot be reached any more; {what}")
 
-def _append_records(path: Path, load: Load, answers: Sequence[Answer]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        for answer in answers:
-            line = {
-                "load": str(load),
+    def _begin_records(self) -> None:
+        """Before anything is sent: a path that cannot be written is better known now."""
+        if self.records is not None:
+            with _writing(self.records):
+                self.records.write_text("")
+
+    def _lines(self, run: LoadRun) -> Iterator[dict[str, Any]]:
+        """All that is needed to find the figures again, and to ask the same once more; clocks start with the window."""
+        most = 1 + max((answer.index for answer in run.answers), default=0)
+        said = {
+            True: list(islice(self.workload.utterances("measured"), most)),
+            False: list(islice(self.workload.utterances("warmup"), most)),
+        }
+        for answer in run.answers:
+            utterance = said[answer.measured][answer.index]
+            yield {
+                "load": str(run.load),
                 "index": answer.index,
                 "measured": answer.measured,
+                "text": utterance.text,
+                "seed": utterance.seed,
+                "due_s": answer.due_s - run.begin_s,
+                "sent_s": answer.sent_s - run.begin_s,
                 "failure": answer.failure and [answer.failure.kind, answer.failure.message],
                 "e2e_s": answer.e2e_s,
                 "audible_s": answer.audible_s,
@@ -137,7 +170,14 @@ def _append_records(path: Path, load: Load, answers: Sequence[Answer]) -> None:
                 "arrived_s": answer.timeline and answer.timeline.arrived_s,
                 "heard_s": answer.timeline and answer.timeline.heard_s,
             }
-            file.write(json.dumps(line) + "\n")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OscineError(f"{str(path)!r} cannot be written: {error}") from None
 
 
 @contextlib.contextmanager

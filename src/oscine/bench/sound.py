@@ -26,6 +26,18 @@ Pcm = npt.NDArray[np.int16]
 Counts = npt.NDArray[np.int64]
 
 CHEAP_FORMATS = ("pcm", "wav")  # can be judged while other streams run
+LEAST_RATE_HZ, MOST_RATE_HZ = 4000, 384000
+# What a content type says of its body. Any other audio/... is taken for what was asked: raw samples have many names.
+_UNSAID = ("", "application/octet-stream", "binary/octet-stream")
+_EVENTS = ("text/event-stream", "text/plain")
+_TYPES = {
+    "wav": ("audio/wav", "audio/wave", "audio/x-wav", "audio/vnd.wave"),
+    "mp3": ("audio/mpeg", "audio/mp3", "audio/x-mp3", "audio/mpeg3", "audio/x-mpeg"),
+    "opus": ("audio/ogg", "audio/opus", "application/ogg", "audio/webm"),
+    "aac": ("audio/aac", "audio/x-aac", "audio/aacp", "audio/mp4", "audio/m4a", "audio/x-m4a"),
+    "flac": ("audio/flac", "audio/x-flac"),
+}
+_FORMATS = {stated: name for name, types in _TYPES.items() for stated in types}
 _OPEN_LENGTH = 0x7FFFFF00  # a WAV that claims so much is a stream whose length was not known
 
 
@@ -49,14 +61,14 @@ class Sound:
 def hear(exchange: Exchange, response_format: str, *, sse: bool = False, pcm_rate_hz: int = 24000) -> Sound:
     """Raises BadSoundError where the answer is no whole sound."""
     file = b"".join(exchange.body)
+    _check_type(exchange.headers.get("content-type", ""), file, "events" if sse else response_format)
     received = np.frombuffer(exchange.body_bytes, np.int64)
     if sse:
         file, received = _unpack_events(file, received)
     if not file:
         raise BadSoundError("empty", "the answer has no sound")
     if response_format == "pcm":
-        stated = exchange.headers.get("x-sample-rate", "")
-        sound = _hear_pcm(file, received, int(stated) if stated.isdecimal() else pcm_rate_hz)
+        sound = _sound(file, received, _pcm_rate(exchange, pcm_rate_hz))
     elif response_format == "wav":
         sound = _hear_wav(file, received)
     else:
@@ -66,9 +78,31 @@ def hear(exchange: Exchange, response_format: str, *, sse: bool = False, pcm_rat
     return sound
 
 
+def _check_type(content_type: str, file: bytes, asked: str) -> None:
+    stated = content_type.split(";")[0].strip().lower()
+    if stated in _UNSAID or (asked == "events" and stated in _EVENTS):
+        return
+    if asked != "events" and _FORMATS.get(stated, asked if stated.startswith("audio/") else "") == asked:
+        return
+    said = f": {error_message(file)}" if stated == "application/json" else ""
+    raise BadSoundError("malformed", f"answered {stated}, asked for {asked}{said}")
+
+
+def _pcm_rate(exchange: Exchange, usual_hz: int) -> int:
+    stated = exchange.headers.get("x-sample-rate", "").strip()
+    try:
+        return round(float(stated)) if stated else usual_hz
+    except (ValueError, OverflowError):
+        raise BadSoundError("malformed", f"a sample rate of {stated[:20]!r}") from None
+
+
 def _sound(samples: bytes, whole: Counts, rate_hz: int, channels: int = 1) -> Sound:
     """`whole`: bytes of samples after each arrival."""
     step = 2 * channels
+    if not LEAST_RATE_HZ <= rate_hz <= MOST_RATE_HZ:
+        raise BadSoundError(
+            "malformed", f"a sample rate of {rate_hz} Hz; {LEAST_RATE_HZ} to {MOST_RATE_HZ} can be measured"
+        )
     if len(samples) % step:
         raise BadSoundError("malformed", f"{len(samples)} bytes of sound end within a sample of {step} bytes")
     if not samples:
@@ -76,10 +110,6 @@ def _sound(samples: bytes, whole: Counts, rate_hz: int, channels: int = 1) -> So
     pcm = np.frombuffer(samples, "<i2").astype(np.int16, copy=False)
     mono = pcm if channels == 1 else pcm.reshape(-1, channels).mean(axis=1).astype(np.int16)
     return Sound(mono, rate_hz, tuple((whole // step / rate_hz).tolist()))
-
-
-def _hear_pcm(file: bytes, received: Counts, rate_hz: int) -> Sound:
-    return _sound(file, received, rate_hz)
 
 
 def _hear_wav(file: bytes, received: Counts) -> Sound:

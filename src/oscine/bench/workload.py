@@ -72,7 +72,7 @@ def builtin_texts(name: str, lengths: Iterable[str]) -> tuple[str, ...]:
 def file_texts(path: Path) -> tuple[str, ...]:
     """One text a line; empty lines and those that begin with # are left out."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{str(path)!r} cannot be read as UTF-8 text: {error}", "texts") from None
     texts = tuple(line for line in lines if line and not line.startswith("#"))

@@ -16,6 +16,8 @@ Values = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 _BLOCK = 500  # that are in memory at once
 _LOW, _HIGH = 0.025, 0.975
+NEVER_SEEN = 3.0  # over the number of texts: the highest rate that stays unseen in one such set of twenty
+_ALIKE = 1e-12
 
 
 def interval(terms: Sequence[Terms]) -> tuple[float, float]:
@@ -28,6 +30,16 @@ def difference_interval(one: Sequence[Terms], other: Sequence[Terms]) -> tuple[f
     takes a text for both or for neither, so that what is hard for both does not count as a difference."""
     assert len(one) == len(other), (len(one), len(other))
     return _middle(np.concatenate([_quotients(draws, other) - _quotients(draws, one) for draws in _draws(len(one))]))
+
+
+def widened(low: float, high: float, texts: int, step: float, least: float = 0.0) -> tuple[float, float]:
+    """An interval of events that were never seen, or always, or that never differed: no draw of them can show that they
+    might. `step`: what one event in every recording adds to the figure; 0 where it counts no events. The interval stays
+    between `least` and 1."""
+    if high - low > _ALIKE:
+        return low, high
+    slack = step * NEVER_SEEN / texts
+    return max(low - slack, min(low, least)), min(high + slack, max(high, 1.0))
 
 
 def _draws(texts: int) -> Iterator[Values]:

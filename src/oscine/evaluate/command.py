@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,14 +18,18 @@ from rich.table import Table
 from rich.text import Text
 
 from oscine.bench.options import Asked, Lengths, Url, expanded
-from oscine.types import RequestError
+from oscine.types import OscineError, RequestError
 
 if TYPE_CHECKING:
     from oscine.evaluate.ears import Ears, EarsConfig
     from oscine.evaluate.recording import Evaluation
+    from oscine.evaluate.session import Session
 
 eval_app = typer.Typer(no_args_is_help=True, help="Judge how well a speech server speaks: this one or another's.")
 console = Console(stderr=True)  # standard output is for results
+
+COMPARISON = "oscine eval compare"  # a result's kind
+_INTERRUPTED = 130  # as a shell has it
 
 Folder = Annotated[Path, typer.Argument(help="The folder of `oscine eval run`, or the result in it")]
 
@@ -43,7 +49,9 @@ class Hearing:
     similarity: Annotated[
         Path | None, typer.Option(help="ONNX model of speaker vectors: is it the reference's voice?")
     ] = None
-    reference: Annotated[Path | None, typer.Option(help="Clip of the true voice; default: --ref-audio")] = None
+    reference: Annotated[
+        Path | None, typer.Option(help="Clip of the true voice; without it, run takes its --ref-audio")
+    ] = None
 
     def config(self, ref_audio: Path | None = None) -> tuple[EarsConfig, Path | None]:
         """And the clip that voices are compared with, where they are."""
@@ -58,6 +66,18 @@ class Hearing:
         if clip is None:
             raise RequestError("--similarity needs --reference, a clip of the true voice", "reference")
         return replace(ears, speaker_model=str(self.similarity)), clip
+
+    def score_command(self, folder: Path, clip: Path | None, *, elsewhere: bool) -> str:
+        """That lets the same ones listen later. `elsewhere`: nothing in this Python can."""
+        values = {
+            "--recogniser": self.recogniser,
+            "--device": None if self.device == "cpu" else self.device,
+            "--listen-with": "PYTHON" if elsewhere else self.listen_with,
+            "--similarity": self.similarity,
+            "--reference": clip,
+        }
+        words = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+        return shlex.join(["oscine", "eval", "score", str(folder), *words, *([] if self.dnsmos else ["--no-dnsmos"])])
 
 
 @eval_app.command()
@@ -84,32 +104,45 @@ def run(
         ears = None
         try:  # before anything is spoken: what cannot be heard is better known now
             ears = stack.enter_context(open_ears(config, hearing.listen_with))
-            check_languages(session.languages, ears)
+            check_languages(session.languages, ears, asked.language)
         except MissingLibraryError as error:
             if hearing.recogniser or hearing.listen_with or hearing.similarity:
                 raise
             why = str(error)
-        session.run()
-        evaluation = _saved(session.evaluation(asked.name, sys.argv[1:], asked.machine))  # also if listening fails
+        kept = f"The recordings are kept; score them with: {hearing.score_command(out, clip, elsewhere=ears is None)}"
+        evaluation = _recorded(session, asked, kept)
         if ears is not None:
-            evaluation = _saved(_heard(evaluation, ears, clip))
+            with _interruptible(f"interrupted. {kept}"):
+                heard = _heard(evaluation, ears, clip)
+            evaluation = _saved(heard)
     _show_evaluation(evaluation)
     if why:
         _tell(f"not scored: {why}")
-        _tell(f"The recordings are kept; score them with: {shlex.join(['oscine', 'eval', 'score', str(out)])}")
+        _tell(kept)
+    _end(evaluation)
 
 
 @eval_app.command()
 @expanded
-def score(folder: Folder, hearing: Hearing) -> None:
+def score(
+    folder: Folder,
+    hearing: Hearing,
+    language: Annotated[
+        str | None, typer.Option(help="What was spoken, by name; auto: as their letters suggest; default: as recorded")
+    ] = None,
+) -> None:
     """Listen to recordings that were made before, and score them: for the first time or anew."""
     from oscine.evaluate.ears import open_ears
     from oscine.evaluate.recording import read_evaluation
 
     evaluation = read_evaluation(folder)
     config, clip = hearing.config()
-    with open_ears(config, hearing.listen_with) as ears:
-        _show_evaluation(_saved(_heard(evaluation, ears, clip)))
+    unharmed = f"interrupted; the result in {evaluation.folder} stays as it was"
+    with _interruptible(unharmed), open_ears(config, hearing.listen_with) as ears:
+        heard = _heard(evaluation, ears, clip, language)
+    evaluation = _saved(heard)
+    _show_evaluation(evaluation)
+    _end(evaluation)
 
 
 @eval_app.command()
@@ -121,9 +154,11 @@ def compare(
     """Two servers or two settings: the same texts and seeds, differences with their 95 % intervals."""
     from oscine.bench.record import make_result, write_result
     from oscine.evaluate import compare as comparing
-    from oscine.evaluate.recording import KIND, read_evaluation
+    from oscine.evaluate.recording import read_evaluation
     from oscine.evaluate.score import shown, shown_range
 
+    if out is not None:
+        _check_replaceable(out)
     found = comparing.compare(read_evaluation(first), read_evaluation(second))
     table = _table("", *found.names, "difference", "95 % interval", "")
     for one in found.differences:
@@ -138,16 +173,55 @@ def compare(
     print("\n".join(comparing.conclusion(found)))
     if out is not None:
         title = " and ".join(found.names)
-        write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": f"{KIND} compare"})
+        write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": COMPARISON})
 
 
-def _heard(evaluation: Evaluation, ears: Ears, clip: Path | None) -> Evaluation:
+def _check_replaceable(out: Path) -> None:
+    """A comparison may be made anew; any other file is not ours to replace."""
+    if not out.exists():
+        return
+    try:
+        made = json.loads(out.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        made = None
+    if not isinstance(made, dict) or made.get("kind") != COMPARISON:
+        raise RequestError(f"{str(out)!r} exists and was not made by `oscine eval compare`; give another --out", "out")
+
+
+@contextmanager
+def _interruptible(told: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _tell(told)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _recorded(session: Session, asked: Asked, kept: str) -> Evaluation:
+    """Saved, whatever ends it. `kept`: what is said of those that were made before it ended too early."""
+
+    def saved() -> Evaluation:
+        return _saved(session.evaluation(asked.name, sys.argv[1:], asked.machine))
+
+    try:
+        session.run()
+    except (KeyboardInterrupt, OscineError) as error:
+        if session.recordings:
+            saved()
+            _tell(f"ended after {len(session.recordings)} of {session.requests} recordings. {kept}")
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(_INTERRUPTED) from None
+        raise
+    return saved()
+
+
+def _heard(evaluation: Evaluation, ears: Ears, clip: Path | None, language: str | None = None) -> Evaluation:
     from oscine.evaluate.listening import listen
 
     columns = (TextColumn("listening"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=len(evaluation.recordings))
-        return listen(evaluation, ears, clip, on_heard=lambda: bar.advance(task))
+        return listen(evaluation, ears, clip, on_heard=lambda: bar.advance(task), language=language)
 
 
 def _saved(evaluation: Evaluation) -> Evaluation:
@@ -159,8 +233,17 @@ def _saved(evaluation: Evaluation) -> Evaluation:
     marks = mark_all(evaluation.recordings)
     evaluation = evaluation.knowing(totals=totals(evaluation.recordings, marks))
     evaluation.save([mark.as_dict() for mark in marks])
-    (evaluation.folder / PAGE).write_text(page(evaluation, marks), encoding="utf-8")
+    try:
+        (evaluation.folder / PAGE).write_text(page(evaluation, marks), encoding="utf-8")
+    except OSError as error:
+        raise OscineError(f"the page cannot be written to {str(evaluation.folder / PAGE)!r}: {error}") from None
     return evaluation
+
+
+def _end(evaluation: Evaluation) -> None:
+    """When everything is saved and shown: scripts shall see that something is missing."""
+    if any(one.file is None for one in evaluation.recordings):
+        raise typer.Exit(1)
 
 
 def _show_evaluation(evaluation: Evaluation) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from oscine.audio import read_clip
 from oscine.bench.record import Result
-from oscine.evaluate.bootstrap import Terms, difference_interval
+from oscine.evaluate.bootstrap import Terms, difference_interval, widened
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.score import FIGURES, Figure, Mark, by_text, mark_all, shown, shown_range
 from oscine.types import RequestError
@@ -18,6 +18,10 @@ from oscine.types import RequestError
 # Fewer texts drawn again and again are always the same few: their intervals are too narrow to be believed.
 LEAST_TEXTS = 8
 
+# What else judged: figure, and its name among the ears.
+_JUDGES = {"dnsmos": "dnsmos", "similarity": "speaker"}
+
+About = dict[str, Any]  # a judge, a clip: its name, and what makes it another one
 Verdict = Literal["none", "first worse", "second worse", "differs", "too few"]
 
 
@@ -36,10 +40,10 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        if self.low <= 0 <= self.high:
-            return "none"
         if self.texts < LEAST_TEXTS:
             return "too few"
+        if self.low <= 0 <= self.high:
+            return "none"
         if not self.figure.better:
             return "differs"
         return "second worse" if self.by * self.figure.better < 0 else "first worse"
@@ -52,6 +56,7 @@ class Comparison:
     recordings: int
     equal: int  # no sample differs by more than one step of 16 bits, which is how exact a batch is
     settings: dict[str, tuple[Any, Any]]  # what was asked differently
+    notes: tuple[str, ...] = ()  # what is not compared, and what is left to chance
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -59,6 +64,7 @@ class Comparison:
             "recordings": self.recordings,
             "equal_recordings": self.equal,
             "settings": self.settings,
+            "notes": self.notes,
             "differences": {
                 one.figure.key: {
                     **{name: getattr(one, name) for name in ("first", "second", "by", "low", "high", "texts")},
@@ -72,15 +78,20 @@ class Comparison:
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
     _check(first, second)
     marks = mark_all(first.recordings), mark_all(second.recordings)
-    differences = [
-        found
-        for figure in FIGURES
-        if _same_judge(figure, first.result, second.result)
-        and (found := _difference(figure, first.recordings, second.recordings, *marks)) is not None
-    ]
-    equal = sum(_sound_equal(first, second, *pair) for pair in _pairs(first, second))
+    differences: list[Difference] = []
+    notes = _seed_notes(first, second)
+    for figure in FIGURES:
+        if why := _unjudged(figure, first, second):
+            notes.append(f"{figure.title.split(',')[0]} is not compared: {why}")
+        elif found := _difference(figure, first.recordings, second.recordings, *marks):
+            differences.append(found)
     return Comparison(
-        _names(first, second), tuple(differences), len(first.recordings), equal, _settings(first.result, second.result)
+        _names(first, second),
+        tuple(differences),
+        len(first.recordings),
+        sum(_sound_equal(first, second, *pair) for pair in _pairs(first, second)),
+        _settings(first.result, second.result),
+        tuple(notes),
     )
 
 
@@ -98,15 +109,15 @@ def _sound_equal(first: Evaluation, second: Evaluation, one: Recording, other: R
         return False
     clips = [read_clip(path) for path in paths]
     alike = clips[0].rate_hz == clips[1].rate_hz and len(clips[0].samples) == len(clips[1].samples)
-    return alike and bool(np.abs(clips[0].samples - clips[1].samples).max() < 1.5 / 32768)
+    return alike and bool(np.abs(clips[0].samples - clips[1].samples).max(initial=0.0) < 1.5 / 32768)
 
 
 def _check(first: Evaluation, second: Evaluation) -> None:
     names = _names(first, second)
-    for name, one in zip(names, (first, second), strict=True):
-        if not one.is_heard:
-            raise RequestError(f"{name} has not been scored yet: oscine eval score {one.folder}", "path")
-    asked = [{(one.text, one.take): one.seed for one in side.recordings} for side in (first, second)]
+    for name, side in zip(names, (first, second), strict=True):
+        if not side.is_heard:
+            raise RequestError(f"{name} has not been scored yet: oscine eval score {side.folder}", "path")
+    asked = _seeds(first), _seeds(second)
     alone = [sorted(side.keys() - other.keys()) for side, other in (asked, asked[::-1])]
     if alone[0] or alone[1]:
         example = (alone[0] or alone[1])[0][0]
@@ -115,24 +126,71 @@ def _check(first: Evaluation, second: Evaluation) -> None:
             f"(such as {example[:60]!r}); record both with the same --texts, --lengths and --repeat",
             "path",
         )
-    reseeded = sum(asked[0][key] != asked[1][key] for key in asked[0])
-    if reseeded:
-        raise RequestError(f"{reseeded} texts were asked with other seeds; record both with the same --seed", "path")
-    judges = [side.result["figures"]["ears"]["recogniser"] for side in (first, second)]
-    if judges[0] != judges[1]:
+    _check_seeds(names, *asked)
+    one, other = (side.result["figures"]["ears"]["recogniser"] for side in (first, second))
+    if apart := _apart(one, other, besides=("name", "version")):
         raise RequestError(
-            f"heard by different recognisers, {judges[0]['name']} and {judges[1]['name']}; score both with the same "
-            "one: oscine eval score FOLDER --recogniser ...",
+            f"heard by different recognisers ({apart}); score both with the same one: "
+            "oscine eval score FOLDER --recogniser ... --device ...",
             "path",
         )
 
 
-def _same_judge(figure: Figure, first: Result, second: Result) -> bool:
-    judge = {"dnsmos": "dnsmos", "similarity": "speaker"}.get(figure.key)
-    figures = first["figures"], second["figures"]
-    if figure.key == "similarity" and figures[0]["reference"] != figures[1]["reference"]:
-        return False
-    return judge is None or figures[0]["ears"][judge] == figures[1]["ears"][judge]
+def _seeds(side: Evaluation) -> dict[tuple[str, int], int | None]:
+    """By text and take. None: the server was sent none."""
+    return {(one.text, one.take): one.seed for one in side.recordings}
+
+
+def _check_seeds(
+    names: tuple[str, str], first: dict[tuple[str, int], int | None], second: dict[tuple[str, int], int | None]
+) -> None:
+    for name, side, other in ((names[0], first, second), (names[1], second, first)):
+        if any(seed is None and other[key] is not None for key, seed in side.items()):
+            raise RequestError(
+                f"{name} was recorded without seeds and the other with them; record both from servers that take seeds, "
+                """or both without: --extra '{"seed": null}'""",
+                "path",
+            )
+    reseeded = sum(seed != second[key] for key, seed in first.items())
+    if reseeded:
+        raise RequestError(
+            f"{reseeded} recordings were asked with other seeds: another --seed, or the texts in another order; record "
+            "both with the same --seed and the same --texts, in one order",
+            "path",
+        )
+
+
+def _seed_notes(first: Evaluation, second: Evaluation) -> list[str]:
+    """Checked before: where one side has no seed, the other has none."""
+    if all(seed is not None for side in (first, second) for seed in _seeds(side).values()):
+        return []
+    return ["no seeds were sent: the server chose its own, so the sides also differ by chance"]
+
+
+def _unjudged(figure: Figure, first: Evaluation, second: Evaluation) -> str | None:
+    """Why a judge's figure cannot be compared; None also where nobody was asked."""
+    judge = _JUDGES.get(figure.key)
+    if judge is None:
+        return None
+    sides = first.result["figures"], second.result["figures"]
+    judges: list[About | None] = [side["ears"][judge] for side in sides]
+    if judges[0] is None or judges[1] is None:
+        there = [name for name, one in zip(_names(first, second), judges, strict=True) if one is not None]
+        return f"only {there[0]} was judged so" if there else None
+    if apart := _apart(judges[0], judges[1]):
+        return f"judged by different models ({apart})"
+    if figure.key == "similarity" and (apart := _apart(sides[0]["reference"] or {}, sides[1]["reference"] or {})):
+        return f"measured against different clips ({apart})"
+    return None
+
+
+def _apart(one: About, other: About, besides: Sequence[str] = ("name",)) -> str:
+    """What differs; nothing if that is only what does not matter, `besides`."""
+    pairs = {name: (one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if not differing.keys() - set(besides):
+        return ""
+    return "; ".join(f"{name}: {pair[0]} and {pair[1]}" for name, pair in differing.items())
 
 
 def _difference(
@@ -145,8 +203,10 @@ def _difference(
     """Over the takes to which the figure applies on both sides."""
     one, other = by_text(figure, first, first_marks), by_text(figure, second, second_marks)
     texts: dict[str, tuple[Terms, Terms]] = {}
+    takes = 0
     for key, terms in one.items():
         if terms is not None and (paired := other[key]) is not None:
+            takes += 1
             sums = texts.get(key[0], ((0.0, 0.0), (0.0, 0.0)))
             texts[key[0]] = _plus(sums[0], terms), _plus(sums[1], paired)
     sides = [pair[0] for pair in texts.values()], [pair[1] for pair in texts.values()]
@@ -154,7 +214,8 @@ def _difference(
     if not of[0] or not of[1]:
         return None
     values = [sum(terms[0] for terms in side) / total for side, total in zip(sides, of, strict=True)]
-    return Difference(figure, values[0], values[1], *difference_interval(*sides), len(texts))
+    low, high = widened(*difference_interval(*sides), len(texts), figure.step(takes, min(of)), least=-1.0)
+    return Difference(figure, values[0], values[1], low, high, len(texts))
 
 
 def _plus(one: Terms, other: Terms) -> Terms:
@@ -177,6 +238,7 @@ def _settings(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
             "models": ", ".join(result["figures"]["target"]["served"]),
             **result["figures"]["target"]["fields"],
             "concurrency": result["figures"]["concurrency"],
+            "recogniser's version": result["figures"]["ears"]["recogniser"].get("version"),  # older results have none
         }
         for result in (first, second)
     ]
@@ -199,8 +261,11 @@ def conclusion(comparison: Comparison) -> list[str]:
         )
         spread = shown_range(found.figure, found.low, found.high, signed=True)
         lines.append(f"{worse} in {found.figure.title}: {shown(found.figure, found.by, signed=True)} ({spread})")
-    if any(found.verdict == "too few" for found in comparison.differences):
+    few = [found.figure.title for found in comparison.differences if found.verdict == "too few"]
+    if len(few) == len(comparison.differences):
         lines.append(f"fewer than {LEAST_TEXTS} texts: nothing can be said about their differences")
-    elif not told:
-        lines.append("no difference beyond noise: every 95 % interval holds 0")
-    return lines
+    elif few:
+        lines.append(f"fewer than {LEAST_TEXTS} texts for {' and '.join(few)}: nothing can be said about that")
+    if not told and len(few) < len(comparison.differences):
+        lines.append(f"no difference beyond noise: every {'other ' if few else ''}95 % interval holds 0")
+    return [*lines, *comparison.notes]

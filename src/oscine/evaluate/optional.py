@@ -12,11 +12,16 @@ class MissingLibraryError(OscineError):
     """Something optional is not installed in this Python."""
 
 
+def one_line(error: BaseException) -> str:
+    """Its text, which libraries like to spread over many lines; its kind where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def optional(module: str, what: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingLibraryError(
-            f"{what} is not installed ({error}): pip install 'oscine[{extra}]', "
+            f"{what} is not installed ({one_line(error)}): pip install 'oscine[{extra}]', "
             "or name a Python that has it with --listen-with"
         ) from None

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from oscine.bench.record import Result
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.score import FIGURES, Mark, shown, shown_range
 from oscine.evaluate.words import Unit
@@ -64,15 +63,17 @@ def _kinds(key: str, marks: Sequence[Mark]) -> str:
     return ": " + ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def origin(result: Result) -> str:
+def origin(evaluation: Evaluation) -> str:
+    result = evaluation.result
     figures, made = result["figures"], result["versions"]
     asked, ears = figures["target"], figures["ears"]
     spoken = f"{asked['preset']}{' (' + ', '.join(asked['served']) + ')' if asked['served'] else ''}"
     heard = "not scored yet" if ears is None else f"heard by {ears['recogniser']['name']}"
+    seeded = any(recording.seed is not None for recording in evaluation.recordings)
+    seed = f"seed {figures['workload']['seed']}" if seeded else "no seeds sent"
     return (
         f"{result['machine']}; {spoken}, {figures['concurrency']} at once; texts: {figures['workload']['name']}, "
-        f"seed {figures['workload']['seed']}; {heard}; oscine {made['oscine']}, commit {result['commit']}, "
-        f"{result['date']}"
+        f"{seed}; {heard}; oscine {made['oscine']}, commit {result['commit']}, {result['date']}"
     )
 
 
@@ -96,7 +97,7 @@ def page(evaluation: Evaluation, marks: Sequence[Mark]) -> str:
     )
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="origin">{escape(origin(result))}<br><code>{escape(result["command"])}</code></p>',
+        f'<p class="origin">{escape(origin(evaluation))}<br><code>{escape(result["command"])}</code></p>',
         f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>',
         *(_article(recording, mark) for recording, mark in worst_first(evaluation.recordings, marks)),
     ]
@@ -141,7 +142,7 @@ def _difference(mark: Mark) -> str:
 
 
 def _facts(recording: Recording) -> str:
-    facts = [f"seed {recording.seed}"]
+    facts = [f"seed {recording.seed}" if recording.seed is not None else "a seed of the server's own"]
     if recording.take:
         facts.append(f"take {recording.take + 1}")
     if recording.file is not None:

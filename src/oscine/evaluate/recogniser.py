@@ -7,8 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any, Protocol
 
-from oscine.evaluate.optional import MissingLibraryError, optional
-from oscine.types import RequestError, Samples, unknown_choice
+from oscine.evaluate.optional import MissingLibraryError, one_line, optional
+from oscine.types import OscineError, RequestError, Samples, unknown_choice
 
 RATE_HZ = 16_000  # of all sound that ears are given
 _WEIGHTS = "model.bin"
@@ -18,7 +18,7 @@ _NUMBERS = {"cpu": "int8", "cuda": "float16"}
 class Recogniser(Protocol):
     @property
     def about(self) -> dict[str, str]:
-        """Name and fingerprint: error rates compare only where both are equal."""
+        """Name, version, and what changes transcripts: error rates compare only where the last is equal."""
 
     @property
     def languages(self) -> frozenset[str]: ...
@@ -37,17 +37,30 @@ class FasterWhisper:
         try:
             self._model = library.WhisperModel(str(folder), device=device, compute_type=_NUMBERS[device])
         except (RuntimeError, ValueError, OSError) as error:
-            raise RequestError(f"{str(folder)!r} is no model that faster-whisper can load: {error}", "model") from None
+            hint = "" if device == "cpu" else "; --device cpu needs no such device"
+            raise RequestError(
+                f"faster-whisper cannot load {str(folder)!r} on {device}: {one_line(error)}{hint}", "recogniser"
+            ) from None
         self.languages = frozenset(self._model.supported_languages)
         with (folder / _WEIGHTS).open("rb") as weights:
             fingerprint = hashlib.file_digest(weights, "sha256").hexdigest()[:16]
         name = model if model and not Path(model).exists() else _name(folder)
-        self.about = {"name": f"faster-whisper, {name}", "sha256": fingerprint, "numbers": _NUMBERS[device]}
+        self._where = f"{name} on {device}"
+        self.about = {
+            "name": f"faster-whisper, {name}",
+            "version": str(getattr(library, "__version__", "unknown")),
+            "sha256": fingerprint,
+            "numbers": _NUMBERS[device],
+        }
 
     def transcribe(self, sound: Samples | str, language: str | None) -> str:
         self._seed(0)  # where it doubts itself it draws: the same sound shall give the same words
-        segments, _ = self._model.transcribe(sound, language=language, beam_size=5, condition_on_previous_text=False)
-        return " ".join(segment.text.strip() for segment in segments)
+        asked = {"language": language, "beam_size": 5, "condition_on_previous_text": False}
+        try:
+            segments, _ = self._model.transcribe(sound, **asked)
+            return " ".join(segment.text.strip() for segment in segments)
+        except RuntimeError as error:  # such as libraries of the device, which are looked for here and no sooner
+            raise OscineError(f"faster-whisper failed with {self._where}: {one_line(error)}") from None
 
 
 def _folder(model: str | None, library: Any) -> Path:
@@ -62,7 +75,14 @@ def _folder(model: str | None, library: Any) -> Path:
             unknown_choice("recogniser", model, library.available_models()) + "; or give a folder that exists",
             "recogniser",
         )
-    return Path(library.download_model(model))
+    try:
+        return Path(library.download_model(model))
+    except Exception as error:  # the network's, the hub's, or a library that only downloads need
+        raise RequestError(
+            f"the recogniser {model!r} cannot be downloaded: {one_line(error)}; "
+            "a Whisper folder for CTranslate2 can be given instead",
+            "recogniser",
+        ) from None
 
 
 def _installed_folder() -> Path:

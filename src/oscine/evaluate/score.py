@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from oscine.evaluate.bootstrap import Terms, interval
+from oscine.evaluate.bootstrap import Terms, interval, widened
 from oscine.evaluate.recording import Recording
 from oscine.evaluate.words import Alignment, Unit, align, normalise, unit_of
 
@@ -18,8 +18,6 @@ RUNAWAY_FACTOR = 3.0
 RUNAWAY_S = 2.0
 SLOWEST_S: dict[Unit, float] = {"word": 0.15, "character": 0.5}  # a letter, a character: where a whole set runs away
 RUNAWAY_ENDS = ("runaway", "length")  # it did not end by itself
-
-NEVER_SEEN = 3.0  # over the number of texts: the highest rate that stays unseen in one such set of twenty
 
 SILENT_SHARE = 0.5
 CLIPPED_SHARE = 0.001
@@ -116,6 +114,10 @@ class Figure:
     percent: bool = True
     better: int = -1  # 1: more is better; 0: neither is
 
+    def step(self, recordings: int, of: float) -> float:
+        """What one event in every recording adds to it; 0: it counts no events."""
+        return recordings / of if self.percent else 0.0
+
 
 def _errors(unit: Unit) -> Callable[[Recording, Mark], Terms | None]:
     def terms(recording: Recording, mark: Mark) -> Terms | None:
@@ -206,7 +208,6 @@ def _total(figure: Figure, recordings: Sequence[Recording], marks: Sequence[Mark
     count, of = sum(one[0] for one in sums), sum(one[1] for one in sums)
     if not of:
         return None
-    low, high = interval(sums)
-    if not count and figure.percent and figure.what == "recordings":
-        high = min(1.0, NEVER_SEEN / len(sums))  # no draw of what never happened can show that it might
+    step = figure.step(sum(map(len, texts.values())), of)
+    low, high = widened(*interval(sums), len(sums), step)
     return {"value": count / of, "low": low, "high": high, "count": count, "of": of}

@@ -6,6 +6,8 @@ Texts and seeds are those of oscine.bench's workload: a function of the seed alo
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -15,9 +17,9 @@ from typing import Any
 
 from oscine.audio import wav_header
 from oscine.bench.client import HttpClient
-from oscine.bench.exchange import Client, Exchange
+from oscine.bench.exchange import Client, Exchange, Failure
 from oscine.bench.live import LiveClient
-from oscine.bench.load import Load, LoadRun, Span
+from oscine.bench.load import Load, LoadRun, Span, retry_after_s
 from oscine.bench.record import make_result
 from oscine.bench.session import run_async, showing
 from oscine.bench.sound import BadSoundError, Sound, hear
@@ -30,7 +32,9 @@ from oscine.evaluate.words import language_of
 from oscine.types import OscineError, RequestError
 
 _BUSY = ("http_429", "http_503")
-_SOON_S, _LATE_S = 0.05, 10.0
+_MOST_WAIT_S = 10.0
+_FIRST_TEXTS = 3  # one or two may be what a server refuses; whoever refuses three speaks nothing
+_REASON_CHARACTERS = 200
 
 
 def telling(target: Target) -> Target:
@@ -52,20 +56,13 @@ class PatientClient:
             exchange = await self._client.speak(utterance, due_s)
             if exchange.failure is None or exchange.failure.kind not in _BUSY:
                 return exchange
-            wait_s = _retry_after_s(exchange.headers.get("retry-after", ""))
+            wait_s = min(retry_after_s(exchange), _MOST_WAIT_S)
             if time.monotonic() + wait_s > give_up_s:
                 return exchange
             await asyncio.sleep(wait_s)
 
     async def close(self) -> None:
         await self._client.close()
-
-
-def _retry_after_s(told: str) -> float:
-    try:
-        return min(max(float(told), _SOON_S), _LATE_S)
-    except ValueError:  # not told, or as a date
-        return 1.0
 
 
 @dataclass(slots=True)
@@ -82,8 +79,8 @@ class Session:
     def __post_init__(self) -> None:
         if self.repeat < 1:
             raise RequestError(f"every text is spoken at least once, got --repeat {self.repeat}", "repeat")
-        if (self.folder / RESULT).exists():
-            raise RequestError(f"{str(self.folder)!r} holds a result already; give another --out, or remove it", "out")
+        Load("closed", self.concurrency)  # refuses what is no number of callers
+        _check_place(self.folder)
         # A line that stands twice in a file is one text; --repeat is for more takes.
         self.workload = replace(self.workload, texts=tuple(dict.fromkeys(self.workload.texts)))
 
@@ -93,12 +90,11 @@ class Session:
         return {text: language_of(text, self.target.language) for text in self.workload.texts}
 
     def run(self) -> None:
+        """Whatever ends it, an interrupt or a full disk, `recordings` are those that were made."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OscineError(f"the folder {str(self.folder)!r} cannot be made: {error}") from None
-        run_async(self._record())
-        self.recordings.sort(key=lambda recording: recording.number)
+            run_async(self._record())
+        finally:
+            self.recordings.sort(key=lambda recording: recording.number)
 
     def evaluation(self, name: str | None, argv: Sequence[str], machine: str | None) -> Evaluation:
         workload = self.workload
@@ -113,8 +109,12 @@ class Session:
         result = make_result(name or self.target.preset_name, argv, figures, server_machine=machine)
         return Evaluation(self.folder, {**result, "kind": KIND, "format": FORMAT}, tuple(self.recordings))
 
+    @property
+    def requests(self) -> int:
+        return self.repeat * len(self.workload.texts)
+
     async def _record(self) -> None:
-        span = Span(requests=self.repeat * len(self.workload.texts), warmup_s=0)
+        span = Span(requests=self.requests, warmup_s=0)
         answering: Client
         if self.target.preset.transport == "websocket":
             answering = LiveClient(self.target, timeout_s=self.timeout_s)
@@ -123,6 +123,8 @@ class Session:
         client = PatientClient(answering, self.timeout_s)
         try:
             await self._check(client)
+            self.served = await self._models()
+            self._make_folder()  # not before: where nobody answers, nothing is left behind
             load = Load("closed", self.concurrency)
             run = LoadRun(client, Judge(self.target), self.workload, load, span, keep=self._keep)
             with showing(run.progress):
@@ -131,20 +133,32 @@ class Session:
             await client.close()
 
     async def _check(self, client: Client) -> None:
-        """One request, so that a wrong address or voice is one clear line and not a page of failures."""
-        exchange = await client.speak(next(self.workload.utterances("warmup")))
-        sound = self._sound(exchange)
-        if isinstance(sound, str):
-            hint = "; is it running?" if sound.startswith("connect") else ""
-            raise OscineError(f"the server at {self.target.url} did not answer the first request: {sound}{hint}")
+        """One answer, so that a wrong address or voice is one clear line and not a page of failures."""
+        server, count = f"the server at {self.target.url}", min(_FIRST_TEXTS, len(self.workload.texts))
+        for utterance in itertools.islice(self.workload.utterances("warmup"), count):
+            sound = self._sound(await client.speak(utterance))
+            if not isinstance(sound, str):
+                return
+            if sound.startswith("connect"):
+                raise OscineError(f"{server} did not answer the first request: {sound}; is it running?")
+        texts = "the first text" if count == 1 else f"any of the first {count} texts"
+        raise OscineError(f"{server} did not speak {texts}: {sound}")
+
+    async def _models(self) -> list[str]:
         asking = HttpClient(self.target, timeout_s=10)
         try:
             listed = await asking.get("/v1/models")
-            self.served = [str(model["id"]) for model in json.loads(b"".join(listed.body))["data"]][:20]
+            return [str(model["id"]) for model in json.loads(b"".join(listed.body))["data"]][:20]
         except (ValueError, KeyError, TypeError):
-            self.served = []
+            return []
         finally:
             await asking.close()
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OscineError(f"the folder {str(self.folder)!r} cannot be made: {error}") from None
 
     def _keep(self, exchange: Exchange) -> None:
         said = exchange.utterance
@@ -154,7 +168,7 @@ class Session:
             number=take * len(texts) + texts.index(said.text),
             take=take,
             text=said.text,
-            seed=said.seed,
+            seed=sent_seed(self.target, said),
             language=language_of(said.text, self.target.language),
         )
         sound = self._sound(exchange)
@@ -162,8 +176,7 @@ class Session:
             self.recordings.append(replace(recording, failure=sound))
             return
         file = f"{recording.number:03d}.wav"
-        samples = sound.pcm.astype("<i2").tobytes()
-        (self.folder / file).write_bytes(wav_header(sound.rate_hz, len(sound.pcm)) + samples)
+        _write_recording(self.folder / file, sound)
         self.recordings.append(
             replace(
                 recording,
@@ -179,12 +192,47 @@ class Session:
         """Or why there is none."""
         target = self.target
         if exchange.failure is not None:
-            return f"{exchange.failure.kind}: {exchange.failure.message}"
+            return _reason(exchange.failure)
         try:
             rate_hz = target.preset.pcm_rate_hz
             return hear(exchange, target.response_format, sse=target.sse, pcm_rate_hz=rate_hz)
         except BadSoundError as error:
-            return f"{error.failure.kind}: {error.failure.message}"
+            return _reason(error.failure)
+
+
+def _check_place(folder: Path) -> None:
+    """What lies there already is somebody's."""
+    try:
+        is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+        has_result = (folder / RESULT).exists()
+    except OSError as error:
+        raise RequestError(f"{str(folder)!r} cannot be looked into: {error}; give another --out", "out") from None
+    if has_result:
+        raise RequestError(f"{str(folder)!r} holds a result already; give another --out, or remove it", "out")
+    if not is_free:
+        raise RequestError(f"{str(folder)!r} is no empty folder; give --out a new one, or an empty one", "out")
+
+
+def _write_recording(path: Path, sound: Sound) -> None:
+    samples = sound.pcm.astype("<i2").tobytes()
+    try:
+        path.write_bytes(wav_header(sound.rate_hz, len(sound.pcm)) + samples)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()  # half a recording
+        raise OscineError(f"the recording cannot be written to {str(path)!r}: {error}") from None
+
+
+def _reason(failure: Failure) -> str:
+    """Short: a server's page of errors is not for ours."""
+    message = failure.message[:_REASON_CHARACTERS].strip()
+    return f"{failure.kind}: {message}" if message else failure.kind
+
+
+def sent_seed(target: Target, utterance: Utterance) -> int | None:
+    """None: the request has none, or one that is no number."""
+    seed = target.session(utterance).get("seed")  # these fields are the same over HTTP
+    return seed if isinstance(seed, int) else None
 
 
 def finish_reason(exchange: Exchange) -> str | None:

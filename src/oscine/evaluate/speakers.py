@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oscine.evaluate.optional import optional
+from oscine.evaluate.optional import one_line, optional
 from oscine.evaluate.recogniser import RATE_HZ
 from oscine.types import RequestError, Samples
 
@@ -40,29 +40,41 @@ class OnnxSpeaker:
         try:
             self._session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         except Exception as error:  # its own exceptions have no common root but this
-            raise RequestError(f"{model!r} is no ONNX model that can be run: {error}", "similarity") from None
-        self._input = self._only_input()
+            raise RequestError(f"{model!r} is no ONNX model that can be run: {one_line(error)}", "similarity") from None
+        self._name, self._input = path.name, self._only_input()
+        self.embed(np.zeros(RATE_HZ, np.float32))  # what it refuses is better known before anything is spoken
         self.about = {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16]}
 
     def embed(self, sound: Samples) -> list[float]:
         if len(sound) < _WINDOW:
             sound = np.pad(sound, (0, _WINDOW - len(sound)))
         given = sound if len(self._input.shape) == 2 else filterbank(sound)
-        vector = self._session.run(None, {self._input.name: given[None].astype(np.float32)})[0]
-        return [float(value) for value in np.ravel(vector)]
+        try:
+            vector = self._session.run(None, {self._input.name: given[None].astype(np.float32)})[0]
+            return [float(value) for value in np.ravel(vector)]
+        except Exception as error:  # as above
+            raise RequestError(
+                f"the speaker model {self._name} fails on {list(given[None].shape)}: {one_line(error)}", "similarity"
+            ) from None
 
     def _only_input(self) -> Any:
         inputs = self._session.get_inputs()
         shapes = [list(one.shape) for one in inputs]
-        fits = len(inputs) == 1 and (
-            len(shapes[0]) == 2 or (len(shapes[0]) == 3 and (shapes[0][2] == BINS or not isinstance(shapes[0][2], int)))
-        )
-        if not fits:
+        if len(inputs) != 1 or not _fits(shapes[0]):
             raise RequestError(
-                f"the speaker model takes {shapes}; one input [1, samples] or [1, frames, {BINS}] can be given",
+                f"the speaker model takes {shapes}; one input [1, samples] or [1, frames, {BINS}] can be given, of any "
+                "number of samples or frames",
                 "similarity",
             )
         return inputs[0]
+
+
+def _fits(shape: Sequence[object]) -> bool:
+    """Numbers are fixed, all else is free."""
+    wanted = {2: (1, None), 3: (1, None, BINS)}.get(len(shape))
+    return wanted is not None and all(
+        not isinstance(size, int) or size == given for size, given in zip(shape, wanted, strict=True)
+    )
 
 
 def filterbank(sound: Samples) -> Matrix:

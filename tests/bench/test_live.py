@@ -1,0 +1,110 @@
+"""What is no session, over the WebSocket: told at once, and with what was answered."""
+
+import asyncio
+import json
+
+import pytest
+from tests.bench.scripted import HELLO, ScriptClock, listening, speech, talk
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from oscine.bench.exchange import Exchange, Failure
+from oscine.bench.live import LiveClient
+from oscine.bench.summary import Judge
+from oscine.bench.targets import Target
+
+PLACE = "/v1/audio/speech/stream"
+
+
+async def spoken(port: int, base: str = "") -> Exchange:
+    client = LiveClient(Target(url=f"127.0.0.1:{port}{base}", preset_name="oscine-ws"), timeout_s=30)
+    try:
+        return await client.speak(HELLO)
+    finally:
+        await client.close()
+
+
+def refused(status: int, body: str, base: str = "") -> Failure | None:
+    async def main() -> Exchange:
+        async def unused(socket: ServerConnection) -> None: ...
+
+        def refuse(socket: ServerConnection, request: Request) -> Response:
+            return socket.respond(status, body)
+
+        async with serve(unused, "127.0.0.1", 0, process_request=refuse) as server:
+            return await spoken(next(iter(server.sockets)).getsockname()[1], base)
+
+    return asyncio.run(main()).failure
+
+
+def test_a_websocket_that_is_not_opened_says_why() -> None:
+    body = '{"error": {"message": "a key is needed"}}'
+    assert refused(401, body) == Failure("http_401", f"{PLACE} was answered with 401 Unauthorized: a key is needed")
+
+
+def test_a_wrong_path_is_named_with_what_was_answered() -> None:
+    assert refused(403, "", "/tts") == Failure("http_403", f"/tts{PLACE} was answered with 403 Forbidden")
+
+
+def test_a_page_is_no_websocket() -> None:
+    assert refused(200, "welcome") == Failure("malformed", f"{PLACE} was answered with 200 OK: welcome")
+
+
+def answered(reply: bytes, hangs_up: bool = False) -> Failure | None:
+    """By a server that knows no WebSocket, and leaves the line open unless told."""
+
+    async def main() -> Exchange:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply)
+            if not hangs_up:
+                await reader.read()
+            writer.close()
+
+        async with listening(handle) as port:
+            return await asyncio.wait_for(spoken(port), 10)  # far below the client's own limit
+
+    return asyncio.run(main()).failure
+
+
+@pytest.mark.parametrize(
+    "reply", [b"220 this is mail\r\n", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.0 404 Not Found\r\n\r\n"]
+)
+def test_what_speaks_no_http_is_malformed_at_once(reply: bytes) -> None:
+    failure = answered(reply)
+    assert failure is not None and failure.kind == "malformed"
+    assert failure.message.startswith("not a WebSocket: ")
+    assert reply.decode().strip() in failure.message
+
+
+def test_a_refusal_without_a_length_ends_with_its_connection() -> None:
+    failure = answered(b"HTTP/1.1 404 Not Found\r\n\r\nnothing\nhere", hangs_up=True)
+    assert failure == Failure("http_404", f"{PLACE} was answered with 404 Not Found: nothing here")
+
+
+def test_a_line_that_ends_before_any_answer_is_cut() -> None:
+    failure = answered(b"", hangs_up=True)
+    assert failure is not None and failure.kind == "cut"
+
+
+def test_a_frame_that_breaks_the_protocol_is_malformed_at_once() -> None:
+    async def script(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+        socket.transport.write(b"\xf3\x00")  # reserved bits, reserved kind
+
+    async def main() -> Exchange:
+        return (await asyncio.wait_for(talk(script), 20))[0][0]
+
+    failure = asyncio.run(main()).failure
+    assert failure is not None and failure.kind == "malformed"
+
+
+@pytest.mark.parametrize(("rate_hz", "kind"), [(0, "malformed"), (None, None), (24000.0, None)])
+def test_a_stated_rate_is_checked_as_over_http(rate_hz: float | None, kind: str | None) -> None:
+    async def script(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+        await socket.send(json.dumps({"type": "audio.start", "sample_rate": rate_hz}))
+        await socket.send(speech(0.16))
+        await socket.send(json.dumps({"type": "audio.done"}))
+
+    (exchange,), _ = asyncio.run(talk(script))
+    failure = Judge(Target(url="http://127.0.0.1", preset_name="oscine-ws"))(exchange).failure
+    assert (failure and failure.kind) == kind
