@@ -33,8 +33,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
 
 from oscine.audio import pcm16, wav_header  # noqa: E402
-from oscine.bench.load import Limits, Load, Span  # noqa: E402
-from oscine.bench.metrics import LEAST_FOR_P95  # noqa: E402
+from oscine.bench.load import Limits, Load, Span, seconds_for_p95  # noqa: E402
 from oscine.bench.record import make_result, write_result  # noqa: E402
 from oscine.bench.report import COLUMNS, doubts, load_name  # noqa: E402
 from oscine.bench.session import Bench, run_async  # noqa: E402
@@ -176,7 +175,7 @@ class Trial:
     rows: list[Row] = field(default_factory=list)
 
     def figures(self) -> Row:
-        span = {"seconds": self.seconds, "least_requests": LEAST_FOR_P95, "warmup_s": WARMUP_S}
+        span = {"seconds": self.seconds, "warmup_s": WARMUP_S}
         return {**self.bench.figures(self.rows), "span": span}
 
     def run(self, load: Load) -> None:
@@ -206,7 +205,7 @@ class Trial:
 
     def _seconds(self, load: Load) -> float:
         """Longer where requests are rare."""
-        return self.seconds if load.kind == "closed" else max(self.seconds, LEAST_FOR_P95 / load.value)
+        return self.seconds if load.kind == "closed" else max(self.seconds, seconds_for_p95(load.value))
 
     def _first_rate(self, limits: Limits) -> float:
         """The highest that has held already, or a modest one."""
@@ -264,7 +263,7 @@ def main() -> None:
         "--search", action="store_true", help="the highest rate with no gap and --p95-ms, after the rest"
     )
     parser.add_argument("--p95-ms", type=float, default=50.0, help="of the first audio")
-    parser.add_argument("--seconds-per-step", type=float, default=6.0, help=f"or until {LEAST_FOR_P95} requests came")
+    parser.add_argument("--seconds-per-step", type=float, default=6.0, help="longer where requests are rare")
     parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
     # In the small vocabulary of a random checkpoint a letter is a token: a short text is as long as a medium one is.
     parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")

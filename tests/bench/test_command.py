@@ -127,7 +127,7 @@ def test_a_low_rate_is_searched_for_as_long_as_a_percentile_needs(
     options = ("--first", 40, "--most", 40, "-d", 0.01, "--warmup", 0, "--p95-ms", "inf", "--underrun-ms", "inf")
     assert bench(monkeypatch, "search", server, *options, "--out", out).exit_code == 0
     figures = json.loads(out.read_text())["figures"]
-    assert figures["loads"][0]["window_s"] == pytest.approx(0.5)  # 20 requests at 40 a second
+    assert figures["loads"][0]["window_s"] == pytest.approx(0.75)  # 30 requests at 40 a second
     assert figures["search"]["limits"]["p95_ms"] is None
 
 

@@ -55,7 +55,7 @@ def trial(url: str, **extra: int) -> tuple[Trial, list[dict], list[str]]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.bench_server.WARMUP_S", 0.0)
-    monkeypatch.setattr("gpu.bench_server.LEAST_FOR_P95", 2)
+    monkeypatch.setattr("gpu.bench_server.seconds_for_p95", lambda rate_per_s: 2 / rate_per_s)
     monkeypatch.setattr("gpu.bench_server.SEARCH_MOST_PER_S", 100.0)
 
 

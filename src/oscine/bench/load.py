@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oscine.bench.exchange import Client, Exchange, Failure
-from oscine.bench.metrics import spread
+from oscine.bench.metrics import LEAST_FOR_P95, spread
 from oscine.bench.pool import Clock
 from oscine.bench.summary import Answer, Judge, Window, summarise
 from oscine.bench.workload import Utterance, Workload, arrivals
@@ -225,6 +225,11 @@ class _Spent:
         took_s = max(now[0] - began_s, 1e-9)
         starved = None if waited_s is None or now[2] is None else (now[2] - waited_s) / took_s
         return {"cpu_share": (now[1] - cpu_s) / took_s, "starved_share": starved}
+
+
+def seconds_for_p95(rate_per_s: float) -> float:
+    """Half as long again as so many requests take on average: chance may bring fewer."""
+    return 1.5 * LEAST_FOR_P95 / rate_per_s
 
 
 def retry_after_s(exchange: Exchange) -> float:

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Client
 from oscine.bench.live import LiveClient
-from oscine.bench.load import Limits, Load, LoadRun, Progress, Span, search_rate
-from oscine.bench.metrics import LEAST_FOR_P95
+from oscine.bench.load import Limits, Load, LoadRun, Progress, Span, search_rate, seconds_for_p95
 from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
 from oscine.bench.workload import Workload
@@ -70,7 +69,7 @@ class Bench:
 
             async def holds(rate: float) -> bool:
                 # A low rate needs longer: what two requests were spared is no limit held.
-                span = replace(self.span, duration_s=max(self.span.duration_s, LEAST_FOR_P95 / rate))
+                span = replace(self.span, duration_s=max(self.span.duration_s, seconds_for_p95(rate)))
                 row = await self._row(client, Load("open", rate), span, limits)
                 tried.append(row)
                 self._expect_anybody(row, "the search ends")
