@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.evaluate.test_score import recording
 
-from oscine.evaluate.bootstrap import difference_interval, interval, widened
+from oscine.evaluate.bootstrap import difference_interval, interval, sign_chance, widened
 from oscine.evaluate.compare import Comparison, compare, conclusion
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.types import RequestError
@@ -69,6 +69,26 @@ def test_texts_that_are_hard_for_both_are_no_difference() -> None:
     assert difference_interval(one, one) == (0.0, 0.0)
     assert difference_interval(one, other) == (pytest.approx(0.1), pytest.approx(0.1))
     assert interval(one)[1] - interval(one)[0] > 0.05  # while each alone is uncertain
+
+
+def test_the_sign_test_counts_texts_that_lean_to_one_side() -> None:
+    def split(better: int, worse: int, alike: int = 3) -> float:
+        pairs = [(0, 1)] * worse + [(1, 0)] * better + [(1, 1)] * alike
+        return sign_chance([(float(a), 1.0) for a, _ in pairs], [(float(b), 1.0) for _, b in pairs])
+
+    assert split(0, 0) == 1.0 and split(2, 2) == 1.0
+    assert split(0, 4) == pytest.approx(0.125) == split(4, 0)
+    assert split(0, 6) == pytest.approx(0.03125)
+    assert split(1, 7) == pytest.approx(2 * 9 / 256)
+
+
+@pytest.mark.parametrize(("cut", "verdict"), [(4, "none"), (6, "second worse")])
+def test_few_more_flags_may_be_chance(cut: int, verdict: str) -> None:
+    shortened = {n: " ".join(TEXTS[n].split()[:-3]) for n in range(cut)}
+    found = compare(evaluation(spoken()), evaluation(spoken(shortened), "second"))
+    (one,) = [one for one in found.differences if one.figure.key == "truncated"]
+    assert one.second * len(TEXTS) == pytest.approx(cut) and one.low > 0
+    assert one.verdict == verdict
 
 
 def test_equal_results_show_no_difference() -> None:

@@ -5,6 +5,7 @@ Texts are drawn whole, with all their takes: two takes of one text are no indepe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,6 +41,14 @@ def widened(low: float, high: float, texts: int, step: float, least: float = 0.0
         return low, high
     slack = step * NEVER_SEEN / texts
     return max(low - slack, min(low, least)), min(high + slack, max(high, 1.0))
+
+
+def sign_chance(one: Sequence[Terms], other: Sequence[Terms]) -> float:
+    """The exact sign test, both ways: how likely it is that the texts which differ lean so much to one side, if neither
+    side is worse."""
+    changes = [b[0] - a[0] for a, b in zip(one, other, strict=True) if a[0] != b[0]]
+    fewer = min(sum(change > 0 for change in changes), sum(change < 0 for change in changes))
+    return min(1.0, 2 * sum(math.comb(len(changes), count) for count in range(fewer + 1)) / 2 ** len(changes))
 
 
 def _draws(texts: int) -> Iterator[Values]:

@@ -10,13 +10,15 @@ import numpy as np
 
 from oscine.audio import read_clip
 from oscine.bench.record import Result
-from oscine.evaluate.bootstrap import Terms, difference_interval, widened
+from oscine.evaluate.bootstrap import Terms, difference_interval, sign_chance, widened
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.score import FIGURES, Figure, Mark, by_text, mark_all, shown, shown_range
 from oscine.types import RequestError
 
 # Fewer texts drawn again and again are always the same few: their intervals are too narrow to be believed.
 LEAST_TEXTS = 8
+# A flag on few texts: drawn again and again, some of those few are nearly always among them.
+CHANCE = 0.05
 
 # What else judged: figure, and its name among the ears.
 _JUDGES = {"dnsmos": "dnsmos", "similarity": "speaker"}
@@ -33,6 +35,7 @@ class Difference:
     low: float  # of the second less the first
     high: float
     texts: int
+    chance: float = 0.0  # for a flag: how likely so many more of them on one side are, if neither is worse
 
     @property
     def by(self) -> float:
@@ -42,7 +45,7 @@ class Difference:
     def verdict(self) -> Verdict:
         if self.texts < LEAST_TEXTS:
             return "too few"
-        if self.low <= 0 <= self.high:
+        if self.low <= 0 <= self.high or self.chance > CHANCE:
             return "none"
         if not self.figure.better:
             return "differs"
@@ -215,7 +218,8 @@ def _difference(
         return None
     values = [sum(terms[0] for terms in side) / total for side, total in zip(sides, of, strict=True)]
     low, high = widened(*difference_interval(*sides), len(texts), figure.step(takes, min(of)), least=-1.0)
-    return Difference(figure, values[0], values[1], low, high, len(texts))
+    chance = sign_chance(*sides) if figure.is_flag else 0.0
+    return Difference(figure, values[0], values[1], low, high, len(texts), chance)
 
 
 def _plus(one: Terms, other: Terms) -> Terms:

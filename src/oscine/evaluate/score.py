@@ -114,6 +114,11 @@ class Figure:
     percent: bool = True
     better: int = -1  # 1: more is better; 0: neither is
 
+    @property
+    def is_flag(self) -> bool:
+        """Each recording has it or has it not."""
+        return self.percent and self.what == "recordings"
+
     def step(self, recordings: int, of: float) -> float:
         """What one event in every recording adds to it; 0: it counts no events."""
         return recordings / of if self.percent else 0.0
