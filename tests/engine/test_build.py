@@ -7,7 +7,8 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from oscine.engine.engine import InProcessEngine
 from oscine.engine.process import EngineProcess, ProcessConfig
 from oscine.listen import speak
 from oscine.model.weights import weight_bytes
+from oscine.runner.runner import Ticket
+from oscine.runner.slot_runner import SlotRunner
 from oscine.types import Cancel, CheckpointError, ConfigError, EngineError, RequestError, SpeechEngine, VoiceError
 
 RATE_HZ = 24000
+COLD_S = 0.5
 KINDS = ("custom_voice", "voice_design", "base")
 # Random weights: nothing they say is to be judged, and nobody is sent away because this machine is slow.
 CONFIG = EngineConfig(
@@ -251,3 +255,23 @@ def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessE
 
 def samples(pcm: bytes) -> np.ndarray:
     return np.frombuffer(pcm, np.int16).astype(int)
+
+
+def test_the_warm_up_measures_batches_though_the_first_tick_is_cold(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, launched = SlotRunner.launch, []
+
+    def cold_at_first(runner: SlotRunner, slots: Sequence[int]) -> Ticket:
+        launched.append(len(slots))
+        if len(launched) == 1:
+            time.sleep(COLD_S)
+        return launch(runner, slots)
+
+    monkeypatch.setattr(SlotRunner, "launch", cold_at_first)
+    engine = build_engine(small_checkpoints("0b6", "custom_voice"), CONFIG, device="cpu")
+    try:
+        assert engine.cost.rows_seen == 2 == max(launched)
+        assert 0 < engine.cost.tick_s(1) < COLD_S / 5
+    finally:
+        engine.stop()

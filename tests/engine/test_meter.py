@@ -26,6 +26,13 @@ def test_a_batch_that_never_changes_keeps_the_slope_that_was_known() -> None:
     assert meter.cost.tick_s(8) == pytest.approx(0.018, rel=0.01)
 
 
+def test_a_batch_is_known_once_it_was_measured_without_a_prefill() -> None:
+    meter = TickMeter()
+    meter.add(1, 0, 0.02)
+    meter.add(16, 400, 0.5)
+    assert meter.cost.rows_seen == 1
+
+
 def test_prefill_has_its_own_price() -> None:
     meter = TickMeter()
     meter.add(1, 30, 0.5)  # the first tick of all: nothing can be told apart yet

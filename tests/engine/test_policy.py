@@ -164,6 +164,13 @@ def test_slots_that_could_not_be_kept_in_real_time_do_not_count_as_free() -> Non
     assert refusal(Load(3, (10.0,), (10.0, 10.0), cpu), CONFIG) is not None
 
 
+def test_slots_whose_batch_was_never_measured_do_not_count_as_free() -> None:
+    config = EngineConfig(slots=32, queue_limit=2)
+    unknown, known = TickCost(0.01, 0.0, rows_seen=1), TickCost(0.01, 0.0, rows_seen=16)
+    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), unknown), config) is not None
+    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), known), config) is None
+
+
 def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
     assert expected_frames(100, 0, PACING) == 400 and expected_frames(100, 390, PACING) == 10
     assert 0 < expected_frames(100, 4000, PACING) < 10 and FRAME_S == 0.08

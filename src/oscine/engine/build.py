@@ -133,7 +133,8 @@ def _warm_up(
             all_at_once = _speak_together(engine, request, size)
         except RequestError as error:
             raise ConfigError(f"these settings have no room for a single short utterance: {error}") from error
-        if not all_at_once or engine.status().tick_s > config.pacing.real_time_share * FRAME_S:
+        # Not `status().tick_s`: the first tick of all is cold, and would end this right away on a slow machine.
+        if not all_at_once or engine.cost.tick_s(size) > config.pacing.real_time_share * FRAME_S:
             break
     progress("warm-up", len(sizes), len(sizes))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from oscine.config import EngineConfig
 from oscine.engine.door import Begin, End, MoreText, Stop
 from oscine.engine.loop import EngineLoop
+from oscine.engine.meter import TickCost
 from oscine.engine.open_text import OpenText
 from oscine.engine.session import Session, Sound
 from oscine.prompt.builder import PromptBuilder
@@ -80,6 +81,11 @@ class InProcessEngine:
 
     def status(self) -> EngineStatus:
         return self._loop.status()
+
+    @property
+    def cost(self) -> TickCost:
+        """Of a frame, as far as it was learnt."""
+        return self._loop.cost
 
     def stop(self, drain_s: float = 0.0) -> None:
         self._loop.post(Stop(self._clock() + drain_s))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from oscine.config import EngineConfig
 from oscine.engine.door import Begin, Door, End, MoreText, Stop
 from oscine.engine.guard import frame_levels_dbfs
-from oscine.engine.meter import TickMeter
+from oscine.engine.meter import TickCost, TickMeter
 from oscine.engine.policy import Load, Running, Snapshot, Waiting, choose_step, expected_frames
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
@@ -89,6 +89,10 @@ class EngineLoop:
             prefix_bytes=self._counts.prefix_bytes,
             memory_bytes=self._counts.memory_bytes,
         )
+
+    @property
+    def cost(self) -> TickCost:
+        return self._meter.cost
 
     @property
     def _stuck(self) -> bool:

@@ -20,7 +20,7 @@ class TickCost:
     fixed_s: float = 0.0
     row_s: float = 0.0
     prefill_row_s: float = 0.0
-    rows_seen: int = 0  # the largest batch that was measured
+    rows_seen: int = 0  # the largest batch that was measured, without a prefill
 
     def tick_s(self, rows: int, prefill_rows: int = 0) -> float:
         return self.fixed_s + self.row_s * rows + self.prefill_row_s * prefill_rows
@@ -54,7 +54,7 @@ class TickMeter:
             self._learn_prefill(rows, prefill_rows, tick_s)
         else:
             self._learn_line(rows, tick_s)
-        self.cost = replace(self.cost, rows_seen=max(self.cost.rows_seen, rows))
+            self.cost = replace(self.cost, rows_seen=max(self.cost.rows_seen, rows))
 
     def _learn_line(self, rows: int, tick_s: float) -> None:
         # One stall (another process, a page fault) must not shut the door for seconds.

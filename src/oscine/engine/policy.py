@@ -64,9 +64,7 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
     (their prefill is over before the next listener runs dry). For good does not hold back who continues: he was
     counted when his first part was let in, and a newcomer that took his place since must not cost him his."""
     slots = snapshot.free_slots + len(snapshot.running)
-    # At most twice the largest batch whose time is known: a guess from far below would let too many in.
-    known = max(_ROWS_AT_FIRST, 2 * cost.rows_seen)
-    room = min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots)) - len(snapshot.running)
+    room = _rows_in_real_time(cost, pacing, slots) - len(snapshot.running)
     room = max(room, sum(waiting.continues for waiting in snapshot.waiting))
     # Who waits for text runs dry by himself, and who is dry cannot be saved: no reason to keep others out.
     playing = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
@@ -84,6 +82,12 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
         if waiting.deadline_s is not None:
             slack_s = min(slack_s, waiting.deadline_s - now_s)
     return admitted
+
+
+def _rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
+    """At most twice the largest batch whose time is known: a guess from far below would let too many in."""
+    known = max(_ROWS_AT_FIRST, 2 * cost.rows_seen)
+    return min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots))
 
 
 def _paced(
@@ -124,7 +128,7 @@ def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> fl
 
 def refusal(load: Load, config: EngineConfig) -> tuple[str, float] | None:
     """Why a new request cannot be let in, and in how many seconds to try again; None: it can."""
-    servers = load.cost.rows_within(config.pacing.real_time_share * FRAME_S, config.slots)
+    servers = _rows_in_real_time(load.cost, config.pacing, config.slots)
     slot_wait_s, own_wait_s = _waits_s(load, servers)
     usable = min(load.free_slots, max(0, servers - len(load.running_frames)))
     waiting = len(load.queued_frames)
