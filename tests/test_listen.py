@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from oscine.listen import listen, speak
+from oscine.listen import Utterance, listen, speak
 from oscine.types import (
     AppendText,
     AudioChunk,
@@ -127,3 +127,19 @@ def test_an_error_in_the_text_is_raised_and_cancels() -> None:
 
 def test_speak_gives_the_whole() -> None:
     assert speak(Announcer(), SpeechRequest(text="one")) == b"one"
+
+
+def test_speak_gives_no_part_for_the_whole() -> None:
+    class Stopped(Announcer):
+        def end(self) -> None:
+            self.deliver(AudioChunk(b"", 0, "cancelled"))
+
+    with pytest.raises(EngineError, match="stopped before the utterance was whole"):
+        speak(Stopped(), SpeechRequest(text="one"))
+
+
+def test_sound_for_an_event_loop_that_is_closed_is_dropped_and_cancels() -> None:
+    engine = Announcer()
+    asyncio.run(Utterance(engine, SpeechRequest(text="one"), text_open=True).__aenter__())
+    engine.deliver(AudioChunk(b"two", 0))
+    assert engine.told == [Cancel()]

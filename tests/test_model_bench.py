@@ -22,7 +22,7 @@ from oscine.runner.budget import plan_memory
 from oscine.runner.lean_codec import LeanCodec
 from oscine.runner.runner import Admission, FrameOutput
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AudioChunk, Cancel, OverloadedError, RequestError
+from oscine.types import AudioChunk, Cancel, OscineError, OverloadedError, RequestError
 
 CPU = torch.device("cpu")
 SHORT = Plan(rows=(1, 2), frames=2, context=1, probes=1)
@@ -199,16 +199,45 @@ def test_the_command_prints_a_table_and_writes_its_result(
 ) -> None:
     out = tmp_path / "model.json"
     words = ["bench", "model", str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
-    words += ["--device", "cpu", "--name", "small", "--out", str(out)]
+    words += ["--device", "cpu", "--name", "[/red] small", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["oscine", *words])
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
-    assert "small (times: p50 / p95 ms)" in ran.stdout and "Memory: " in ran.stdout
+    assert "[/red] small (times: p50 / p95 ms)" in ran.stdout and "Memory: " in ran.stdout
     result = json.loads(out.read_text())
     assert result["command"].startswith("oscine bench model ") and "--out" not in result["command"]
     assert result["versions"]["torch"] == torch.__version__
     row = result["figures"]["with_codec"]["rows"]["1"]
     assert pair(row["frame_ms"]).split(" / ")[0] in ran.stdout
+
+
+def refusal(*words: object) -> OscineError:
+    error = CliRunner().invoke(app, ["bench", "model", *map(str, words)]).exception
+    assert isinstance(error, OscineError) and "\n" not in str(error), error
+    return error
+
+
+def test_a_place_for_the_result_that_cannot_be_written_is_refused_before_anything_is_measured(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oscine.model_bench.measure.measure", lambda *_, **__: pytest.fail("measured"))
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "x.json"):
+        assert str(refusal(checkpoint, "--out", out)).startswith(f"--out {str(out)!r} cannot be written")
+
+
+def test_more_streams_than_fit_are_told_as_the_rows_that_were_asked_for(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oscine.model_bench.measure.free_bytes", lambda device: 2**29)
+    said = str(refusal(checkpoint, "--rows", "1,100000", "--device", "cpu"))
+    assert said.startswith("--rows 100000 is more than fits: 100000 slots of") and "ask for fewer rows" in said
+    assert "engine." not in said  # there is no such setting here
+
+
+def test_one_thread_is_said_as_one(figures: dict) -> None:
+    assert "plain PyTorch, 1 thread)" in facts(figures | {"threads": 1})[0]
+    assert "plain PyTorch, 3 threads)" in facts(figures | {"threads": 3})[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`oscine serve` as people run it: real processes, a small random checkpoint, signals, and nothing left behind."""
 
 import base64
+import io
 import json
 import os
 import signal
@@ -17,11 +18,16 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+from rich.console import Console
 from tests.conftest import CheckpointMaker
 from tests.server.serving import eventually
 
 from oscine import Oscine
 from oscine.audio import pcm16
+from oscine.config import ServerConfig
+from oscine.serve import _bind, _Display
+from oscine.settings import Settings
+from oscine.types import ConfigError, ModelCard
 from server_process import START_S, Figures, ServerProcess
 
 Served = tuple[ServerProcess, httpx.Client]
@@ -182,6 +188,27 @@ def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served)
         eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: Path, model: Path) -> None:
+    server = ServerProcess(model, tmp_path, settings=SETTINGS)
+    try:
+        with httpx.stream(
+            "POST", server.wait_ready() + SPEECH, json=frames(900), timeout=60, trust_env=False
+        ) as response:
+            pieces = response.iter_bytes()
+            next(pieces)
+            server.process.send_signal(signal.SIGINT)
+            eventually(lambda: server.told("stopping") is not None)
+            while server.process.poll() is None:  # impatiently
+                server.process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+        assert server.process.returncode == 0
+    finally:
+        server.close()
+    assert not [line for line in server.lines if line.get("level") not in ("info", "warning") or "exception" in line]
+
+
 def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve", *options]
@@ -205,3 +232,41 @@ def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Pa
     assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
     server.close()
     assert any("positions is needed, got 8 of 16" in line["message"] for line in server.lines), server.lines
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no..host", "no\0host"])
+def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be listened on: .*; choose an address of this machine with --host"):
+        _bind(host, 0)
+
+
+def test_a_taken_port_is_not_blamed_on_the_host() -> None:
+    with _bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
+        _bind("127.0.0.1", taken.getsockname()[1])
+
+
+def shown(settings: Settings, *, terminal: bool) -> str:
+    """What a person sees of a start."""
+    screen = io.StringIO()
+    card = ModelCard(settings.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
+    display = _Display(settings, card, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
+    with display, _bind("127.0.0.1", 0) as listener:
+        report = display.reporter("cpu")
+        report("[/weights]", 1, 2)
+        report("memory: [/all] of it", 1, 2)
+        display.ready(listener, 8)
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("name", ["[/x]", "[red]", ":smile:"])
+def test_a_name_is_shown_as_it_is(name: str, terminal: bool) -> None:
+    told = shown(Settings(name=name), terminal=terminal)
+    assert f"model   {name} (custom_voice), 8 streams at once" in told and "memory  [/all] of it" in told
+    assert not terminal or f"{name} on cpu: [/weights]" in told
+
+
+def test_a_playground_is_told_of_where_there_is_one() -> None:
+    without = Settings(server=ServerConfig(playground=False))
+    assert "playground; API under http://127.0.0.1:" in shown(Settings(), terminal=False)
+    assert "playground" not in shown(without, terminal=False) and "API under" in shown(without, terminal=False)

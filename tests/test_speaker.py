@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import CheckpointMaker
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
+from oscine.types import ConfigError, RequestError
 
 RATE = 24000
 FRAME = 1920
@@ -157,3 +158,16 @@ def test_names_are_told_as_they_may_be_asked(preset: Oscine, base: Oscine) -> No
     assert preset.languages[0] == "auto"
     assert not any("dialect" in name for name in preset.languages)
     assert preset.sample_rate == RATE
+
+
+@pytest.mark.parametrize("batch", [["hello"], "hello", [None]])
+def test_a_batch_of_anything_but_requests_is_refused(preset: Oscine, batch: Any) -> None:
+    for asked in (preset.speak_batch, preset.run, preset.check):
+        with pytest.raises(RequestError, match=r"a request must be a SpeechRequest, got (str|NoneType); write"):
+            asked(batch)
+
+
+@pytest.mark.parametrize("model", [None, 3, b"demo"])
+def test_a_model_that_is_no_name_is_refused(model: Any) -> None:
+    with pytest.raises(ConfigError, match=f"model must be a folder, a hub id or 'demo', got {type(model).__name__}"):
+        Oscine(model)

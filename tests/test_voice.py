@@ -1,6 +1,9 @@
 """A voice is a value: equal by content, unchangeable, the same after a file, and never half a one."""
 
 import json
+import os
+import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,6 +212,33 @@ def test_a_voice_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path) -
     in_context().save(path)
     assert Voice.load(path) == in_context()
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    in_context().save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and Voice.load(tmp_path / "real") == in_context()
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(VoiceError, match="circle"):
+        in_context().save(tmp_path / "circle")
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()), daemon=True)
+    reader.start()
+    in_context().save(tmp_path / "pipe")
+    reader.join(10)
+    (tmp_path / "voice").write_bytes(read[0])
+    assert Voice.load(tmp_path / "voice") == in_context() and (tmp_path / "pipe").is_fifo()
+
+
+def test_a_new_voice_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    in_context().save(tmp_path / "voice")
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}) == 1
 
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Writes Qwen3-TTS checkpoints with random weights in the published layout: tiny ones for tests, full-size ones
 for benchmarks. The numbers are noise at scales that keep activations near one, so speech ends at random moments.
 
-    python tools/random_checkpoint.py OUT 1b7-custom_voice [--published] [--bpe DIR] [--seed N]
+    python tools/random_checkpoint.py OUT 1b7-custom_voice [--published] [--bpe DIR] [--seed N] [--shards N]
 """
 
 import argparse

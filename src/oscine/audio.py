@@ -305,13 +305,13 @@ def write_wav(path: str | Path, samples: Samples, rate_hz: int) -> None:
         target = target.resolve()  # a link stays a link
         if not target.parent.is_dir():
             raise OscineError(f"cannot write {str(path)!r}: there is no folder {str(target.parent)!r}; make it first")
-        _write_and_rename(target, wav_bytes)
+        write_and_rename(target, wav_bytes)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OscineError(f"cannot write {str(path)!r}: {reason}; choose a place that you may write to") from error
 
 
-def _write_and_rename(target: Path, content: bytes) -> None:
+def write_and_rename(target: Path, content: bytes) -> None:
     # Not tempfile: its files are private to the user, and the rename would keep that.
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:

@@ -6,6 +6,7 @@ What is learnt at start (pages that fit, graphs that were captured, tick times) 
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, get_type_hints
@@ -14,23 +15,25 @@ from oscine.types import FRAME_RATE_HZ, ConfigError, unknown_choice
 
 
 class Section:
-    """A group of settings. `from_mapping` reads one from parsed YAML, JSON or command-line options."""
+    """A group of settings. `from_mapping` reads one from parsed TOML or command-line options."""
 
     __slots__ = ()
+    PATH = ""  # where it stands in a file of settings: messages name a setting as people write it
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], where: str = "") -> Self:
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Missing keys keep their defaults; a key that does not exist is refused, and the nearest one named."""
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{where.rstrip('.') or 'the settings'} must be a table of names to values")
+            raise no_table(cls.PATH.rstrip(".") or "the settings", values)
         types = get_type_hints(cls)
         given: dict[str, Any] = {}
         for name, value in values.items():
             if name not in types:
-                raise ConfigError(unknown_choice("setting", f"{where}{name}", [f"{where}{key}" for key in types]))
+                possible = [f"{cls.PATH}{key}" for key in types]
+                raise ConfigError(unknown_choice("setting", f"{cls.PATH}{name}", possible))
             kind = types[name]
             if isinstance(kind, type) and issubclass(kind, Section):
-                value = kind.from_mapping(value, f"{where}{name}.")
+                value = kind.from_mapping(value)
             elif isinstance(value, list):
                 value = tuple(value)
             given[name] = value
@@ -38,7 +41,7 @@ class Section:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            _check_type(name, getattr(self, name), kind)
+            _check_type(f"{self.PATH}{name}", getattr(self, name), kind)
         self._check()
 
     def _check(self) -> None:
@@ -48,32 +51,51 @@ class Section:
         for name in names:
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
-                raise ConfigError(f"{name} must be between {least:g} and {most:g}, got {value:g}")
+                raise self._refusal(name, f"must be between {least:g} and {most:g}, got {reprlib.repr(value)}")
+
+    def _refusal(self, name: str, reason: str) -> ConfigError:
+        return ConfigError(f"{self.PATH}{name} {reason}")
 
 
-def _check_type(name: str, value: object, kind: Any) -> None:
+def no_table(where: str, value: object) -> ConfigError:
+    return ConfigError(f"{where} must be a table of names to values, got {reprlib.repr(value)}")
+
+
+def _check_type(where: str, value: object, kind: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    right = {
-        int: number and isinstance(value, int),
-        int | None: value is None or (number and isinstance(value, int)),
-        float: number,
-        bool: isinstance(value, bool),
-        str: isinstance(value, str),
-        str | None: value is None or isinstance(value, str),
-        tuple[int, ...]: isinstance(value, tuple) and all(type(item) is int for item in value),
-        tuple[str, ...]: isinstance(value, tuple) and all(type(item) is str for item in value),
+    whole = number and isinstance(value, int)
+    items = value if isinstance(value, tuple) else (None,)
+    wanted = {
+        int: (whole, "a whole number"),
+        int | None: (value is None or whole, "a whole number"),
+        float: (number, "a number"),
+        bool: (isinstance(value, bool), "true or false"),
+        str: (_is_text(value), "text"),
+        str | None: (value is None or _is_text(value), "text"),
+        tuple[int, ...]: (all(type(item) is int for item in items), "a list of whole numbers"),
+        tuple[str, ...]: (all(_is_text(item) for item in items), "a list of texts"),
     }
-    if not right.get(kind, True):
-        raise ConfigError(f"{name} has a value of the wrong kind: {value!r}")
+    right, words = wanted.get(kind, (True, ""))
+    if not right:
+        raise ConfigError(f"{where} must be {words}, got {reprlib.repr(value)}")
+
+
+def _is_text(value: object) -> bool:
+    # Bytes of the command line that are no UTF-8 come as lone surrogates: no answer and no file could hold them.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 _MANY = 2**31
+_MOST_SLOTS = 4096
+_DAY_S = 86400.0
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkConfig(Section):
     """How many frames (80 ms each) a chunk on the wire carries: one at first, more as the listener's buffer grows."""
+
+    PATH = "engine.chunks."
 
     first_chunk_frames: int = 1  # small: the listener is waiting
     steady_chunk_frames: int = 8  # large: fewer messages once the buffer is full
@@ -85,15 +107,15 @@ class ChunkConfig(Section):
         self._between(0.0, 1.0, "buffer_share")
         self._between(0.0, 100.0, "first_chunk_ticks")
         if self.steady_chunk_frames < self.first_chunk_frames:
-            raise ConfigError(
-                f"steady_chunk_frames ({self.steady_chunk_frames}) must not be below first_chunk_frames "
-                f"({self.first_chunk_frames})"
-            )
+            reason = f"must not be below first_chunk_frames ({self.first_chunk_frames})"
+            raise self._refusal("steady_chunk_frames", f"({self.steady_chunk_frames}) {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class PacingConfig(Section):
     """Who runs when slots are scarce (engine/policy.py)."""
+
+    PATH = "engine.pacing."
 
     lead_s: float = 1.0  # streams with more unplayed audio than this may be left out of a tick
     real_time_share: float = 0.8  # of a frame's 80 ms, what a tick of everyone may last before nobody more is let in
@@ -111,6 +133,8 @@ class PacingConfig(Section):
 class TrimConfig(Section):
     """Silence before the first sound is not sent (engine/silence.py)."""
 
+    PATH = "engine.trim_silence."
+
     enabled: bool = True
     threshold_dbfs: float = -55.0  # a sample above this is sound
     keep_ms: float = 10.0  # before the onset, so that no consonant is cut
@@ -125,6 +149,8 @@ class TrimConfig(Section):
 @dataclass(frozen=True, slots=True)
 class GuardConfig(Section):
     """When speech is ended because the model would not (engine/guard.py)."""
+
+    PATH = "engine.guard."
 
     enabled: bool = True
     # The frame budget, for requests that do not set max_new_tokens: seconds, not minutes, for short texts.
@@ -147,15 +173,18 @@ class GuardConfig(Section):
         self._between(0.0, 96.0, "room_tone_drop_db", "room_tone_spread_db")
         self._between(1, 1000, "repetition_period_frames")
         if self.repetition_period_frames >= self.repetition_s * FRAME_RATE_HZ:
-            raise ConfigError(
-                f"repetition_period_frames ({self.repetition_period_frames}) must be shorter than repetition_s "
-                f"({self.repetition_s:g} s, {self.repetition_s * FRAME_RATE_HZ:g} frames)"
+            raise self._refusal(
+                "repetition_period_frames",
+                f"({self.repetition_period_frames}) must be shorter than repetition_s "
+                f"({self.repetition_s:g} s, {self.repetition_s * FRAME_RATE_HZ:g} frames)",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig(Section):
     """What the runner may hold (runner/budget.py divides it)."""
+
+    PATH = "engine.memory."
 
     positions_per_slot: int = 4096  # the longest prompt plus speech; a frame is one position
     positions_total: int | None = None  # over all slots; None: half of what would let every slot be as long as it may
@@ -168,14 +197,17 @@ class MemoryConfig(Section):
         self._between(0, _MANY, "prefix_cache_mib")
         self._between(1, _MANY, "text_ids_per_slot")
         if self.positions_total is not None and self.positions_total < self.positions_per_slot:
-            raise ConfigError(
-                f"positions_total ({self.positions_total}) must not be below positions_per_slot "
-                f"({self.positions_per_slot}): the longest request could never run"
+            raise self._refusal(
+                "positions_total",
+                f"({self.positions_total}) must not be below positions_per_slot ({self.positions_per_slot}): "
+                "the longest request could never run",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig(Section):
+    PATH = "engine."
+
     slots: int = 32  # streams that run at once
     queue_limit: int = 64  # requests that may wait for a slot; the next one is refused
     queue_wait_s: float = 3.0  # a request that would wait longer than this is refused at once
@@ -192,15 +224,15 @@ class EngineConfig(Section):
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     def _check(self) -> None:
-        self._between(1, 4096, "slots")
+        self._between(1, _MOST_SLOTS, "slots")
         self._between(0, 1_000_000, "queue_limit", "open_text_limit")
         self._between(0.0, 3600.0, "queue_wait_s")
-        self._between(0.1, 86400.0, "text_wait_s", "stuck_s")
+        self._between(0.1, _DAY_S, "text_wait_s", "stuck_s")
         self._between(2, _MANY, "max_new_tokens")
-        if not self.graph_buckets or self.graph_buckets[0] < 1:
-            raise ConfigError(f"graph_buckets must hold batch sizes from 1 on, got {self.graph_buckets}")
-        if list(self.graph_buckets) != sorted(set(self.graph_buckets)):
-            raise ConfigError(f"graph_buckets must be ascending, each size once, got {self.graph_buckets}")
+        sizes = self.graph_buckets
+        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > _MOST_SLOTS:
+            wanted = f"must be ascending batch sizes from 1 to {_MOST_SLOTS}, each once"
+            raise self._refusal("graph_buckets", f"{wanted}, got {reprlib.repr(list(sizes))}")
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -217,6 +249,8 @@ class EngineConfig(Section):
 class ProcessConfig(Section):
     """How a front end treats an engine in a process of its own (engine/process.py)."""
 
+    PATH = "process."
+
     heartbeat_s: float = 10.0  # an engine that does not answer for this long is taken for dead
     start_s: float = 900.0  # the same while it is being built: loading and capturing report as they go
     submit_s: float = 10.0  # the longest wait for an answer to a request
@@ -229,14 +263,18 @@ class ProcessConfig(Section):
     delivery_threads: int = 2  # a listener whose `deliver` is slow holds one of them
 
     def _check(self) -> None:
-        for name in ("heartbeat_s", "start_s", "submit_s", "clone_s", "terminate_s", "delivery_threads"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"process.{name} must be above 0, got {getattr(self, name)!r}")
+        self._between(0.01, _DAY_S, "heartbeat_s", "start_s", "submit_s", "clone_s", "terminate_s")
+        self._between(0.0, _DAY_S, "backoff_s", "backoff_most_s")
+        self._between(0, 1000, "restarts_most")  # the wait doubles with each: more would be no number
+        self._between(0.0, 365 * _DAY_S, "restarts_window_s")
+        self._between(1, 1000, "delivery_threads")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig(Section):
     """The door to the network (server/)."""
+
+    PATH = "server."
 
     host: str = "127.0.0.1"  # this machine alone, unless told otherwise
     port: int = 8000
@@ -264,12 +302,16 @@ class ServerConfig(Section):
         self._between(1, _MANY, "streams_per_key", "text_chars_most", "batch_items_most", "voices_most")
         self._between(1024, 2**40, "body_bytes_most", "clip_bytes_most")
         self._between(50, 10_000, "segment_chars")
-        self._between(1.0, 86400.0, "live_idle_s", "stalled_s")
-        self._between(0.0, 86400.0, "drain_s")
+        self._between(1.0, _DAY_S, "live_idle_s", "stalled_s")
+        self._between(0.0, _DAY_S, "drain_s")
         for name, possible in (("log_format", ("console", "json")), ("log_level", _LOG_LEVELS)):
             if getattr(self, name) not in possible:
-                raise ConfigError(unknown_choice(name, getattr(self, name), possible))
-        # What cannot stand in a header could never be shown.
+                raise ConfigError(unknown_choice(f"{self.PATH}{name}", getattr(self, name), possible))
+        if not self.host.strip():  # the system would take it for every address
+            raise self._refusal("host", "is empty; 127.0.0.1 is this machine alone, 0.0.0.0 is every network it is in")
         for key in self.api_keys:
+            if key == "(hidden)":
+                raise self._refusal("api_keys", "holds '(hidden)', which stands for a key and is none; write the key")
+            # What cannot stand in a header could never be shown.
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 raise ConfigError("an API key is printable ASCII without spaces, and not empty")

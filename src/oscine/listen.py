@@ -11,11 +11,11 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import Self
 
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineError, SpeechEngine, SpeechRequest
 
 
 def speak(engine: SpeechEngine, request: SpeechRequest) -> bytes:
-    """The whole utterance as PCM16. Raises what ended it, if that was an error."""
+    """The whole utterance as PCM16. Raises what ended it early, be it an error or the engine's stop."""
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
     utterance_id = engine.submit(request, chunks.put)
     pcm: list[bytes] = []
@@ -25,6 +25,8 @@ def speak(engine: SpeechEngine, request: SpeechRequest) -> bytes:
             pcm.append(chunk.pcm)
             if chunk.error is not None:
                 raise chunk.error
+            if chunk.finish_reason == "cancelled":  # not by this caller, who only waits
+                raise EngineError("the engine was stopped before the utterance was whole; send the request again")
             if chunk.finish_reason is not None:
                 return b"".join(pcm)
     except BaseException:
@@ -75,14 +77,21 @@ class Utterance:
         loop = asyncio.get_running_loop()
 
         def deliver(chunk: AudioChunk) -> None:
-            # Where the event loop is closed this raises, and the engine ends the utterance.
-            loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+            try:
+                loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+                self.cancel()  # nobody is left to hear it
 
-        submitting = loop.run_in_executor(
-            self._pool, lambda: self._engine.submit(self._request, deliver, text_open=self._text_open)
-        )
+        def submit() -> str:
+            # Known at once: where the event loop is closed meanwhile, nothing below runs any more.
+            self._utterance_id = self._engine.submit(self._request, deliver, text_open=self._text_open)
+            return self._utterance_id
+
+        submitting = loop.run_in_executor(self._pool, submit)
         try:
-            self._utterance_id = await asyncio.shield(submitting)
+            await asyncio.shield(submitting)
         except asyncio.CancelledError:
             # The listener left while the engine was being asked: what it may still accept is cancelled at once.
             submitting.add_done_callback(self._cancel_accepted)

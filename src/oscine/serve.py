@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from oscine import __version__
 from oscine.engine.process import EngineProcess
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("oscine.serve")
 
+_ABOUT_PORTS: dict[int | None, str] = {
+    errno.EADDRINUSE: "choose another port with --port",
+    errno.EACCES: "choose a port from 1024 on with --port",
+}
 _POLL_S = 0.05
 _CLOSE_S = 2.0  # for what is left of connections once their streams have ended
 
@@ -58,6 +64,7 @@ def serve(settings: Settings, console: Console) -> None:
     card = read_config(folder).card(settings.served_name)
     listener = _bind(settings.server.host, settings.server.port)
     with contextlib.ExitStack() as undo:
+        undo.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         undo.callback(listener.close)
         display = undo.enter_context(_Display(settings, card, console))
         engines: list[EngineProcess] = []
@@ -105,10 +112,11 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(2048)
         return listener
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:  # the last two: no name that a host could have
         listener.close()
-        reason = f"{error.strerror or error}; choose another with --port"
-        raise ConfigError(f"{host}:{port} cannot be listened on: {reason}") from error
+        reason = getattr(error, "strerror", None) or error
+        advice = _ABOUT_PORTS.get(getattr(error, "errno", None), "choose an address of this machine with --host")
+        raise ConfigError(f"{host}:{port} cannot be listened on: {reason}; {advice}") from error
 
 
 def _health(engines: list[EngineProcess]) -> EngineHealth:
@@ -135,12 +143,18 @@ def _wait_ready(engines: list[EngineProcess], server: _Server, display: _Display
     display.ready(listener, sum(engine.status().slots for engine in engines))
 
 
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    """Uvicorn takes a stream that is cut off at the end for a bug of the application; our own log tells of it."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 class _Server(uvicorn.Server):
     """Uvicorn, with our way to stop: first no new requests, then no more streams, then no connections."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cut)
         self.failure: OscineError | None = None
         self.stopping = False
 
@@ -154,6 +168,8 @@ class _Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+            # What is left, the engines' end, takes seconds at most: an impatient Ctrl-C shall not break it off.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.stopping:
@@ -161,6 +177,11 @@ class _Server(uvicorn.Server):
             return
         self.stopping = self._service.draining = True
         self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn would leave the application to be cancelled, and call that its failure
+            await self.lifespan.shutdown()
 
     async def _drain(self) -> None:
         deadline_s = time.monotonic() + self._service.config.drain_s
@@ -179,7 +200,7 @@ class _Display:
         self._settings, self._card, self._console = settings, card, console
         self._begun_s = time.monotonic()
         self._memory = ""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True)
         self._live = console.is_terminal and settings.server.log_format == "console"
 
@@ -220,11 +241,14 @@ class _Display:
         if self._settings.server.log_format == "json":
             _log.info("ready", extra=facts(url=url, model=self._card.name, slots=slots, ready_s=round(took_s, 1)))
             return
+        docs = f"API under {url}/v1, its description at {url}/docs"
+        page = f"playground; {docs}" if self._settings.server.playground else docs
+        # Texts, so that nothing in a name or an address is taken for markup or an emoji's name.
         show = partial(self._console.print, highlight=False, soft_wrap=True)
-        show(f"\n[bold green]Oscine {__version__}[/] is ready after {took_s:.1f} s")
-        show(f"  [bold]{url}[/]        playground; API under {url}/v1, its description at {url}/docs")
-        show(f"  model   {self._card.name} ({self._card.kind}), {slots} streams at once")
+        show(Text.assemble("\n", (f"Oscine {__version__}", "bold green"), f" is ready after {took_s:.1f} s"))
+        show(Text.assemble("  ", (url, "bold"), f"        {page}"))
+        show(Text(f"  model   {self._card.name} ({self._card.kind}), {slots} streams at once"))
         if self._memory:
-            show(f"  memory  {self._memory}")
+            show(Text(f"  memory  {self._memory}"))
         if not self._settings.server.api_keys and host not in ("127.0.0.1", "::1"):
-            show("  [yellow]anyone who reaches this address may use it; --api-key asks for a key[/]")
+            show(Text("  anyone who reaches this address may use it; --api-key asks for a key", "yellow"))

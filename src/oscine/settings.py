@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from oscine.config import EngineConfig, ProcessConfig, Section, ServerConfig
+from oscine.config import EngineConfig, ProcessConfig, Section, ServerConfig, no_table
 from oscine.types import ConfigError, unknown_choice
 
 ENVIRONMENT = "OSCINE_SERVE_"
@@ -47,11 +48,8 @@ class Settings(Section):
         return self.name or Path(self.model).name or self.model
 
     def as_toml(self, *, hide_keys: bool = True) -> str:
-        """What a file may hold, with every default; keys are not shown."""
-        values = dataclasses.asdict(self)
-        if hide_keys and values["server"]["api_keys"]:
-            values["server"]["api_keys"] = ["(hidden)"] * len(values["server"]["api_keys"])
-        return _toml(values)
+        """What a file may hold, with every default. A key that is hidden is only counted: the file has none then."""
+        return _toml(dataclasses.asdict(self), {"server.api_keys"} if hide_keys and self.server.api_keys else set())
 
 
 def load_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
@@ -79,7 +77,7 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the settings file {str(file)!r} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"the settings file {str(file)!r} is not TOML: {error}") from error
 
 
@@ -99,14 +97,17 @@ def _parsed(text: str, kind: Any, where: str) -> Any:
         return tuple(item.strip() for item in text.split(",") if item.strip())
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        raise ConfigError(f"{where} has a value that cannot be read: {text!r}; write it as in TOML") from None
+    except ValueError:  # no TOML, or a number of thousands of digits
+        shown = reprlib.repr(text)
+        raise ConfigError(f"{where} has a value that cannot be read: {shown}; write it as in TOML") from None
 
 
 def _put(values: dict[str, Any], path: str, value: Any) -> None:
     *sections, name = path.split(".")
-    for section in sections:
+    for depth, section in enumerate(sections, 1):
         values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise no_table(".".join(sections[:depth]), values)
     values[name] = value
 
 
@@ -118,14 +119,18 @@ def _join(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             values[name] = value
 
 
-def _toml(values: Mapping[str, Any], path: str = "") -> str:
+def _toml(values: Mapping[str, Any], hidden: Collection[str], path: str = "") -> str:
     lines, sections = [], []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            sections.append(_toml(value, f"{path}{name}."))
+            sections.append(_toml(value, hidden, f"{path}{name}."))
         elif value is None:
             lines.append(f"# {name} is not set")
+        elif f"{path}{name}" in hidden:
+            lines.append(f"# {name}: {len(value)} hidden")
         else:
-            lines.append(f"{name} = {json.dumps(value)}")  # of these types, TOML is written like JSON
+            # Of these types TOML is written like JSON; but it has no surrogate pairs, and escapes the delete character.
+            written = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{name} = {written}")
     head = [f"[{path.rstrip('.')}]"] if path and lines else []
     return "\n".join([*head, *lines, "", *sections])

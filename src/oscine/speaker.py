@@ -21,6 +21,7 @@ from oscine.prompt.text import Tokenizer
 from oscine.runner.codec_stream import CodecStream, CodecWindows
 from oscine.runner.reference import generate
 from oscine.types import (
+    ConfigError,
     FinishReason,
     OscineError,
     Prompt,
@@ -53,6 +54,8 @@ class Oscine:
         codec_windows: CodecWindows = "exact",
         progress: Progress = lambda done, total: None,
     ) -> None:
+        if not isinstance(model, str | os.PathLike):
+            raise ConfigError(f"model must be a folder, a hub id or {DEMO!r}, got {type(model).__name__}")
         if codec_windows not in get_args(CodecWindows):
             raise OscineError(unknown_choice("codec_windows", str(codec_windows), get_args(CodecWindows)))
         self._device = choose_device(device)
@@ -131,6 +134,10 @@ class Oscine:
         return chunks()
 
     def _checked(self, request: SpeechRequest) -> tuple[Prompt, SamplingParams]:
+        if not isinstance(request, SpeechRequest):
+            raise RequestError(
+                f"a request must be a SpeechRequest, got {type(request).__name__}; write SpeechRequest(text=...)"
+            )
         request.check_delivery()  # of it, `continues_s` asks for nothing here: nobody waits in a queue
         if request.trim_silence:
             raise RequestError(

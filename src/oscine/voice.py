@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
+from oscine.audio import write_and_rename
 from oscine.types import CODEBOOKS, Codes, Samples, VoiceError
 
 _FORMAT = "oscine.voice.1"
@@ -83,8 +83,8 @@ class Voice:
         return hash(self.content_hash)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
-        """One safetensors file; written beside its name first, so that a crash leaves the old one whole. `notes` travel
-        in it and are no part of the voice."""
+        """One safetensors file; written beside its name first, so that a crash leaves the old one whole. Pipes and
+        devices are written to, a link stays a link. `notes` travel in the file and are no part of the voice."""
         tensors: dict[str, np.ndarray] = {"speaker": self.speaker}
         about = {"format": _FORMAT, "content_hash": self.content_hash}
         if self.reference_codes is not None and self.transcript is not None:
@@ -92,18 +92,11 @@ class Voice:
             about["transcript"] = json.dumps(self.transcript)
         if notes:
             about["notes"] = json.dumps(dict(notes))
-        target = Path(path)
-        partial = target.parent / f".{target.name}.{os.getpid()}.part"
         try:
-            if target.is_dir():
-                raise IsADirectoryError("it is a folder; add a file name, such as voice.safetensors")
-            save_file(tensors, partial, metadata=about)
-            partial.replace(target)
-        except (OSError, SafetensorError) as error:
-            raise VoiceError(f"the voice cannot be written to {str(path)!r}: {error}", "voice") from None
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink()
+            _write(Path(path), save(tensors, metadata=about))
+        except (OSError, RuntimeError, ValueError, SafetensorError) as error:  # RuntimeError: links in a circle
+            reason = getattr(error, "strerror", None) or error
+            raise VoiceError(f"the voice cannot be written to {str(path)!r}: {reason}", "voice") from None
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Voice:
@@ -134,6 +127,20 @@ class Voice:
         if voice.content_hash != about.get("content_hash"):
             raise VoiceError(f"{str(path)!r} does not match its own content hash; it was changed or damaged", "voice")
         return voice, notes
+
+
+def _write(target: Path, content: bytes) -> None:
+    """By the rules of `audio.write_wav`."""
+    if target.is_dir():
+        raise IsADirectoryError("it is a folder; add a file name, such as voice.safetensors")
+    if target.exists() and not target.is_file():  # a pipe or /dev/stdout must not be replaced by a file
+        with target.open("wb") as device:
+            device.write(content)
+        return
+    target = target.resolve()  # a link stays a link
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}; make it first")
+    write_and_rename(target, content)
 
 
 def _kept(array: _Array) -> _Array:

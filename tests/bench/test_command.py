@@ -50,6 +50,12 @@ def test_a_run_prints_a_table_and_writes_its_result(
     assert len(records.read_text().splitlines()) == 12
 
 
+def test_a_name_is_shown_as_it_was_given(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = bench(monkeypatch, "run", server, "-c", "1", "-n", 1, "--warmup", 0, "--name", "[/red] ours")
+    assert ran.exit_code == 0, ran.exception
+    assert "[/red] ours (times: p50 / p95 ms)" in ran.output
+
+
 def test_the_figures_of_a_load_can_be_found_again_in_its_records(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.bench.test_report import BOTH
 
-from oscine.bench.record import read_result, shown_command, write_result
+from oscine.bench.record import check_writable, read_result, script_result, shown_command, write_result
 from oscine.bench.report import html, markdown
 from oscine.types import OscineError, RequestError
 
@@ -97,3 +97,21 @@ def test_a_result_of_the_wrong_shape_is_refused_as_well(tmp_path: Path) -> None:
 def test_a_result_knows_its_file_and_only_that(tmp_path: Path) -> None:
     write_result(tmp_path / "x.json", BOTH[0])
     assert read_result(tmp_path / "x.json")["file"] == "x.json"
+
+
+def test_a_result_of_another_command_is_told_whose_are_read(tmp_path: Path) -> None:
+    write_result(tmp_path / "x.json", script_result("small", ["bench", "model"], {}, program="oscine"))
+    with pytest.raises(RequestError, match=r"x\.json' is no result of `oscine bench run` or `search`$"):
+        read_result(tmp_path / "x.json")
+    with pytest.raises(RequestError, match=r"is no result of `oscine eval run`$"):
+        read_result(tmp_path / "x.json", "oscine eval", 1, "oscine eval run")
+
+
+def test_a_place_that_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path, tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):
+        with pytest.raises(RequestError, match=r"--out .* cannot be written; give a file in a folder of yours"):
+            check_writable(place)
+    for place in (tmp_path / "file", tmp_path / "x.json", tmp_path / "new" / "deep" / "x.json"):
+        check_writable(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

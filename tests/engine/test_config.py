@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oscine.config import ChunkConfig, EngineConfig, GuardConfig, MemoryConfig, PacingConfig, TrimConfig
+from oscine.config import ChunkConfig, EngineConfig, GuardConfig, MemoryConfig, PacingConfig, ProcessConfig, TrimConfig
 from oscine.types import ConfigError
 
 
@@ -20,25 +20,54 @@ def test_a_mapping_changes_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"slot": 8}, "did you mean 'slots'"),
-        ({"trim_silence": {"treshold_dbfs": -50}}, "did you mean 'trim_silence.threshold_dbfs'"),
-        ({"chunks": 3}, "chunks must be a table"),
-        ({"slots": 0}, "slots must be between 1"),
-        ({"slots": "8"}, "slots has a value of the wrong kind"),
-        ({"slots": True}, "wrong kind"),
-        ({"graphs": 1}, "wrong kind"),
-        ({"graph_buckets": []}, "graph_buckets"),
-        ({"graph_buckets": [4, 2]}, "ascending"),
-        ({"max_new_tokens": 1}, "max_new_tokens"),
-        ({"chunks": {"first_chunk_frames": 9, "steady_chunk_frames": 3}}, "must not be below"),
-        ({"memory": {"positions_per_slot": 512, "positions_total": 100}}, "could never run"),
-        ({"guard": {"repetition_s": 1.0, "repetition_period_frames": 20}}, "shorter than"),
-        ({"pacing": {"lead_s": float("nan")}}, "lead_s"),
+        ({"slot": 8}, "did you mean 'engine.slots'"),
+        ({"trim_silence": {"treshold_dbfs": -50}}, "did you mean 'engine.trim_silence.threshold_dbfs'"),
+        ({"chunks": 3}, "engine.chunks must be a table of names to values, got 3"),
+        ({"slots": 0}, "engine.slots must be between 1 and 4096, got 0"),
+        ({"slots": 10**400}, "engine.slots must be between 1 and 4096, got 1000"),
+        ({"slots": "8"}, "engine.slots must be a whole number, got '8'"),
+        ({"slots": True}, "engine.slots must be a whole number, got True"),
+        ({"slots": 8.0}, "engine.slots must be a whole number, got 8.0"),
+        ({"graphs": 1}, "engine.graphs must be true or false, got 1"),
+        ({"guard": {"enabled": "no"}}, "engine.guard.enabled must be true or false, got 'no'"),
+        ({"pacing": {"lead_s": "1"}}, "engine.pacing.lead_s must be a number, got '1'"),
+        ({"graph_buckets": ["a"]}, "engine.graph_buckets must be a list of whole numbers"),
+        ({"graph_buckets": 4}, "engine.graph_buckets must be a list of whole numbers, got 4"),
+        ({"graph_buckets": []}, "engine.graph_buckets must be ascending"),
+        ({"graph_buckets": [4, 2]}, "ascending batch sizes from 1 to 4096, each once, got"),
+        ({"graph_buckets": [0, 1]}, "ascending"),
+        ({"graph_buckets": [1, 4097]}, "ascending"),
+        ({"max_new_tokens": 1}, "engine.max_new_tokens must be between 2"),
+        ({"chunks": {"first_chunk_frames": 9, "steady_chunk_frames": 3}}, "engine.chunks.steady_chunk_frames .* below"),
+        ({"memory": {"positions_per_slot": 512, "positions_total": 100}}, "engine.memory.positions_total .* never run"),
+        (
+            {"guard": {"repetition_s": 1.0, "repetition_period_frames": 20}},
+            "engine.guard.repetition_period_frames .* shorter",
+        ),
+        ({"pacing": {"lead_s": float("nan")}}, "engine.pacing.lead_s"),
     ],
 )
 def test_what_cannot_work_is_refused_and_named(values: dict[str, object], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         EngineConfig.from_mapping(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"submit_s": 1e10}, r"process.submit_s must be between 0.01 and 86400, got 10000000000\.0"),
+        ({"terminate_s": 0}, "process.terminate_s"),
+        ({"backoff_s": -3}, "process.backoff_s must be between 0 and 86400, got -3"),
+        ({"backoff_most_s": -1.0}, "process.backoff_most_s"),
+        ({"restarts_most": -1}, "process.restarts_most must be between 0 and 1000, got -1"),
+        ({"restarts_most": 2000}, "process.restarts_most"),
+        ({"restarts_window_s": -1.0}, "process.restarts_window_s"),
+        ({"delivery_threads": 0}, "process.delivery_threads"),
+    ],
+)
+def test_times_and_counts_of_the_process_have_bounds(values: dict[str, float], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        ProcessConfig.from_mapping(values)
 
 
 @pytest.mark.parametrize("section", [ChunkConfig, PacingConfig, TrimConfig, GuardConfig, MemoryConfig, EngineConfig])

@@ -131,6 +131,13 @@ def test_commands_arrive_as_they_were(command):
     assert isinstance(message, wire.Tell) and wire.command_of(message) == command
 
 
+@pytest.mark.parametrize("piece", [None, 3, b"more"])
+def test_a_piece_of_text_that_is_no_string_is_refused_as_the_engine_would(piece):
+    with pytest.raises(RequestError, match=f"^text must be a string, got {type(piece).__name__}$") as caught:
+        wire.tell_message("a", AppendText(piece))
+    assert caught.value.param == "text"
+
+
 @pytest.mark.parametrize(
     "error",
     [

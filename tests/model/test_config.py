@@ -1,6 +1,7 @@
 """config.json, speech_tokenizer/config.json and generation_config.json: read whole, or refused with file and key."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,11 @@ def test_a_card_needs_no_torch(small_checkpoints: CheckpointMaker) -> None:
         ("talker_config.hidden_size", 0, "talker_config.hidden_size should be at least 1, found 0"),
         ("talker_config.num_hidden_layers", True, "num_hidden_layers should be a whole number, found True"),
         ("talker_config.rms_norm_eps", None, "talker_config.rms_norm_eps should be a number, found None"),
+        ("talker_config.rms_norm_eps", math.nan, "rms_norm_eps should be a number from 1e-12 to 1, found nan"),
+        ("talker_config.rms_norm_eps", -1e-6, "rms_norm_eps should be a number from 1e-12 to 1, found -1e-06"),
+        ("talker_config.rope_theta", 0, "talker_config.rope_theta should be a number from 1 to 1e+12, found 0"),
+        ("talker_config.rope_theta", math.inf, "rope_theta should be a number from 1 to 1e+12, found inf"),
+        ("talker_config.rope_theta", 10**400, "rope_theta should be a number from 1 to 1e+12, found 1000"),
         ("talker_config.attention_bias", True, "talker_config.attention_bias is True; only False is supported"),
         ("talker_config.hidden_act", "gelu", "talker_config.hidden_act is 'gelu'; only 'silu' is supported"),
         ("talker_config.sliding_window", 512, "talker_config.sliding_window is 512; only None is supported"),
@@ -138,6 +144,7 @@ def test_a_card_needs_no_torch(small_checkpoints: CheckpointMaker) -> None:
         ("talker_config.codec_language_id.english", 1 << 20, "codec_language_id.english is 1048576, but"),
         ("talker_config.spk_is_dialect.eric", "klingon", "spk_is_dialect.eric is 'klingon', no key of codec_language"),
         ("talker_config.spk_is_dialect.ryan", True, "spk_is_dialect.ryan is True, no key of codec_language_id"),
+        ("talker_config.spk_is_dialect.ryan", ["x"], "spk_is_dialect.ryan is ['x'], no key of codec_language_id"),
         ("talker_config.code_predictor_config", REMOVED, "talker_config.code_predictor_config is missing"),
         ("talker_config.code_predictor_config.vocab_size", 0.5, "code_predictor_config.vocab_size should be a whole"),
         ("talker_config.code_predictor_config.attention_bias", True, "code_predictor_config.attention_bias is True"),
@@ -165,6 +172,7 @@ def test_a_bad_key_of_config_json_is_named(custom_voice: Path, key: str, value: 
             "enc_channels should be a list of positive whole numbers, found []",
         ),
         ("speaker_encoder_config.enc_se_channels", [8], "enc_se_channels should be a whole number, found [8]"),
+        ("speaker_encoder_config.sample_rate", 1, "sample_rate should be a number from 8000 to 192000, found 1"),
     ],
 )
 def test_a_bad_key_of_the_speaker_encoder_is_named(base: Path, key: str, value: Any, said: str) -> None:
@@ -185,6 +193,9 @@ def test_a_bad_key_of_the_speaker_encoder_is_named(base: Path, key: str, value: 
         ("decoder_config.upsample_rates", [8, 5, 4, 2], "decode_upsample_rate is 1920, but the decoder's factors"),
         ("encoder_config.use_conv_shortcut", True, "encoder_config.use_conv_shortcut is True; only False"),
         ("output_sample_rate", "24k", "output_sample_rate should be a whole number, found '24k'"),
+        ("output_sample_rate", 1, "output_sample_rate is 1, but 12.5 frames of 1920 samples (decode_upsample_rate)"),
+        ("decoder_config.rms_norm_eps", math.nan, "decoder_config.rms_norm_eps should be a number from"),
+        ("encoder_config.norm_eps", 2, "encoder_config.norm_eps should be a number from 1e-12 to 1, found 2"),
     ],
 )
 def test_a_bad_key_of_the_codec_is_named(custom_voice: Path, key: str, value: Any, said: str) -> None:
@@ -204,8 +215,9 @@ def test_a_bad_key_of_the_codec_is_named(custom_voice: Path, key: str, value: An
         (b"\xff\xfe", "cannot be read as JSON"),
         (b"[" * 100_000, "cannot be read as JSON"),
         (b"[1, 2]", "should be a JSON object, found list"),
+        (b'{"model_type": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
     ],
-    ids=["empty", "cut", "binary", "deep", "list"],
+    ids=["empty", "cut", "binary", "deep", "list", "digits"],
 )
 def test_a_file_that_is_no_json_object_is_named(custom_voice: Path, name: str, content: bytes, said: str) -> None:
     replace_file(custom_voice / name, content)
@@ -256,6 +268,8 @@ def test_without_the_file_the_official_fallbacks_hold(custom_voice: Path, conten
     ("key", "value", "said"),
     [
         ("temperature", 0, "temperature must be a number above 0"),
+        ("temperature", math.nan, "generation_config.json.temperature should be a number from"),
+        ("temperature", 10**400, "generation_config.json.temperature should be a number from"),
         ("temperature", "warm", "generation_config.json.temperature should be a number, found 'warm'"),
         ("top_k", None, "generation_config.json.top_k should be a whole number, found None"),
         ("top_k", -1, "generation_config.json.top_k should not be negative, found -1"),

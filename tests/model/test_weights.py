@@ -1,6 +1,7 @@
 """From files to a model: every tensor checked by name, shape and kind, and little more memory than the weights."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -127,6 +128,28 @@ def test_a_wrong_tensor_is_named_with_its_file(
     message = refusal(folder)
     assert said in message
     assert str(folder / file) in message
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [(WEIGHTS, HEAD), (WEIGHTS, "talker.model.layers.1.self_attn.k_proj.weight"), (CODEC_WEIGHTS, CONV)],
+    ids=["alone", "fused", "codec"],
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(
+    folder: Path, file: str, name: str, dtype: torch.dtype, number: float
+) -> None:
+    change_tensors(folder / file, lambda tensors: tensors[name].view(-1)[-1:].fill_(number))
+    with pytest.raises(CheckpointError) as caught:
+        load_model(folder, device=CPU, dtype=dtype)
+    assert str(caught.value).startswith(f"{folder / file}: tensor {name} holds NaN or infinite numbers; the checkpoint")
+
+
+def test_several_tensors_that_are_no_numbers_are_counted(folder: Path) -> None:
+    names = [f"talker.model.layers.{layer}.self_attn.k_proj.weight" for layer in (0, 1, 2)]
+    change_tensors(folder / WEIGHTS, lambda tensors: [tensors[name].fill_(math.nan) for name in names])
+    assert f"tensor {names[0]} holds NaN or infinite numbers (and 2 more)" in refusal(folder)
 
 
 def test_many_missing_tensors_are_counted(folder: Path) -> None:

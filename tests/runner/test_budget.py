@@ -43,6 +43,22 @@ def test_what_cannot_work_is_refused_before_weights_load(config, changed, said):
         plan(config, **changed)
 
 
+def test_where_only_the_prefix_cache_does_not_fit_it_is_named_with_what_fits(config):
+    without = plan(config, prefix_bytes=0).total_bytes
+    free = without + 3 * 2**20
+    with pytest.raises(ConfigError, match=r"lower engine\.memory\.prefix_cache_mib from 256 to 3$"):
+        plan(config, available_bytes=free)
+    assert plan(config, available_bytes=free, prefix_bytes=3 * 2**20).total_bytes == free
+    with pytest.raises(ConfigError, match=r"use fewer slots \(now 4\) or positions$"):
+        plan(config, available_bytes=without - 1)
+
+
+def test_one_slot_is_said_as_one(config):
+    with pytest.raises(ConfigError, match=r"^1 slot of up to 512 positions, .*; use fewer positions$"):
+        plan(config, slots=1, available_bytes=2**20)
+    assert plan(config).describe().startswith("4 slots of up to 512 positions, ")
+
+
 def test_the_codec_state_is_as_large_as_planned(config, small_checkpoints):
     model = load_model(small_checkpoints("0b6", "custom_voice"), device=torch.device("cpu"))
     counters = 8 * (3 + 1)

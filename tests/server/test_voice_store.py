@@ -224,7 +224,7 @@ def test_a_full_disk_is_our_fault_and_leaves_nothing_behind(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(ApiError, match="the server's disk failed to store voice 'anna'") as caught:
+    with pytest.raises(ApiError, match="the disk of the voices failed to store voice 'anna'; the log") as caught:
         store.add("anna", voice(), consent="yes")
     assert status_of(caught) == 500 and str(tmp_path) not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from oscine.bench.options import Asked, Lengths, Url, expanded
 from oscine.types import OscineError, RequestError
@@ -173,10 +173,11 @@ def _numbers(listed: str, option: str) -> list[float]:
 
 def _bench(url: str, asked: Asked, measured: Measured) -> Bench:
     from oscine.bench.load import Span
+    from oscine.bench.record import check_writable
     from oscine.bench.session import Bench
 
     if measured.out is not None:
-        _check_writable(measured.out)
+        check_writable(measured.out)
     target, words_ms = asked.at(url, measured.frames), measured.words_ms
     if words_ms is not None and (target.preset.transport != "websocket" or not 0 < words_ms < math.inf):
         raise RequestError("--words-ms is a time above 0 and goes with --target oscine-ws", "words_ms")
@@ -188,13 +189,6 @@ def _bench(url: str, asked: Asked, measured: Measured) -> Bench:
         word_interval_s=None if words_ms is None else words_ms / 1000,
         records=measured.records,
     )
-
-
-def _check_writable(path: Path) -> None:
-    """Before anything is measured."""
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    if path.is_dir() or (there != path.absolute() and not there.is_dir()) or not os.access(there, os.W_OK):
-        raise RequestError(f"--out {str(path)!r} cannot be written; give a file in a folder of yours", "out")
 
 
 def _save(
@@ -245,7 +239,8 @@ def _show(result: Result) -> None:
     terminal = Console(width=None if sys.stdout.isatty() else 160)
     if terminal.width < _TERMINAL_COLUMNS:
         lines = [list(column) for column in zip(*lines, strict=True)]
-    table = Table(title=f"{result['name']} (times: p50 / p95 ms)", box=None, header_style="bold", pad_edge=False)
+    title = Text(f"{result['name']} (times: p50 / p95 ms)", "table.title")  # a Text: no name is taken for markup
+    table = Table(title=title, box=None, header_style="bold", pad_edge=False)
     for index, column in enumerate(lines[0]):
         table.add_column(column, justify="left" if index == 0 else "right")
     for line in lines[1:]:

@@ -115,6 +115,13 @@ def make_result(
     }
 
 
+def check_writable(path: Path) -> None:
+    """Before anything is measured: where `--out` cannot be written, minutes would be lost."""
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    if path.is_dir() or (there != path.absolute() and not there.is_dir()) or not os.access(there, os.W_OK):
+        raise RequestError(f"--out {str(path)!r} cannot be written; give a file in a folder of yours", "out")
+
+
 def write_result(path: Path, result: Result) -> None:
     """Whatever it holds: a figure that is no number becomes null, what JSON does not know becomes its text. Minutes of
     measuring are not lost to one value, nor an older result to a full disk."""
@@ -137,13 +144,14 @@ def _rounded(value: Any) -> Any:
     return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def read_result(path: Path, kind: str = KIND, version: int = FORMAT, made_by: str = "oscine bench") -> Result:
+def read_result(path: Path, kind: str = KIND, version: int = FORMAT, made_by: str | None = None) -> Result:
+    maker = f"`{made_by}`" if made_by else "`oscine bench run` or `search`"
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{str(path)!r} cannot be read as a result of `{made_by}`: {error}", "results") from None
+        raise RequestError(f"{str(path)!r} cannot be read as a result of {maker}: {error}", "results") from None
     if not isinstance(result, dict) or result.get("kind") != kind:
-        raise RequestError(f"{str(path)!r} is no result of `{made_by}`", "results")
+        raise RequestError(f"{str(path)!r} is no result of {maker}", "results")
     if result.get("format") != version:
         found = result.get("format")
         raise RequestError(

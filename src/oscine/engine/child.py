@@ -1,4 +1,4 @@
-"""The engine process: `python -m oscine.engine.child FOLDER PARENT_PID`, started by process.py and by nobody else.
+"""The engine process: `oscine.engine.child` as the main module, with FOLDER and PARENT_PID; started by launch.py alone.
 
 Four threads: the main one builds the engine and calls it, one carries messages, one makes voices, and the engine has
 its own loop. The loop only ever appends to a list in memory: a slow or dead front end costs it nothing.

@@ -21,6 +21,15 @@ from oscine.types import ConfigError, EngineError
 
 KILL_S = 30.0  # a process that hangs in a driver may not even die
 
+# Before anything of ours is imported, modules are looked for where the parent found them: nothing in the current folder
+# takes the place of a library, and the child runs this very package.
+_START = """
+import pickle, runpy, sys
+with open(sys.argv[1] + "/build", "rb") as build:
+    sys.path[:], _ = pickle.load(build)
+runpy.run_module("oscine.engine.child", run_name="__main__", alter_sys=True)
+"""
+
 
 class ChildProcess:
     """The engine process with its channel. Lives and dies on the supervisor's thread: the kernel kills a process when
@@ -38,7 +47,7 @@ class ChildProcess:
             with theirs:
                 self.channel = Channel(f"ipc://{self._folder}/line", bind=True, lifeline=self._lifeline)
                 undo.callback(self.channel.close)
-                command = [sys.executable, "-m", "oscine.engine.child", str(self._folder), str(os.getpid())]
+                command = [sys.executable, "-P", "-c", _START, str(self._folder), str(os.getpid())]
                 self.popen = subprocess.Popen(command, stdin=theirs.fileno(), env={**os.environ, **environment})
             self._close = undo.pop_all()
 

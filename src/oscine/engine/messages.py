@@ -208,6 +208,8 @@ def _voice(arrays: VoiceArrays) -> Voice:
 def tell_message(utterance_id: str, command: Command) -> Tell:
     match command:
         case AppendText(text):
+            if not isinstance(text, str):  # a piece has no answer, so this one is told here, in the engine's words
+                raise RequestError(f"text must be a string, got {type(text).__name__}", "text")
             return Tell(utterance_id, "append", _packed(text))
         case EndText():
             return Tell(utterance_id, "end")

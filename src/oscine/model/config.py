@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oscine.model.fields import Fields, read_json
-from oscine.types import CODEBOOKS, CheckpointError, DrawParams, ModelCard, RequestError, SamplingParams
+from oscine.types import CODEBOOKS, FRAME_RATE_HZ, CheckpointError, DrawParams, ModelCard, RequestError, SamplingParams
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
@@ -208,8 +208,8 @@ def _stack(fields: Fields, *, eps_key: str, **kind: Any) -> StackConfig:
         heads=fields.size("num_attention_heads"),
         kv_heads=fields.size("num_key_value_heads"),
         head_dim=fields.size("head_dim"),
-        eps=fields.number(eps_key),
-        theta=fields.number("rope_theta"),
+        eps=fields.between(eps_key, 1e-12, 1.0),
+        theta=fields.between("rope_theta", 1.0, 1e12),
         **kind,
     )
 
@@ -220,7 +220,7 @@ def _talker(fields: Fields) -> TalkerConfig:
     languages = fields.ids("codec_language_id", vocab)
     dialects = {name.lower(): dialect for name, dialect in fields.object("spk_is_dialect").values.items() if dialect}
     for name, dialect in dialects.items():
-        if dialect not in languages:
+        if not isinstance(dialect, str) or dialect not in languages:
             raise CheckpointError(f"{fields.where}.spk_is_dialect.{name} is {dialect!r}, no key of codec_language_id")
     return TalkerConfig(
         stack=_qwen_stack(fields),
@@ -260,6 +260,7 @@ def _speaker_encoder(fields: Fields) -> SpeakerEncoderConfig:
         )
         if theirs in fields.values
     }
+    fields.between("sample_rate", 8000, 192_000)
     return SpeakerEncoderConfig(fields.size("enc_dim"), fields.size("sample_rate"), **constants)
 
 
@@ -284,6 +285,11 @@ def _codec(path: Path) -> CodecConfig:
         raise CheckpointError(
             f"speech_tokenizer/config.json.decode_upsample_rate is {config.samples_per_frame}, "
             f"but the decoder's factors multiply to {product}"
+        )
+    if config.sample_rate_hz != FRAME_RATE_HZ * config.samples_per_frame:
+        raise CheckpointError(
+            f"speech_tokenizer/config.json.output_sample_rate is {config.sample_rate_hz}, but {FRAME_RATE_HZ:g} frames "
+            f"of {config.samples_per_frame} samples (decode_upsample_rate) are one second"
         )
     return config
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from oscine.types import CheckpointError
 
+_LARGEST = 1e30  # more is no fp32
+
 
 class Fields:
     def __init__(self, where: str, values: Any) -> None:
@@ -45,7 +47,13 @@ class Fields:
         return bool(self._take(key, (bool,), "true or false"))
 
     def number(self, key: str) -> float:
-        return float(self._take(key, (int, float), "a number"))
+        return self.between(key, -_LARGEST, _LARGEST)
+
+    def between(self, key: str, least: float, most: float) -> float:
+        value = self._take(key, (int, float), "a number")
+        if not least <= value <= most:  # NaN is in no range
+            raise CheckpointError(f"{self.where}.{key} should be a number from {least:g} to {most:g}, found {value!r}")
+        return float(value)
 
     def text(self, key: str) -> str:
         return str(self._take(key, (str,), "a string"))
@@ -74,5 +82,5 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.name} is missing in {path.parent}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from None

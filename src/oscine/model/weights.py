@@ -52,13 +52,15 @@ def load_model(
     tables = _tables(config, folder)
     total = sum(len(names) for _, names, _ in tables)
     done = 0
+    extremes: dict[str, Tensor] = {}  # "file: tensor" -> its least and its greatest number, on the device
     for source, names, unused in tables:
         with TensorFiles(source, str(device)) as files:
             _check_names(files, names, unused)
             for ours, theirs in names.items():
-                _fill(model, ours, theirs, files, device, _dtype_of(ours, dtype))
+                extremes |= _fill(model, ours, theirs, files, device, _dtype_of(ours, dtype))
                 done += 1
                 progress(done, total)
+    _check_finite(extremes)
     for module in model.modules():
         prepare = getattr(module, "prepare", None)
         if prepare is not None:
@@ -107,11 +109,12 @@ def _listed(names: list[str]) -> str:
 
 def _fill(
     model: SpeechModel, ours: str, theirs: tuple[str, ...], files: TensorFiles, device: torch.device, dtype: torch.dtype
-) -> None:
+) -> dict[str, Tensor]:
     path, _, leaf = ours.rpartition(".")
     owner = model.get_submodule(path)
     shape: torch.Size = getattr(owner, leaf).shape
     value = torch.empty(shape, dtype=dtype, device=device)
+    extremes = {}
     for name, place in zip(theirs, _places(owner, value, len(theirs)), strict=True):
         if files.shape(name) != tuple(place.shape):
             raise CheckpointError(
@@ -124,7 +127,21 @@ def _fill(
                 f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; floating point is needed"
             )
         place.copy_(tensor)
+        # One pass and no copy, where isfinite makes several; a NaN is both least and greatest.
+        extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(place)).float()
     setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
+    return extremes
+
+
+def _check_finite(extremes: dict[str, Tensor]) -> None:
+    """One look at all of them: to ask a GPU after every tensor would take longer than the tensors."""
+    finite = torch.stack(list(extremes.values())).isfinite().all(dim=1).tolist()
+    bad = [name for name, good in zip(extremes, finite, strict=True) if not good]
+    if bad:
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise CheckpointError(
+            f"{bad[0]} holds NaN or infinite numbers{more}; the checkpoint is damaged: download or export it again"
+        )
 
 
 def _places(owner: nn.Module, value: Tensor, count: int) -> list[Tensor]:

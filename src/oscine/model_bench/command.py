@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from oscine.types import RequestError
+from oscine.types import ConfigError, RequestError
 
 console = Console(stderr=True)  # standard output is for results
 _MIB = 2**20
@@ -41,10 +42,13 @@ def bench_model(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None,
 ) -> None:
     """Measure the engine without a server: frames with the codec and codes only, and the first audio."""
-    from oscine.bench.record import script_result, write_result
+    from oscine.bench.record import check_writable, script_result, write_result
     from oscine.model.device import choose_device  # here, not above: torch takes seconds that `--help` should not
     from oscine.model_bench.measure import Plan, measure
+    from oscine.runner.budget import DoesNotFitError
 
+    if out is not None:
+        check_writable(out)
     default = "1,2,4,8" if choose_device(device).type == "cpu" else "1,8,32,64,128"
     plan = Plan(_numbers(rows or default), frames, context, probes)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -54,7 +58,11 @@ def bench_model(
         def show(stage: str, done: int, total: int) -> None:
             bar.update(task, description=stage, completed=done, total=total)
 
-        figures = measure(model, plan, device=device, dtype=dtype.value, progress=show)
+        try:
+            figures = measure(model, plan, device=device, dtype=dtype.value, progress=show)
+        except DoesNotFitError as error:
+            most = max(plan.rows)
+            raise ConfigError(f"--rows {most} is more than fits: {error.sums}; ask for fewer rows") from error
     # Where the folder lies is this machine's business.
     words = [Path(word).name if word == model and Path(word).is_dir() else word for word in sys.argv[1:]]
     result = script_result(name or Path(model).name, words, figures, "torch", program="oscine")
@@ -97,7 +105,8 @@ def _number(value: float) -> str:
 
 
 def result_table(name: str, figures: Row) -> Table:
-    table = Table(title=f"{name} (times: p50 / p95 ms)", box=None, header_style="bold", pad_edge=False)
+    title = Text(f"{name} (times: p50 / p95 ms)", "table.title")  # a Text: no name is taken for markup
+    table = Table(title=title, box=None, header_style="bold", pad_edge=False)
     for column in ("streams", *COLUMNS):
         table.add_column(column, justify="right")
     whole, codes = figures["with_codec"]["rows"], figures["codes_only"]["rows"]
@@ -110,7 +119,8 @@ def facts(figures: Row) -> list[str]:
     """What a reader needs beside the table, a sentence each."""
     whole, codes = figures["with_codec"], figures["codes_only"]
     first, last = next(iter(whole["rows"].values()))["positions"]
-    how = "kernels" if figures["kernels"] else f"plain PyTorch, {figures['threads']} threads"
+    threads = f"{figures['threads']} thread{'' if figures['threads'] == 1 else 's'}"
+    how = "kernels" if figures["kernels"] else f"plain PyTorch, {threads}"
     return [
         f"{figures['dtype']} on {figures['device']} ({how}); positions {first} to {last}, a prompt of "
         f"{figures['prompt_rows']} rows. Loaded in {figures['loaded_s']:.1f} s, captured in "

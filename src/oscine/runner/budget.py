@@ -15,6 +15,14 @@ _MiB = 2**20
 _GPU_RESERVE = 1024 * _MiB
 
 
+class DoesNotFitError(ConfigError):
+    """`sums` says what was planned and what is free, without advice."""
+
+    def __init__(self, sums: str, advice: str) -> None:
+        super().__init__(f"{sums}; {advice}")
+        self.sums = sums
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
     slots: int
@@ -35,8 +43,9 @@ class MemoryBudget:
         return self.kv_bytes + self.codec_bytes + self.prefix_bytes + self.working_bytes
 
     def describe(self) -> str:
+        slots = f"{self.slots} slot{'' if self.slots == 1 else 's'}"
         return (
-            f"{self.slots} slots of up to {self.positions_per_slot} positions, {self.pages} pages of {PAGE_POSITIONS}: "
+            f"{slots} of up to {self.positions_per_slot} positions, {self.pages} pages of {PAGE_POSITIONS}: "
             f"keys and values {self.kv_bytes / _MiB:.0f} MiB, codec state {self.codec_bytes / _MiB:.0f} MiB, "
             f"prefixes at most {self.prefix_bytes / _MiB:.0f} MiB, working memory {self.working_bytes / _MiB:.0f} MiB"
         )
@@ -84,11 +93,18 @@ def plan_memory(
         working_bytes=_table_bytes(config, element_bytes) + _GPU_RESERVE if kernels else 0,
     )
     if available_bytes is not None and budget.total_bytes > available_bytes:
-        raise ConfigError(
-            f"{budget.describe()}; that is {budget.total_bytes / _MiB:.0f} MiB, {available_bytes / _MiB:.0f} MiB are "
-            f"free; use fewer slots (now {slots}) or positions"
-        )
+        needed, free = (f"{count / _MiB:.0f} MiB" for count in (budget.total_bytes, available_bytes))
+        sums = f"{budget.describe()}; that is {needed}, {free} are free"
+        raise DoesNotFitError(sums, _advice(budget, available_bytes))
     return budget
+
+
+def _advice(budget: MemoryBudget, available_bytes: int) -> str:
+    """What to ask for instead. What is only kept to be quicker goes first, if that is enough."""
+    left = available_bytes - (budget.total_bytes - budget.prefix_bytes)
+    if left >= 0:
+        return f"lower engine.memory.prefix_cache_mib from {budget.prefix_bytes // _MiB} to {left // _MiB}"
+    return f"use fewer slots (now {budget.slots}) or positions" if budget.slots > 1 else "use fewer positions"
 
 
 def _table_bytes(config: ModelConfig, element_bytes: int) -> int:

@@ -112,8 +112,7 @@ class VoiceStore:
         seen = self._look(name)
         if seen is not None and seen.stored is None:
             raise VoiceError(
-                f"the file of voice {name!r} is damaged (the server's log says how); "
-                "delete the voice and upload it again",
+                f"the file of voice {name!r} is damaged (the log says how); delete the voice and add it again",
                 "voice",
             )
         return seen and seen.stored
@@ -188,8 +187,7 @@ class VoiceStore:
         if not is_same_voice(known, fresh):
             raise ApiError(
                 409,
-                f"there is another voice called {known.name!r}; delete it first "
-                f"(DELETE /v1/audio/voices/{known.name}) or choose another name",
+                f"there is another voice called {known.name!r}; delete it first or choose another name",
                 param="name",
             )
         return known
@@ -204,7 +202,7 @@ class VoiceStore:
         self._write(fresh, self._folder / f".{fresh.name}.{secrets.token_hex(4)}.part")
         stored = self.get(fresh.name)
         if stored is None:
-            raise ApiError(409, f"voice {fresh.name!r} was deleted while it was stored; upload it again", param="name")
+            raise ApiError(409, f"voice {fresh.name!r} was deleted while it was stored; add it again", param="name")
         return stored
 
     def _write(self, fresh: StoredVoice, part: Path) -> None:
@@ -259,7 +257,7 @@ def _disk(work: str) -> Iterator[None]:
         yield
     except (OSError, OscineError) as error:
         _log.error("cannot %s: %s", work, error)
-        raise ApiError(500, f"the server's disk failed to {work}; its log has the reason") from error
+        raise ApiError(500, f"the disk of the voices failed to {work}; the log says why") from error
 
 
 def _sync(path: Path) -> None:
