@@ -32,6 +32,7 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.logs import facts, log_to_stderr
+from oscine.server.protocol import BoundedHttpProtocol
 from oscine.server.service import Service
 from oscine.settings import Settings
 from oscine.types import ConfigError, EngineHealth, ModelCard, OscineError
@@ -86,6 +87,7 @@ def serve(settings: Settings, console: Console) -> None:
 def _uvicorn_config(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        http=BoundedHttpProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

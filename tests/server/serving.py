@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
+from oscine.server.protocol import BoundedHttpProtocol
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 
@@ -18,7 +19,13 @@ from oscine.types import EngineHealth, ModelCard, SpeechEngine
 def serving(app: FastAPI) -> Iterator[str]:
     """The base URL while it runs."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=1
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        http=BoundedHttpProtocol,
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="test-server", daemon=True)

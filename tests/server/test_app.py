@@ -89,6 +89,9 @@ def test_a_request_id_is_kept_or_made(engine: ScriptedEngine) -> None:
         assert re.fullmatch(r"[0-9a-f]{16}", client.get("/version").headers["x-request-id"])
         strange = client.get("/nothing", headers={"x-request-id": "with space" * 40})
         assert re.fullmatch(r"[0-9a-f]{16}", strange.headers["x-request-id"])
+        live = f"ws://{client.base_url.host}:{client.base_url.port}{SPEECH}/stream"
+        with connect(live, additional_headers={"x-request-id": "my-id-9"}, proxy=None) as socket:
+            assert socket.response and socket.response.headers["x-request-id"] == "my-id-9"
 
 
 def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
@@ -101,6 +104,55 @@ def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
             refused = contextlib.nullcontext() if allowed else pytest.raises(InvalidStatus, match="403")
             with refused, connect(f"ws{host[4:]}{SPEECH}/stream", origin=Origin(origin)):
                 pass
+
+
+def test_a_page_that_is_allowed_can_read_its_refusals(engine: ScriptedEngine) -> None:
+    config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",), body_bytes_most=2**20)
+    friend, key = {"origin": "https://friend.example"}, {"authorization": "Bearer key"}
+    with client_of(engine, CARD, config) as client:
+        refused = client.post(SPEECH, json={"input": "Hi."}, headers=friend)
+        too_large = client.post(SPEECH, content=bytes(2**20 + 1), headers=friend | key)
+        spoken = client.post(SPEECH, json={"input": "Hi."}, headers=friend | key)
+        for answer, status in ((refused, 401), (too_large, 413), (spoken, 200)):
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+            assert answer.headers["access-control-expose-headers"] == "*"
+        foreign = client.post(SPEECH, json={"input": "Hi."}, headers=key | {"origin": "https://other.example"})
+        assert foreign.status_code == 403 and "access-control-allow-origin" not in foreign.headers
+
+
+def test_a_preflight_wants_no_key_and_lets_in_whom_the_settings_name(engine: ScriptedEngine) -> None:
+    config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",))
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    with client_of(engine, CARD, config) as client:
+        allowed = client.options(SPEECH, headers=asked | {"origin": "https://friend.example"})
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-headers"] == "authorization"
+        refused = client.options(SPEECH, headers=asked | {"origin": "https://other.example"})
+        assert refused.status_code == 400 and "access-control-allow-origin" not in refused.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/docs", "/version", "/v1/models", "/playground/style.css"])
+def test_what_can_be_got_can_be_asked_for_its_head(engine: ScriptedEngine, path: str) -> None:
+    with client_of(engine, CARD) as client:
+        whole, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert int(head.headers["content-length"]) == len(whole.content) > 0
+        assert head.headers["content-type"] == whole.headers["content-type"]
+        assert client.head(SPEECH).status_code == 405
+
+
+def test_a_head_wants_a_key_where_its_body_does(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD, KEYS) as client:
+        assert client.head("/v1/models").status_code == 401
+
+
+def test_a_path_is_one_word_of_the_log(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
+    with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
+        client.get("/v1/x%0a12:00:00 info - forged%1b[31m%20status=200")
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("GET ")]
+    path = record.getMessage().split()[1]
+    assert path == "/v1/x%0A12%3A00%3A00%20info%20-%20forged%1B%5B31m%20status%3D200"
 
 
 def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:
@@ -131,6 +183,43 @@ def test_metrics_count_what_happened(engine: ScriptedEngine) -> None:
         "oscine_engine_ready 1.0",
         "oscine_underruns_total 0.0",
         'oscine_frame_seconds_bucket{le="+Inf"} 0.0',
+    ):
+        assert line in page, line
+    audio_s = float(re.search(r"^oscine_audio_seconds_total (\S+)", page, re.M)[1])  # type: ignore[index]
+    assert audio_s == pytest.approx(12 * 0.08)
+
+
+def test_metrics_count_what_was_refused_before_it_was_a_speech(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        client.post(SPEECH, json={"inptu": "Hello."})
+        client.post(SPEECH, content=b"{", headers={"content-type": "application/json"})
+        client.get(SPEECH)
+        client.post(f"{SPEECH}/batch", json={})
+        client.post(f"{SPEECH}/batch", json={"items": [{}] * 33})
+        client.post("/v1/audio/voices", json={})
+        page = client.get("/metrics").text
+    counted = set(re.findall(r'^oscine_requests_total{mode="(\w+)",status="(\d+)"} (\S+)', page, re.M))
+    refused = {("http", "422"), ("http", "400"), ("http", "405"), ("batch", "422"), ("batch", "413")}
+    assert counted == {(*one, "1.0") for one in refused}
+
+
+def test_metrics_count_who_was_not_let_in(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD, ServerConfig(api_keys=("s3cret",))) as client:
+        assert client.post(SPEECH, json={"input": "Hello."}).status_code == 401
+        page = client.get("/metrics", headers={"authorization": "Bearer s3cret"}).text
+    assert 'oscine_requests_total{mode="http",status="401"} 1.0' in page
+
+
+def test_a_file_that_is_sent_whole_has_no_first_audio(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm", "stream": False})
+        client.post(f"{SPEECH}/batch", json={"items": [{"input": "Hello."}]})
+        page = client.get("/metrics").text
+    for line in (
+        "oscine_ttfa_seconds_count 0.0",
+        "oscine_audible_ttfa_seconds_count 0.0",
+        "oscine_e2e_seconds_count 2.0",
+        'oscine_requests_total{mode="batch",status="200"} 1.0',
     ):
         assert line in page, line
     audio_s = float(re.search(r"^oscine_audio_seconds_total (\S+)", page, re.M)[1])  # type: ignore[index]

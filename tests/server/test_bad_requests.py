@@ -34,6 +34,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         "input",
         "the text has 1001 characters, the limit is 1000; send it in parts",
     ),
+    ({"input": ..., "inptu": "a"}, 422, "invalid_field", "inptu", "unknown field 'inptu'; did you mean 'input'?"),
+    *(
+        ({name: "a"}, 422, "invalid_field", name, f"unknown field '{name}'")
+        for name in ("path", "str", "body", "query", "items")
+    ),
+    ({"a" * 10**4: 1}, 422, "invalid_field", "a" * 80, f"unknown field '{'a' * 80}' (possible: "),
     ({"inptu": "a"}, 422, "invalid_field", "inptu", "unknown field 'inptu'; did you mean 'input'? (possible: "),
     ({"voise": "wren"}, 422, "invalid_field", "voise", "unknown field 'voise'; did you mean 'voice'? (possible: "),
     ({"zzz": 1}, 422, "invalid_field", "zzz", "unknown field 'zzz' (possible: "),
@@ -45,9 +51,19 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         f"unknown voice 'wrem'; did you mean 'wren'? (possible: {NAMES}); GET /v1/audio/voices lists them all",
     ),
     ({"voice": 7}, 422, "invalid_field", "voice", "voice: input should be a valid string, got 7"),
-    ({"voice": {"id": 7}}, 422, "invalid_field", "voice", "voice: input should be a valid string"),
+    ({"voice": {"id": 7}}, 422, "invalid_field", "voice.id", "voice.id: input should be a valid string, got 7"),
+    ({"voice": {"idd": "wren"}}, 422, "invalid_field", "voice.idd", "voice: unknown field 'idd'; did you mean 'id'?"),
+    (
+        {"voice": "wren", "speaker": "finch"},
+        422,
+        "invalid_field",
+        "speaker",
+        "speaker is another name of voice, and both were given; give one of them",
+    ),
     ({"voice": "../../etc/passwd"}, 400, "bad_request", "voice", "unknown voice '../../etc/passwd'"),
     ({"model": "qwen"}, 404, "model_not_found", "model", f"unknown model 'qwen' (possible: {MODELS})"),
+    ({"model": "tts-1234"}, 404, "model_not_found", "model", "unknown model 'tts-1234'; did you mean 'tts-1'?"),
+    ({"model": "m" * 10**4}, 404, "model_not_found", "model", f"unknown model '{'m' * 80}' (possible: {MODELS})"),
     ({"model": "scriptd"}, 404, "model_not_found", "model", "unknown model 'scriptd'; did you mean 'scripted'?"),
     (
         {"response_format": "ogg"},
@@ -82,7 +98,41 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"top_k": -1}, 422, "invalid_field", "top_k", "top_k: input should be greater than or equal to 0, got -1"),
     ({"top_p": 0}, 422, "invalid_field", "top_p", "top_p: input should be greater than 0, got 0"),
     ({"top_p": 1.5}, 422, "invalid_field", "top_p", "top_p: input should be less than or equal to 1, got 1.5"),
-    ({"max_new_tokens": 0}, 422, "invalid_field", "max_new_tokens", "max_new_tokens: input should be greater than or"),
+    (
+        {"max_new_tokens": 1},
+        422,
+        "invalid_field",
+        "max_new_tokens",
+        "max_new_tokens: input should be greater than or equal to 2, got 1",
+    ),
+    (
+        {"max_new_tokens": 10**100},
+        422,
+        "invalid_field",
+        "max_new_tokens",
+        f"max_new_tokens: input should be less than {2**63}, got 1{'0' * 79}",
+    ),
+    (
+        {"temperature": 1e7},
+        422,
+        "invalid_field",
+        "temperature",
+        "temperature must be a number above 0 (1e-06 to 1e+06)",
+    ),
+    ({"temperature": 1e-7}, 422, "invalid_field", "temperature", "temperature must be a number above 0 (1e-06 to 1e"),
+    ({"top_k": 2**31}, 422, "invalid_field", "top_k", "top_k: input should be less than 2147483648, got 2147483648"),
+    ({"repetition_penalty": 1e7}, 422, "invalid_field", "repetition_penalty", "repetition_penalty must be a number"),
+    *(
+        ({"extra_params": {name: value}}, 422, "invalid_field", f"extra_params.{name}", message)
+        for name, value, message in (
+            ("top_p", -1, "extra_params.top_p: input should be greater than 0, got -1"),
+            ("seed", -1, "extra_params.seed: input should be greater than or equal to 0, got -1"),
+            ("max_new_tokens", 1, "extra_params.max_new_tokens: input should be greater than or equal to 2, got 1"),
+            ("repetition_penalty", 1e7, "repetition_penalty must be a number above 0 (1e-06 to 1e+06)"),
+            ("subtalker_temperature", 1e7, "subtalker_temperature must be a number above 0 (1e-06 to 1e+06)"),
+            ("temprature", 1, "extra_params: unknown field 'temprature'; did you mean 'temperature'? (possible: "),
+        )
+    ),
     ({"stream": "yes"}, 422, "invalid_field", "stream", "stream: input should be a valid boolean"),
     ({"stream_format": "ws"}, 422, "invalid_field", "stream_format", "stream_format: input should be 'audio' or 'sse'"),
     (
@@ -134,22 +184,52 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         "references",
         "references: list should have at most 1 item after validation, not 2",
     ),
-    ({"word_timestamps": True}, 422, "invalid_field", "word_timestamps", "word_timestamps: there is no aligner here"),
-    ({"instructions": "a" * 4097}, 422, "invalid_field", "instructions", "instructions: string should have at most"),
     (
-        {"extra_params": {"heat": 1}},
+        {"references": [{"audio_path": "a", "txt": "b"}]},
         422,
         "invalid_field",
-        "extra_params.heat",
-        "extra_params.heat: extra inputs are not permitted, got 1",
+        "references.0.txt",
+        "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio_path, text)",
     ),
+    ({"ref_audio": ["a", 1]}, 422, "invalid_field", "ref_audio.1", "ref_audio.1: input should be a valid string"),
+    ({"word_timestamps": True}, 422, "invalid_field", "word_timestamps", "word_timestamps: there is no aligner here"),
+    ({"instructions": "a" * 4097}, 422, "invalid_field", "instructions", "instructions: string should have at most"),
 ]
 
 # method, path, body, headers -> status, code, message
 BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
     ("POST", SPEECH, b"", {}, 422, "invalid_field", "the body is missing; it is needed"),
-    ("POST", SPEECH, b"{", {}, 400, "bad_request", "the body is not JSON ("),
-    ("POST", SPEECH, b"\xff\xfe", {}, 400, "bad_request", "the body is not JSON"),
+    ("POST", SPEECH, b"{", {}, 400, "bad_request", "the body cannot be read as JSON (Expecting property name"),
+    (
+        "POST",
+        SPEECH,
+        b'{"input": "\xff"}',
+        {},
+        400,
+        "bad_request",
+        "the body cannot be read as JSON (invalid start byte at byte 11, taken for utf-8); send one JSON object",
+    ),
+    ("POST", SPEECH, b"[" * 10**4, {}, 400, "bad_request", "the body cannot be read as JSON (its lists or objects are"),
+    (
+        "POST",
+        SPEECH,
+        b'{"seed": ' + b"9" * 5000 + b"}",
+        {},
+        400,
+        "bad_request",
+        "the body cannot be read as JSON (it holds a whole number of more than 4300 digits)",
+    ),
+    (
+        "POST",
+        SPEECH,
+        b'{"input": "a"}',
+        {"content-encoding": "gzip"},
+        400,
+        "bad_request",
+        "the body is compressed (gzip), which is not taken; send the JSON as it is",
+    ),
+    ("POST", SPEECH, b"\x1f\x8b\x08", {}, 400, "bad_request", "the body is compressed (gzip), which is not taken"),
+    ("POST", SPEECH, b'{"\\ud800": 1}', {}, 422, "invalid_field", "unknown field '\\\\ud800' (possible: "),
     ("POST", SPEECH, b"[]", {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
     ("POST", SPEECH, b'"text"', {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
     ("POST", SPEECH, b'{"input": "\\ud800"}', {}, 400, "bad_request", "the text holds a lone surrogate"),
@@ -167,7 +247,16 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
     ("GET", SPEECH, b"", {}, 405, "method_not_allowed", "GET /v1/audio/speech is not possible; see /docs"),
     ("GET", "/v1/speech", b"", {}, 404, "not_found", "there is no GET /v1/speech; see /docs for what there is"),
     ("POST", f"{SPEECH}/batch", b'{"items": []}', {}, 422, "invalid_field", "items: list should have at least 1 item"),
-    ("POST", f"{SPEECH}/batch", b'{"itmes": []}', {}, 422, "invalid_field", "items is missing; it is needed"),
+    ("POST", f"{SPEECH}/batch", b"{}", {}, 422, "invalid_field", "items is missing; it is needed"),
+    (
+        "POST",
+        f"{SPEECH}/batch",
+        b'{"itmes": []}',
+        {},
+        422,
+        "invalid_field",
+        "unknown field 'itmes'; did you mean 'items'",
+    ),
     (
         "POST",
         f"{SPEECH}/batch",
@@ -232,3 +321,11 @@ def test_a_bad_request_is_answered_as_openais_clients_expect(
 def test_a_body_without_a_stated_length_is_bounded_too(client: httpx.Client) -> None:
     answer = client.post(SPEECH, content=(b"x" * 1000 for _ in range(30)), headers={"content-type": "application/json"})
     check(client, answer, 413, "too_large", "the body is larger than")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"), [(SPEECH, "POST"), ("/v1/audio/voices", "GET, POST"), ("/v1/audio/voices/wren", "DELETE")]
+)
+def test_a_wrong_method_is_told_the_right_ones(client: httpx.Client, path: str, methods: str) -> None:
+    answer = client.put(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)

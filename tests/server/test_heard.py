@@ -2,7 +2,7 @@
 
 import pytest
 
-from oscine.server.heard import Heard, listening_to
+from oscine.server.heard import Heard, listening_to, played_of
 
 
 def heard(*parts: tuple[str, float], index: int = 0) -> Heard:
@@ -57,3 +57,16 @@ def test_a_listener_far_behind_hears_an_older_utterance() -> None:
     assert listening_to(sent, 2.5) == (second, 0.5)
     assert listening_to(sent, 4.0) == (first, 1.0)
     assert listening_to(sent, 9.0) == (None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("unplayed_s", "of_first_s", "of_second_s"),
+    [(0.0, 2.0, 3.0), (2.5, 2.0, 0.5), (3.0, 2.0, 0.0), (4.0, 1.0, 0.0), (9.0, 0.0, 0.0)],
+)
+def test_of_an_utterance_that_is_named_as_much_was_heard_as_the_clock_has_it(
+    unplayed_s: float, of_first_s: float, of_second_s: float
+) -> None:
+    first, second = heard(("One", 2.0), index=0), heard(("Two", 3.0), index=1)
+    sent = [Heard(2), second, first]
+    assert played_of(first, sent, unplayed_s) == of_first_s
+    assert played_of(second, sent, unplayed_s) == of_second_s

@@ -238,10 +238,10 @@ def test_queued_utterances_are_dropped_by_a_cancel_and_told(client: Client, engi
     client.hear(2)
     told = client.cancel()
     engine.frames_most = math.inf
-    assert [event["utterance_index"] for event in told.all("audio.done")] == [0, 1, 2, 3]
-    assert {event["finish_reason"] for event in told.all("audio.done")} == {"cancelled"}
-    assert [event["spoken_text"] for event in told.all("audio.done")[1:]] == ["", "", ""]
-    assert [event["utterance_index"] for event in told.all("session.done")] == [0, 1, 2, 3]
+    assert told.one("audio.done")["utterance_index"] == 0  # the others never began
+    assert told.one("audio.done")["finish_reason"] == "cancelled"
+    over = told.all("session.done")
+    assert [(event["utterance_index"], event["total_sentences"]) for event in over] == [(0, 1), (1, 0), (2, 0), (3, 0)]
     assert len(engine.submitted) == 1
     assert client.say("Next.").sound == spoken("Next.", 3)
 
@@ -267,6 +267,51 @@ def test_without_the_clients_word_the_server_reckons_what_was_played(client: Cli
     told = client.cancel().events[0]  # at once: the player is near the beginning of the first
     assert told["utterance_index"] == 0 and told["played_s"] < 24
     assert text.startswith(told["spoken_text"]) and len(told["spoken_text"]) < len(text) - 1
+
+
+def test_a_cancel_that_names_what_is_heard_but_not_how_far_goes_by_the_clock(client: Client) -> None:
+    text = "word " * 60  # 24 s
+    client.say(text)
+    client.say(text)
+    told = client.cancel(utterance_index=0).events[0]
+    assert told["utterance_index"] == 0 and told["played_s"] < 24
+    assert len(told["spoken_text"]) < len(text) - 1
+    client.say(text)
+    client.say(text)
+    told = client.cancel(utterance_index=3).events[0]  # the one before it is still being played
+    assert (told["utterance_index"], told["played_s"], told["spoken_text"]) == (3, 0.0, "")
+
+
+def test_a_cancel_of_an_utterance_that_never_was_is_refused_and_cancels_nothing(
+    client: Client, engine: ScriptedEngine
+) -> None:
+    client.send("input.cancel", utterance_index=0)
+    assert "none was begun" in client.until("error").events[-1]["message"]
+    client.write("Hello")
+    heard = client.hear(3)
+    client.send("input.cancel", utterance_index=1, played_s=0.1)
+    refused = client.until("error")
+    assert refused.events[-1]["error"]["param"] == "utterance_index"
+    assert "0 to 0 were begun" in refused.events[-1]["message"]
+    assert heard.sound + refused.sound + client.say(" there.").sound == spoken("Hello there.", 3)
+    assert engine.cancelled == 0
+
+
+def test_a_cancel_of_an_utterance_that_is_long_gone_still_stops_what_is_spoken(
+    client: Client, engine: ScriptedEngine
+) -> None:
+    client.say("Hello.")
+    client.cancel()
+    client.write("A second one")
+    client.hear(3)
+    told = client.cancel(utterance_index=0, played_s=0.2)
+    assert engine.cancelled == 1
+    assert told.one("input.cancelled") == {
+        "type": "input.cancelled",
+        "utterance_index": None,
+        "played_s": 0.0,
+        "spoken_text": "",
+    }
 
 
 # --- the end ---

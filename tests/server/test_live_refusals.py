@@ -2,6 +2,7 @@
 no: somebody is always told, and whoever can go on does."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,7 +94,8 @@ def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engi
         ("1" * 5000, None, "not JSON"),
         ("[1]", None, "JSON object"),
         (b"\x00\x01", None, "binary"),
-        ({"text": "hello"}, "type", "possible"),
+        ({"text": "hello"}, "type", "type is missing"),
+        ({"type": None}, "type", "type is missing"),
         ({"type": ["input.text"]}, "type", "possible"),
         ('{"type": ' + "[" * 900 + "]" * 900 + "}", "type", "possible"),
         ({"type": "input.txt"}, "type", "did you mean 'input.text'"),
@@ -113,6 +115,13 @@ def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engi
         ({"type": "session.config", "word_timestamps": True}, "word_timestamps", "no aligner"),
         ({"type": "session.config", "response_format": "opus", "sample_rate": 44100}, "sample_rate", "opus"),
         ({"type": "session.config", "ref_audio": "data:audio/wav;base64,AAAA"}, "ref_audio", "cannot clone"),
+        ({"type": "session.config", "language": "klingon"}, "language", "possible: auto, chinese, english"),
+        ({"type": "session.config", "instructions": "\0"}, "instructions", "NUL"),
+        ({"type": "session.config", "instructions": "\ud800"}, "instructions", "unicode"),
+        ({"type": "session.config", "instructions": " "}, "instructions", "white space"),
+        ({"type": "session.config", "max_new_tokens": 1}, "max_new_tokens", "2"),
+        ({"type": "session.config", "temperature": 1e9}, "temperature", "1e+06"),
+        ({"type": "session.config", "repetition_penalty": 1e9}, "repetition_penalty", "1e+06"),
     ],
 )
 def test_a_message_that_cannot_be_used_is_refused_and_the_session_goes_on(
@@ -126,6 +135,22 @@ def test_a_message_that_cannot_be_used_is_refused_and_the_session_goes_on(
     assert error["error"]["param"] == param
     assert said in error["message"] and len(error["message"]) < 1100
     assert told.sound + client.say("llo").sound == spoken("Hello", 3)
+    assert client.say("Next.").sound == spoken("Next.", 3)
+
+
+def test_settings_that_are_refused_leave_the_last_ones_in_place(client: Client) -> None:
+    client.configure(seed=7, voice="finch")
+    for wrong in ({"language": "klingon"}, {"max_new_tokens": 1}, {"temperature": 1e9}, {"voice": "nobody"}):
+        assert client.configure(seed=8, **wrong)["type"] == "error"
+    assert client.say("Hello.").sound == spoken("Hello.", 7, "finch")
+
+
+def test_many_unknown_fields_cost_no_more_than_one(client: Client) -> None:
+    many = ",".join(f'"{number:x}":1' for number in range(370_000))
+    begun_s = time.monotonic()
+    client.send_raw('{"type":"session.config",' + many + "}")
+    assert "unknown field" in client.until("error").events[-1]["message"]
+    assert time.monotonic() - begun_s < 3  # it took 10 s and more to list them all
 
 
 def test_messages_that_are_only_noise_end_the_session(client: Client) -> None:

@@ -50,6 +50,15 @@ def test_every_entry_is_described(client: httpx.Client) -> None:
     assert {(method.upper(), path) for path, methods in paths.items() for method in methods} == _OPERATIONS
 
 
+def test_fields_are_described_as_they_are_taken(client: httpx.Client) -> None:
+    models = client.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("SpeechBody", "BatchBody"):
+        fields = models[name]["properties"]
+        assert fields["speaker"]["anyOf"] == fields["voice"]["anyOf"]
+        assert fields["max_new_tokens"]["anyOf"][0]["minimum"] == 2
+    assert models["BatchBody"]["properties"]["items"]["items"]["type"] == "object"
+
+
 @pytest.mark.parametrize(("method", "path", "mode"), list(cases()))
 def test_nothing_that_fits_or_breaks_the_description_makes_a_5xx(
     client: httpx.Client,

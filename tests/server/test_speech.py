@@ -296,18 +296,3 @@ def test_nothing_is_left_of_many_that_connect_and_vanish() -> None:
                     pass
         eventually(lambda: engine.status().slots_active == 0 and app.state.service.streams == 0)
     engine.stop()
-
-
-def test_batches_answer_every_item(client: httpx.Client) -> None:
-    items = [{"input": "One."}, {"input": "Two.", "voice": "nobody"}, {"input": "Three.", "response_format": "wav"}, {}]
-    answer = client.post(
-        "/v1/audio/speech/batch", json={"items": items, "response_format": "pcm", "seed": 3, "voice": "wren"}
-    ).json()
-    assert (answer["total"], answer["succeeded"], answer["failed"]) == (4, 2, 2)
-    one, two, three, four = answer["results"]
-    assert base64.b64decode(one["audio_data"]) == spoken("One.", 3, "wren")
-    assert one["finish_reason"] == "stop" and one["seed"] == 3
-    assert "nobody" in two["error"]["message"] and two["error"]["param"] == "voice"
-    pcm = spoken("Three.", 3, "wren")
-    assert base64.b64decode(three["audio_data"]) == wav_header(RATE_HZ, len(pcm) // 2) + pcm
-    assert four["error"]["param"] == "input"

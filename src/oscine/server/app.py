@@ -87,7 +87,9 @@ def build_app(
     _page(app, "/docs", "reference.html")
     if service.config.playground:
         _page(app, "/", "index.html")
+    app.add_middleware(Gate, service=service)
     if service.config.cors_origins:
+        # Outside of the gate: a page that is allowed shall read its refusals too.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.config.cors_origins),
@@ -95,7 +97,6 @@ def build_app(
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    app.add_middleware(Gate, service=service)
     return app
 
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from oscine.types import ConfigError, EngineError, OscineError, OverloadedError, RequestError, TooLongError
 
@@ -60,9 +61,12 @@ class ApiError(HTTPException):
 
 
 def _headers(error: ApiError) -> dict[str, str]:
+    headers = dict(error.headers or {})
     if error.retry_after_s is not None:
-        return {"retry-after": str(math.ceil(error.retry_after_s))}
-    return {"www-authenticate": "Bearer"} if error.status == 401 else {}
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    elif error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers
 
 
 def api_error(error: BaseException) -> ApiError:
@@ -98,9 +102,23 @@ def error_response(error: BaseException) -> Response:
     return JSONResponse({"error": told.body}, told.status, _headers(told))
 
 
+def _methods(request: Request) -> list[str]:
+    """All that this path takes: the router's own list stops at the first route."""
+    routes = request.app.routes
+    asked = [(method, {**request.scope, "method": method}) for method in ("GET", "POST", "PUT", "PATCH", "DELETE")]
+    return [method for method, scope in asked if any(route.matches(scope)[0] == Match.FULL for route in routes)]
+
+
 def handle_errors(app: FastAPI, validation_error: Callable[[RequestValidationError], ApiError]) -> None:
+    def refuse(request: Request, error: Exception) -> Response:
+        # What comes here was refused before anybody began to speak: no meter has counted it.
+        told = api_error(error)
+        if service := getattr(app.state, "service", None):
+            service.metrics.refused(request.url.path, told.status)
+        return error_response(told)
+
     async def answer(request: Request, error: Exception) -> Response:
-        return error_response(error)
+        return refuse(request, error)
 
     async def answer_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -110,11 +128,13 @@ def handle_errors(app: FastAPI, validation_error: Callable[[RequestValidationErr
             405: f"{path} is not possible; see /docs for the methods of this path",
         }
         status = error.status_code if error.status_code in _CODES else 400
-        return error_response(ApiError(status, known.get(error.status_code, str(error.detail))))
+        told = ApiError(status, known.get(error.status_code, str(error.detail)))
+        told.headers = {"allow": ", ".join(_methods(request))} if status == 405 else error.headers
+        return refuse(request, told)
 
     async def answer_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return error_response(validation_error(error))
+        return refuse(request, validation_error(error))
 
     app.add_exception_handler(OscineError, answer)
     app.add_exception_handler(ApiError, answer)

@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 import time
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -54,7 +55,8 @@ class Gate:
             request_id.reset(token)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> None:
-        begun_s, path, status = time.monotonic(), scope["path"], 499  # until another one is sent
+        begun_s, status = time.monotonic(), 499  # until another one is sent
+        bodiless = scope["method"] == "HEAD"
 
         async def send_marked(message: Message) -> None:
             nonlocal status
@@ -64,18 +66,24 @@ class Gate:
                 headers["x-request-id"] = own_id
                 headers.update(_SECURITY)
                 message["headers"] = headers.raw
+            elif bodiless:
+                message["body"] = b""
             await send(message)
 
         try:
             if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._foreign(scope):
                 raise ApiError(403, "web pages of other origins may not ask here, unless cors_origins names theirs")
             scope["state"]["api_key"] = self._key(scope)
-            await self._app(scope, self._bounded(scope, receive), send_marked)
+            # What can be got can be asked for its head.
+            inner = {**scope, "method": "GET"} if bodiless else scope
+            await self._app(inner, self._bounded(scope, receive), send_marked)
         except ApiError as error:
+            self._service.metrics.refused(scope["path"], error.status)
             await error_response(error)(scope, receive, send_marked)
         finally:
-            level = logging.INFO if path.startswith("/v1") else logging.DEBUG
+            level = logging.INFO if scope["path"].startswith("/v1") else logging.DEBUG
             taken_ms = round(1000 * (time.monotonic() - begun_s), 1)
+            path = quote(scope["path"])  # as one word, whatever is in it
             _log.log(level, "%s %s", scope["method"], path, extra=facts(status=status, ms=taken_ms))
 
     def _foreign(self, scope: Scope) -> bool:

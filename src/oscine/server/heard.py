@@ -59,6 +59,15 @@ def listening_to(sent: Iterable[Heard], unplayed_s: float) -> tuple[Heard | None
     return None, 0.0
 
 
+def played_of(asked: Heard, sent: Iterable[Heard], unplayed_s: float) -> float:
+    """How far into this utterance somebody is who has so much left to play of all of them, the newest first."""
+    for heard in sent:
+        if heard is asked:
+            return max(0.0, heard.sent_s - unplayed_s)
+        unplayed_s = max(0.0, unplayed_s - heard.sent_s)
+    return 0.0
+
+
 def _until(span: Span, played_s: float) -> str:
     if played_s >= span.end_s:
         return span.text

@@ -23,8 +23,9 @@ from starlette.websockets import WebSocketDisconnect
 
 from oscine.server.access import SUBPROTOCOL
 from oscine.server.errors import ApiError, api_error
-from oscine.server.heard import Heard, listening_to
-from oscine.server.live_speech import Line, LiveSpeech
+from oscine.server.heard import Heard, listening_to, played_of
+from oscine.server.live_speech import Line, LiveSpeech, check_speakable
+from oscine.server.live_text import check_letters
 from oscine.server.logs import request_id
 from oscine.server.plan import SpeechPlan, plan_speech
 from oscine.server.schemas import FIELDS, LiveConfig, invalid_field
@@ -116,7 +117,8 @@ class _Session:
 
     async def run(self) -> None:
         offered = self._socket.scope["subprotocols"]
-        await self._socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        headers = [(b"x-request-id", request_id.get().encode())]
+        await self._socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
         # A browser shows its page nothing of a handshake that failed: whoever may not come in is told inside.
         try:
             self._key = self._service.access.key_of(self._socket.headers.get("authorization"), offered)
@@ -219,6 +221,7 @@ class _Session:
 
     async def _configure(self, config: LiveConfig) -> None:
         plan = await plan_speech(config, "", self._service, "pcm")
+        check_speakable(plan.request, self._service.card)
         self._plan = plan
         seeds = (config.seed, config.extra_params and config.extra_params.seed)
         self._draws_seeds = seeds == (None, None)
@@ -234,7 +237,7 @@ class _Session:
     def _take_text(self, text: str) -> None:
         if not text:
             return
-        _check_piece(text)
+        check_letters(text, "text")
         most = self._service.config.text_chars_most
         waiting = sum(speech.pending_chars for speech in self._speeches)
         if waiting + len(text) > most:
@@ -263,6 +266,12 @@ class _Session:
 
     async def _cancel(self, asked: InputCancel) -> None:
         """Everything that is spoken or waits for it ends, and the client is told how much of it was heard."""
+        if asked.utterance_index is not None and asked.utterance_index >= self._begun:
+            begun = f"0 to {self._begun - 1} were begun" if self._begun else "none was begun"
+            message = (
+                f"there is no utterance {asked.utterance_index}: {begun}; leave the field out to stop whatever is heard"
+            )
+            raise ApiError(422, message, param="utterance_index")
         speeches, self._writing = list(self._speeches), None
         for speech in speeches:
             speech.cancel()
@@ -285,22 +294,14 @@ class _Session:
     def _heard(self, asked: InputCancel) -> tuple[Heard | None, float]:
         """Which utterance the listener hears, and how much of it: sound is made faster than it is played, so that need
         not be the one that is being spoken. The client knows best; else it is as if each piece were played at once."""
-        sent = [*(speech.heard for speech in self._speeches), *self._spoken]
-        named = [heard for heard in sent if heard.utterance_index == asked.utterance_index]
-        sounding = [heard for heard in sent if heard.sent_s]
-        heard, played_s = listening_to(named or sounding, 0.0 if named else self._clock.unplayed_s)
+        sent = [*(speech.heard for speech in reversed(self._speeches)), *self._spoken]  # newest first
+        unplayed_s = self._clock.unplayed_s
+        if asked.utterance_index is None:
+            heard, played_s = listening_to([heard for heard in sent if heard.sent_s], unplayed_s)
+        else:
+            heard = next((heard for heard in sent if heard.utterance_index == asked.utterance_index), None)
+            played_s = played_of(heard, sent, unplayed_s) if heard else 0.0
         return heard, played_s if asked.played_s is None or heard is None else min(asked.played_s, heard.sent_s)
-
-
-def _check_piece(text: str) -> None:
-    """Here, since an engine in another process would not answer each piece."""
-    if "\0" in text:
-        raise ApiError(400, "text holds a NUL character; remove it, and send the piece again", param="text")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        message = "text holds half a surrogate pair, which is no character; send the whole character in one piece"
-        raise ApiError(400, message, param="text") from None
 
 
 def _parse(received: Message) -> ClientMessage:
@@ -318,6 +319,8 @@ def _parse(received: Message) -> ClientMessage:
     if not isinstance(message, dict):
         raise ApiError(422, "the message must be one JSON object, with its `type`")
     kind = message.get("type")
+    if kind is None:
+        raise ApiError(422, f"type is missing; say which of {', '.join(_MESSAGES)} it is", param="type")
     if not isinstance(kind, str) or kind not in _MESSAGES:
         asked = kind[:_NAME_CHARS_MOST] if isinstance(kind, str) else type(kind).__name__
         raise ApiError(422, unknown_choice("type", asked, _MESSAGES), param="type")
@@ -327,8 +330,9 @@ def _parse(received: Message) -> ClientMessage:
 def _checked(model: type[ClientMessage], message: dict[str, Any]) -> ClientMessage:
     known = FIELDS[LiveConfig] if model is LiveConfig else sorted(model.model_fields)
     for name in message:
-        if len(name) > _NAME_CHARS_MOST:  # too long to look for the nearest
-            raise ApiError(422, f"unknown field {name[:_NAME_CHARS_MOST]!r}... (possible: {', '.join(known)})")
+        if name not in known:
+            param = name if len(name) <= _NAME_CHARS_MOST else None
+            raise ApiError(422, unknown_choice("field", name[:_NAME_CHARS_MOST], known), param=param)
     try:
         return model.model_validate(message)
     except ValidationError as error:

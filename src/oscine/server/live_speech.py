@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.server.errors import ApiError, api_error
 from oscine.server.heard import Heard
-from oscine.server.live_text import LivePart, LiveText
+from oscine.server.live_text import LivePart, LiveText, check_letters
 from oscine.server.logs import facts
 from oscine.server.metrics import SpeechMeter
 from oscine.server.plan import SpeechPlan, plan_speech
@@ -24,7 +24,8 @@ from oscine.server.sending import OffLoopEncoder
 from oscine.server.service import Service
 from oscine.server.speaking import Narration, PlaybackClock, Sound
 from oscine.server.speech import segment_facts, usage_facts
-from oscine.types import FinishReason
+from oscine.types import FinishReason, ModelCard, RequestError, SpeechRequest, VoiceError, unknown_choice
+from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)
 _DEFAULTS = LiveConfig.model_validate({"type": "session.config"})
@@ -61,6 +62,45 @@ class Line:
         except RuntimeError as error:
             # The socket was closed behind our back: for a broken frame, say, or a ping without an answer.
             raise WebSocketDisconnect(1006) from error
+
+
+def check_speakable(request: SpeechRequest, card: ModelCard) -> None:
+    """Raises what the engine would say to every text that is asked for like this."""
+    if request.language != "auto" and request.language not in card.languages:
+        raise RequestError(unknown_choice("language", request.language, ["auto", *card.languages]), "language")
+    _check_instructions(request.instruct, card)
+    _check_voice(request.voice, card)
+
+
+def _check_instructions(instructions: str | None, card: ModelCard) -> None:
+    if not instructions:
+        if card.kind == "voice_design":
+            message = "this VoiceDesign checkpoint needs a description of the voice; give it as instructions"
+            raise RequestError(message, "instructions")
+        return
+    if not card.takes_instructions:
+        raise RequestError("this checkpoint does not follow instructions; leave them out", "instructions")
+    if not instructions.strip():
+        raise RequestError("instructions are only white space; give a word, or leave them out", "instructions")
+    check_letters(instructions, "instructions")
+
+
+def _check_voice(voice: str | Voice | None, card: ModelCard) -> None:
+    if not card.clones:
+        if isinstance(voice, Voice):
+            message = f"this checkpoint ({card.kind}) cannot speak with an uploaded voice; serve a Base one for it"
+            raise VoiceError(message, "voice")
+    elif not isinstance(voice, Voice):
+        message = (
+            "this Base checkpoint needs a voice to clone; give a clip (ref_audio), or the name of an uploaded voice"
+        )
+        raise VoiceError(message, "voice")
+    elif len(voice.speaker) != card.speaker_width:
+        raise VoiceError(
+            f"the voice's speaker vector has {len(voice.speaker)} numbers, this checkpoint's have "
+            f"{card.speaker_width}; make the voice again with this checkpoint",
+            "voice",
+        )
 
 
 class LiveSpeech:
@@ -106,7 +146,7 @@ class LiveSpeech:
         self._ended(200, "cancelled")
 
     async def tell_cancelled(self, played_s: float) -> None:
-        if not self._end_told:
+        if self._started and not self._end_told:
             await self._tell_done("cancelled", spoken_text=self.heard.text_until(played_s))
         await self._tell_over()
 

@@ -8,6 +8,7 @@ from collections import deque
 
 from oscine.listen import Utterance
 from oscine.sentences import Part, SplitConfig, TextSplitter
+from oscine.server.errors import ApiError
 
 
 class LivePart:
@@ -99,3 +100,14 @@ class LiveText:
         self.pending_chars -= len(part.text)
         if self._growing is part:
             self._growing = None
+
+
+def check_letters(text: str, field: str) -> None:
+    """Here, since an engine in another process would not answer each piece."""
+    if "\0" in text:
+        raise ApiError(400, f"{field} holds a NUL character; remove it, and send it again", param=field)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{field} holds half a surrogate pair, which is no character; send the whole character in one piece"
+        raise ApiError(400, message, param=field) from None

@@ -43,8 +43,18 @@ class ConsoleLine(_Line):
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         told = "".join(f" {name}={value}" for name, value in self._facts(record).items())
-        line = f"{clock} {record.levelname.lower():7} {request_id.get()} {record.getMessage()}{told}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = _visible(f"{clock} {record.levelname.lower():7} {request_id.get()} {record.getMessage().rstrip()}{told}")
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join((line, *(f"  {_visible(part)}" for part in trace)))
+
+
+def _visible(text: str) -> str:
+    """In one line, and without a code that a terminal would obey: what clients send may be in it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class _CutOnPurpose(logging.Filter):

@@ -15,6 +15,7 @@ from oscine.types import TICK_BOUNDS_S, EngineHealth, FinishReason, SpeechEngine
 
 _FIRST_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _WHOLE_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+_MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that never became a speech
 _AUDIBLE = 32768 * 10 ** (-50 / 20)  # peak above -50 dBFS
 
 
@@ -24,7 +25,10 @@ class Metrics:
         registry = self.registry
         self.requests = Counter("oscine_requests_total", "Speech requests.", ["status", "mode"], registry=registry)
         self.ttfa_s = Histogram(
-            "oscine_ttfa_seconds", "Request to first audio sent.", buckets=_FIRST_S, registry=registry
+            "oscine_ttfa_seconds",
+            "Request to first audio sent, of answers that are sent as they are made.",
+            buckets=_FIRST_S,
+            registry=registry,
         )
         self.audible_ttfa_s = Histogram(
             "oscine_audible_ttfa_seconds",
@@ -43,6 +47,11 @@ class Metrics:
             "oscine_cancelled_total", "Speeches whose listener left or said so.", registry=registry
         )
         self.registry.register(_EngineFigures(engine, health))
+
+    def refused(self, path: str, status: int) -> None:
+        """Before it was known what to say: a body that cannot be used, a wrong key, a wrong method."""
+        if mode := _MODES.get(path):
+            self.requests.labels(str(status), mode).inc()
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
@@ -64,6 +73,7 @@ class SpeechMeter:
         return self.samples / self._rate_hz
 
     def sent(self, pcm: bytes) -> None:
+        """As it is made: somebody may be listening."""
         if not pcm:
             return
         passed_s = time.monotonic() - self._begun_s
@@ -77,8 +87,12 @@ class SpeechMeter:
                 # A player that began with the first sample reaches this one after all that was sent before it.
                 onset_s = self.first_audio_s + (self.samples + int(loud.argmax())) / self._rate_hz
                 self._metrics.audible_ttfa_s.observe(max(passed_s, onset_s))
-        self.samples += len(pcm) // 2
-        self._metrics.audio_s.inc(len(pcm) / 2 / self._rate_hz)
+        self.sent_whole(len(pcm) // 2)
+
+    def sent_whole(self, samples: int) -> None:
+        """A file that nobody hears before its end: it has no first audio."""
+        self.samples += samples
+        self._metrics.audio_s.inc(samples / self._rate_hz)
 
     def ended(self, status: int, reason: FinishReason | None) -> None:
         """Once; what comes later is no news. No reason: it was refused, nothing was spoken."""

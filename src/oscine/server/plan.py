@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,14 @@ from oscine.sentences import split_text
 from oscine.server.clips import fetch_clip
 from oscine.server.encode import Encoder, Format, checked_format, open_encoder
 from oscine.server.errors import ApiError
-from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
+from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions, shown_name
 from oscine.server.service import Service
-from oscine.types import ModelCard, RequestError, SpeechRequest, unknown_choice
+from oscine.types import ModelCard, RequestError, SamplingParams, SpeechRequest, unknown_choice
 from oscine.voice import Voice
 
 # What OpenAI's clients send unless told otherwise: whatever is served answers to these names too.
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+_DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a snapshot of one of them
 _TASKS = {"CustomVoice": "custom_voice", "VoiceDesign": "voice_design", "Base": "base"}
 _SPLIT_HERE_CHARS = 2000
 _DRAWS = ("top_k", "top_p", "repetition_penalty", "max_new_tokens")
@@ -51,11 +53,13 @@ async def plan_speech(options: VoiceOptions, text: str, service: Service, defaul
     card = service.card
     _check_model(options.model, card)
     _check_task(options, card)
+    _check_sampling(options)
     if options.word_timestamps:
         message = "word_timestamps: there is no aligner here; stream_format 'sse' gives the time range of every segment"
         raise ApiError(422, message, param="word_timestamps")
     out_rate_hz = options.sample_rate or card.sample_rate_hz
-    form = checked_format(options.response_format or default_format, out_rate_hz, options.speed)
+    speed = 1.0 if options.speed is None else options.speed
+    form = checked_format(options.response_format or default_format, out_rate_hz, speed)
     if len(text) > service.config.text_chars_most:
         message = (
             f"the text has {len(text)} characters, the limit is {service.config.text_chars_most}; send it in parts"
@@ -70,7 +74,7 @@ async def plan_speech(options: VoiceOptions, text: str, service: Service, defaul
         format=form,
         rate_hz=card.sample_rate_hz,
         out_rate_hz=out_rate_hz,
-        speed=options.speed,
+        speed=speed,
         ignored_fields=tuple(options.ignored_fields),
     )
 
@@ -105,9 +109,12 @@ def _either(options: VoiceOptions, extra: ExtraParams, name: str) -> Any:
 
 
 def _check_model(model: str | None, card: ModelCard) -> None:
-    if model is None or model == card.name or model.lower().startswith(OPENAI_MODELS):
+    # A hub id (Qwen/Qwen3-TTS-...) is what it was served by; the last part of it is its name.
+    if model is None or card.name in (model, model.rpartition("/")[2]):
         return
-    message = unknown_choice("model", model, [card.name, *OPENAI_MODELS])
+    if _DATE.sub("", model.lower()) in OPENAI_MODELS:
+        return
+    message = unknown_choice("model", shown_name(model), [card.name, *OPENAI_MODELS])
     raise ApiError(404, message, param="model", code="model_not_found")
 
 
@@ -117,6 +124,16 @@ def _check_task(options: VoiceOptions, card: ModelCard) -> None:
         served = next(name for name, kind in _TASKS.items() if kind == card.kind)
         message = f"task_type {asked!r} is not served here: this checkpoint is {served}; leave the field out"
         raise RequestError(message, "task_type")
+
+
+def _check_sampling(options: VoiceOptions) -> None:
+    """By the engine's own limits, whatever the checkpoint's defaults are."""
+    try:
+        _request(options, "", None).sampling(SamplingParams())
+    except RequestError as error:
+        name = error.param or ""
+        inside = getattr(options, name, None) is None and name in ExtraParams.model_fields
+        raise ApiError(422, str(error), param=f"extra_params.{name}" if inside else name) from None
 
 
 # --- voices ---------------------------------------------------------------------------------------------------------

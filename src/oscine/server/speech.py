@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,6 +15,7 @@ from fastapi.responses import Response
 
 from oscine.server.encode import encode_whole
 from oscine.server.errors import api_error
+from oscine.server.json_body import JsonRoute
 from oscine.server.logs import facts
 from oscine.server.metrics import SpeechMeter
 from oscine.server.plan import SpeechPlan, plan_speech
@@ -39,7 +40,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
-    router = APIRouter(tags=["speech"])
+    router = APIRouter(tags=["speech"], route_class=JsonRoute)
 
     @router.post("/v1/audio/speech", response_class=Response, responses={**_ANSWERS, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
@@ -112,16 +113,17 @@ class _Speech:
         await out.write(events)
 
     async def _send_whole(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[Sound, None]) -> Sound:
-        data, last = await whole_file(self._service, plan, sounds, self._meter)
+        data, samples, last = await whole_file(self._service, plan, sounds)
         headers = {
             "content-length": str(len(data)),
             "x-finish-reason": last.finish_reason or "",
-            "x-audio-seconds": f"{plan.heard_s(self._meter.samples):.3f}",
+            "x-audio-seconds": f"{plan.heard_s(samples):.3f}",
             "x-input-tokens": str(last.usage.text_ids),
             "x-output-tokens": str(last.usage.frames),
         }
         await out.start({**self._headers(plan), **headers})
         await out.write(data, more=False)
+        self._meter.sent_whole(samples)
         return last
 
     def _headers(self, plan: SpeechPlan) -> dict[str, str]:
@@ -150,13 +152,11 @@ class _Speech:
         )
 
 
-async def whole_file(
-    service: Service, plan: SpeechPlan, sounds: AsyncGenerator[Sound, None], meter: SpeechMeter
-) -> tuple[bytes, Sound]:
+async def whole_file(service: Service, plan: SpeechPlan, sounds: AsyncIterable[Sound]) -> tuple[bytes, int, Sound]:
+    """The file, how many samples were made for it, and the last of the sound."""
     pcm, last = bytearray(), Sound(b"")
     async for sound in sounds:
         pcm += sound.pcm
-        meter.sent(sound.pcm)
         last = sound
     data = await asyncio.get_running_loop().run_in_executor(
         service.encode_pool,
@@ -164,7 +164,7 @@ async def whole_file(
             plan.format.name, bytes(pcm), rate_hz=plan.rate_hz, out_rate_hz=plan.out_rate_hz, speed=plan.speed
         ),
     )
-    return data, last
+    return data, len(pcm) // 2, last
 
 
 def segment_facts(plan: SpeechPlan, segment: Segment) -> dict[str, Any]:

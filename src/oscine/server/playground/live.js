@@ -128,6 +128,10 @@ export class LiveSession {
       take.finishReason = message.finish_reason;
       this.#stage.end(take);
       this.#ended(take);
+    } else if (message.type === "session.done" && take && !take.told) {
+      take.told = true; // it never began: dropped by a cancel, or there was no word in it
+      this.#stage.end(take);
+      this.#ended(take);
     } else if (message.type === "input.cancelled" && take) {
       take.finishReason = "cancelled";
       take.spokenText = message.spoken_text;

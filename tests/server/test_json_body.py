@@ -1,0 +1,93 @@
+"""Bodies that are large or odd: nobody waits for their parsing, and no error is collected a million times."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, ValidationError
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
+from tests.server.serving import client_of
+
+from oscine.server.errors import ApiError
+from oscine.server.json_body import parse_json
+from oscine.server.schemas import BatchBody, SpeechBody
+
+SPEECH = "/v1/audio/speech"
+BATCH = "/v1/audio/speech/batch"
+MANY = 200_000  # below the limit of a body
+
+
+def ones(count: int) -> bytes:
+    return b",".join([b"1"] * count)
+
+
+def names(count: int) -> bytes:
+    return b",".join(b'"k%07d":1' % number for number in range(count))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    engine = ScriptedEngine()
+    with client_of(engine, BASE_CARD) as client:
+        yield client
+    engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (BATCH, b'{"items":[' + ones(3 * 2**19) + b"]}", 413),
+        (BATCH, b'{"items":[' + ones(MANY) + b"]}", 413),
+        (BATCH, b'{"items":[{"input":"a","ref_audio":[' + ones(MANY) + b"]}]}", 200),
+        (BATCH, b'{"items":[{"input":"a",' + names(MANY) + b"}]}", 200),
+        (SPEECH, b'{"input":"a",' + names(3 * 2**17) + b"}", 413),
+        (SPEECH, b'{"input":"a",' + names(MANY) + b"}", 422),
+        (SPEECH, b'{"input":"a","ref_audio":[' + ones(3 * 2**19) + b"]}", 413),
+        (SPEECH, b'{"input":"a","ref_audio":[' + ones(MANY) + b"]}", 422),
+        (SPEECH, b'{"input":"a","speaker_embedding":[' + ones(MANY) + b"]}", 422),
+        (SPEECH, b'{"input":"a","references":[' + ones(MANY) + b"]}", 422),
+        (SPEECH, b'{"input":"a","extra_params":{' + names(MANY) + b"}}", 422),
+        (SPEECH, b'{"input":"a","model":"none","user":[' + ones(MANY) + b"]}", 404),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_body_of_many_wrong_values_is_answered_at_once(
+    client: httpx.Client, path: str, body: bytes, status: int
+) -> None:
+    begun_s = time.monotonic()
+    answer = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert time.monotonic() - begun_s < 1
+    assert answer.status_code == status, answer.text[:300]
+    assert len(answer.content) < 2000
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        (SpeechBody, dict.fromkeys(map(str, range(1000)), 1)),
+        (SpeechBody, {"input": "a", "ref_audio": [1] * 1000}),
+        (SpeechBody, {"input": "a", "speaker_embedding": ["a"] * 1000}),
+        (SpeechBody, {"input": "a", "references": [1] * 1000}),
+        (BatchBody, {"items": [1] * 1000, **dict.fromkeys(map(str, range(1000)), 1)}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_many_wrong_values_are_few_errors(model: type[BaseModel], fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(fields)
+    assert caught.value.error_count() <= 2
+
+
+def test_a_long_text_with_a_clip_is_no_large_number_of_values() -> None:
+    body = {"input": "One, two, three, and so on. " * 7000, "ref_audio": "data:audio/wav;base64," + "A" * 14_000_000}
+    assert parse_json(json.dumps(body).encode()) == body
+
+
+def test_a_body_with_too_many_values_says_how_many_may_be() -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_json(b"[" + ones(250_001) + b"]")
+    assert caught.value.status == 413
+    assert caught.value.message == "the body has 250001 commas and brackets, the limit is 250000; send less at once"

@@ -1,0 +1,60 @@
+"""What fields mean: names of the model, null, and the limits of the engine."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
+from tests.server.serving import client_of
+
+from oscine.server.schemas import SpeechBody
+from oscine.types import SamplingParams
+
+SPEECH = "/v1/audio/speech"
+SERVED = "Qwen3-TTS-12Hz-0.6B-CustomVoice"
+
+
+@pytest.fixture
+def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
+    with client_of(engine, replace(CARD, name=SERVED)) as client:
+        yield client
+
+
+def ask(client: httpx.Client, **fields: Any) -> httpx.Response:
+    return client.post(SPEECH, json={"input": "Hi.", "response_format": "pcm", "seed": 1, **fields})
+
+
+def test_the_served_model_answers_to_its_name_its_hub_id_and_openais_names(client: httpx.Client) -> None:
+    for name in (SERVED, f"Qwen/{SERVED}", "tts-1", "TTS-1-HD", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-03-20", None):
+        assert ask(client, model=name).status_code == 200, name
+    for name in (f"{SERVED}/other", f"{SERVED}-2", "Qwen/tts-1", "tts-1234", "gpt-4o-mini-tts-1", ""):
+        assert ask(client, model=name).status_code == 404, name
+
+
+def test_null_is_as_if_the_field_were_left_out(client: httpx.Client) -> None:
+    for name in {*SpeechBody.model_fields, "speaker"} - {"input", "response_format", "seed"}:
+        answer = ask(client, **{name: None})
+        assert answer.content == spoken("Hi.", 1), (name, answer.text)
+    assert ask(client, seed=None).status_code == ask(client, response_format=None).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("temperature", (0, 1e-6, 1e6)),
+        ("top_k", (0, 2**31 - 1)),
+        ("top_p", (1e-9, 1)),
+        ("repetition_penalty", (1e-6, 1e6)),
+        ("max_new_tokens", (2, 10**12)),
+        ("seed", (0, 2**64 - 1)),
+    ],
+)
+def test_the_engine_takes_what_is_let_in_up_to_the_limits(
+    client: httpx.Client, engine: ScriptedEngine, name: str, values: tuple[float, ...]
+) -> None:
+    for value in values:
+        for fields in ({name: value}, {name: None, "extra_params": {name: value}}):
+            assert ask(client, **fields).status_code == 200, fields
+            engine.submitted[-1].sampling(SamplingParams())
