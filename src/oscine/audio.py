@@ -293,25 +293,31 @@ def wav_header(rate_hz: int, n_samples: int | None = None) -> bytes:
 
 def write_wav(path: str | Path, samples: Samples, rate_hz: int) -> None:
     """Mono PCM16. The file appears whole under its name or not at all, also when the process dies half-way."""
-    target = Path(path)
     wav_bytes = wav_header(rate_hz, len(samples)) + pcm16(samples).astype("<i2").tobytes()
     try:
-        if target.is_dir():
-            raise OscineError(f"cannot write {str(target)!r}: it is a folder; add a file name, such as speech.wav")
-        if target.exists() and not target.is_file():  # a pipe or /dev/stdout must not be replaced by a file
-            with target.open("wb") as device:
-                device.write(wav_bytes)
-            return
-        target = target.resolve()  # a link stays a link
-        if not target.parent.is_dir():
-            raise OscineError(f"cannot write {str(path)!r}: there is no folder {str(target.parent)!r}; make it first")
-        write_and_rename(target, wav_bytes)
+        write_whole(Path(path), wav_bytes, "speech.wav")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OscineError(f"cannot write {str(path)!r}: {reason}; choose a place that you may write to") from error
+        system = getattr(error, "strerror", None)  # where there is none, the words are ours and say what to do
+        reason = f"{system}; choose a place that you may write to" if system else error
+        raise OscineError(f"cannot write {str(path)!r}: {reason}") from error
 
 
-def write_and_rename(target: Path, content: bytes) -> None:
+def write_whole(target: Path, content: bytes, example: str) -> None:
+    """Under its name or not at all; pipes and devices are written to, a link stays a link. Raises OSError and
+    ValueError. `example`: a name that would do."""
+    if target.is_dir():
+        raise IsADirectoryError(f"it is a folder; add a file name, such as {example}")
+    if target.exists() and not target.is_file():  # a pipe or /dev/stdout must not be replaced by a file
+        with target.open("wb") as device:
+            device.write(content)
+        return
+    target = target.resolve()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}; make it first")
+    _write_and_rename(target, content)
+
+
+def _write_and_rename(target: Path, content: bytes) -> None:
     # Not tempfile: its files are private to the user, and the rename would keep that.
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:

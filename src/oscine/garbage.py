@@ -1,5 +1,5 @@
 """Python's garbage collector stops a process while it looks at every object. torch alone brings two hundred thousand,
-and the server's libraries ninety thousand: 100 and 50 ms of silence on a slow core, in the middle of speech."""
+and the server's libraries ninety thousand: on a slow core that takes as long as a frame, in the middle of speech."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from oscine.audio import write_and_rename
+from oscine.audio import write_whole
 from oscine.types import CODEBOOKS, Codes, Samples, VoiceError
 
 _FORMAT = "oscine.voice.1"
@@ -93,7 +93,7 @@ class Voice:
         if notes:
             about["notes"] = json.dumps(dict(notes))
         try:
-            _write(Path(path), save(tensors, metadata=about))
+            write_whole(Path(path), save(tensors, metadata=about), "voice.safetensors")
         except (OSError, RuntimeError, ValueError, SafetensorError) as error:  # RuntimeError: links in a circle
             reason = getattr(error, "strerror", None) or error
             raise VoiceError(f"the voice cannot be written to {str(path)!r}: {reason}", "voice") from None
@@ -127,20 +127,6 @@ class Voice:
         if voice.content_hash != about.get("content_hash"):
             raise VoiceError(f"{str(path)!r} does not match its own content hash; it was changed or damaged", "voice")
         return voice, notes
-
-
-def _write(target: Path, content: bytes) -> None:
-    """By the rules of `audio.write_wav`."""
-    if target.is_dir():
-        raise IsADirectoryError("it is a folder; add a file name, such as voice.safetensors")
-    if target.exists() and not target.is_file():  # a pipe or /dev/stdout must not be replaced by a file
-        with target.open("wb") as device:
-            device.write(content)
-        return
-    target = target.resolve()  # a link stays a link
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}; make it first")
-    write_and_rename(target, content)
 
 
 def _kept(array: _Array) -> _Array:

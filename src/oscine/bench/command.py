@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.bench.options import Asked, Lengths, Url, expanded
+from oscine.bench.options import INTERRUPTED, Asked, Lengths, Url, expanded
 from oscine.types import OscineError, RequestError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ bench_app = typer.Typer(
     no_args_is_help=True, help="Measure a speech server over the wire, this one or another's; or the engine alone."
 )
 console = Console(stderr=True)  # standard output is for results
-_INTERRUPTED = 130  # as a shell has it
 _TERMINAL_COLUMNS = 120  # a narrower one gets its loads side by side, figures below each other
 
 
@@ -213,7 +212,7 @@ def _showing_what_came(rows: list[dict[str, Any]], out: Path | None, save: Calla
             _show(save())
         kept = f", kept in {str(out)!r}" if rows and out else ""
         console.print(f"interrupted; loads that were measured: {len(rows)}{kept}", markup=False, soft_wrap=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     except OscineError:
         if rows:
             _show(save())

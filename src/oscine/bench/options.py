@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
 MOST_TIMEOUT_S = 86_400
+INTERRUPTED = 130  # exit status, as a shell has it
 OPENAI_HOST = "api.openai.com"
 
 Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]

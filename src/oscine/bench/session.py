@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,32 @@ def run_async(main: Coroutine[Any, Any, _T]) -> _T:
         return runner.run(main)
 
 
+@contextlib.asynccontextmanager
+async def open_client(target: Target, timeout_s: float, word_interval_s: float | None = None) -> AsyncIterator[Client]:
+    client: Client
+    if target.preset.transport == "websocket":
+        client = LiveClient(target, timeout_s=timeout_s, word_interval_s=word_interval_s)
+    else:
+        client = HttpClient(target, timeout_s=timeout_s)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def served_models(target: Target) -> list[str]:
+    """Names, as the server gives them; none where it has no such list."""
+    asking = HttpClient(target, timeout_s=10)
+    try:
+        exchange = await asking.get("/v1/models")
+        listed = json.loads(b"".join(exchange.body)) if exchange.status == 200 else {}
+        return [str(model["id"]) for model in listed.get("data", [])][:20]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    finally:
+        await asking.close()
+
+
 @dataclass(slots=True)
 class Bench:
     target: Target
@@ -51,7 +77,7 @@ class Bench:
     async def run(self, loads: Sequence[Load]) -> list[Row]:
         self._begin_records()
         rows: list[Row] = []
-        async with self._client() as client:
+        async with open_client(self.target, self.timeout_s, self.word_interval_s) as client:
             await self._check(client)
             for load in loads:
                 rows.append(await self._row(client, load, self.span))
@@ -64,7 +90,7 @@ class Bench:
     ) -> tuple[float | None, list[Row]]:
         self._begin_records()
         tried: list[Row] = []
-        async with self._client() as client:
+        async with open_client(self.target, self.timeout_s, self.word_interval_s) as client:
             await self._check(client)
 
             async def holds(rate: float) -> bool:
@@ -89,18 +115,6 @@ class Bench:
             "loads": list(rows),
         }
 
-    @contextlib.asynccontextmanager
-    async def _client(self) -> Any:
-        client: Client
-        if self.target.preset.transport == "websocket":
-            client = LiveClient(self.target, timeout_s=self.timeout_s, word_interval_s=self.word_interval_s)
-        else:
-            client = HttpClient(self.target, timeout_s=self.timeout_s)
-        try:
-            yield client
-        finally:
-            await client.close()
-
     async def _check(self, client: Client) -> None:
         """One request, so that a wrong address or voice is one clear line and not a table of failures."""
         answer = Judge(self.target)(await client.speak(next(self.workload.utterances("warmup"))))
@@ -110,18 +124,7 @@ class Bench:
                 f"the server at {self.target.url} did not speak the first text ({answer.failure.kind}): "
                 f"{answer.failure.message}{hint}"
             )
-        self.served = await self._models()
-
-    async def _models(self) -> list[str]:
-        asking = HttpClient(self.target, timeout_s=10)
-        try:
-            exchange = await asking.get("/v1/models")
-            listed = json.loads(b"".join(exchange.body)) if exchange.status == 200 else {}
-            return [str(model["id"]) for model in listed.get("data", [])][:20]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return []
-        finally:
-            await asking.close()
+        self.served = await served_models(self.target)
 
     async def _row(self, client: Client, load: Load, span: Span, limits: Limits | None = None) -> Row:
         run = LoadRun(client, Judge(self.target), self.workload, load, span)

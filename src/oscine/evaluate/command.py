@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from oscine.bench.options import Asked, Lengths, Url, expanded
+from oscine.bench.options import INTERRUPTED, Asked, Lengths, Url, expanded
 from oscine.types import OscineError, RequestError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ eval_app = typer.Typer(no_args_is_help=True, help="Judge how well a speech serve
 console = Console(stderr=True)  # standard output is for results
 
 COMPARISON = "oscine eval compare"  # a result's kind
-_INTERRUPTED = 130  # as a shell has it
 
 Folder = Annotated[Path, typer.Argument(help="The folder of `oscine eval run`, or the result in it")]
 
@@ -194,7 +193,7 @@ def _interruptible(told: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _tell(told)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _recorded(session: Session, asked: Asked, kept: str) -> Evaluation:
@@ -210,7 +209,7 @@ def _recorded(session: Session, asked: Asked, kept: str) -> Evaluation:
             saved()
             _tell(f"ended after {len(session.recordings)} of {session.requests} recordings. {kept}")
         if isinstance(error, KeyboardInterrupt):
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(INTERRUPTED) from None
         raise
     return saved()
 

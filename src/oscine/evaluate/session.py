@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from oscine.audio import wav_header
-from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Client, Exchange, Failure
-from oscine.bench.live import LiveClient
 from oscine.bench.load import Load, LoadRun, Span, retry_after_s
 from oscine.bench.record import make_result
-from oscine.bench.session import run_async, showing
+from oscine.bench.session import open_client, run_async, served_models, showing
 from oscine.bench.sound import BadSoundError, Sound, hear
 from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
@@ -115,22 +113,15 @@ class Session:
 
     async def _record(self) -> None:
         span = Span(requests=self.requests, warmup_s=0)
-        answering: Client
-        if self.target.preset.transport == "websocket":
-            answering = LiveClient(self.target, timeout_s=self.timeout_s)
-        else:
-            answering = HttpClient(self.target, timeout_s=self.timeout_s)
-        client = PatientClient(answering, self.timeout_s)
-        try:
+        async with open_client(self.target, self.timeout_s) as answering:
+            client = PatientClient(answering, self.timeout_s)
             await self._check(client)
-            self.served = await self._models()
+            self.served = await served_models(self.target)
             self._make_folder()  # not before: where nobody answers, nothing is left behind
             load = Load("closed", self.concurrency)
             run = LoadRun(client, Judge(self.target), self.workload, load, span, keep=self._keep)
             with showing(run.progress):
                 await run.run()
-        finally:
-            await client.close()
 
     async def _check(self, client: Client) -> None:
         """One answer, so that a wrong address or voice is one clear line and not a page of failures."""
@@ -143,16 +134,6 @@ class Session:
                 raise OscineError(f"{server} did not answer the first request: {sound}; is it running?")
         texts = "the first text" if count == 1 else f"any of the first {count} texts"
         raise OscineError(f"{server} did not speak {texts}: {sound}")
-
-    async def _models(self) -> list[str]:
-        asking = HttpClient(self.target, timeout_s=10)
-        try:
-            listed = await asking.get("/v1/models")
-            return [str(model["id"]) for model in json.loads(b"".join(listed.body))["data"]][:20]
-        except (ValueError, KeyError, TypeError):
-            return []
-        finally:
-            await asking.close()
 
     def _make_folder(self) -> None:
         try:
