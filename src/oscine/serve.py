@@ -65,7 +65,6 @@ def serve(settings: Settings, console: Console) -> None:
     card = read_config(folder).card(settings.served_name)
     listener = _bind(settings.server.host, settings.server.port)
     with contextlib.ExitStack() as undo:
-        undo.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         undo.callback(listener.close)
         display = undo.enter_context(_Display(settings, card, console))
         engines: list[EngineProcess] = []
@@ -170,7 +169,8 @@ class _Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            # What is left, the engines' end, takes seconds at most: an impatient Ctrl-C shall not break it off.
+            # What is left, the engines' end and Python's own, takes seconds at most: an impatient Ctrl-C shall not
+            # break it off. Not undone: the process has nothing else to do.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
