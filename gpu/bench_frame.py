@@ -23,9 +23,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder 
 
 from oscine import Oscine, SpeechRequest  # noqa: E402
 from oscine.model_bench.ticks import time_ticks  # noqa: E402
-from oscine.runner.budget import plan_memory  # noqa: E402
-from oscine.runner.graphs import GraphSet  # noqa: E402
-from oscine.runner.runner import Admission  # noqa: E402
+from oscine.runner.cuda.graphs import GraphSet  # noqa: E402
+from oscine.runner.memory_budget import plan_memory  # noqa: E402
+from oscine.runner.runner import SlotAssignment  # noqa: E402
 from oscine.runner.slot_runner import SlotRunner  # noqa: E402
 from random_checkpoint import write_checkpoint  # noqa: E402
 
@@ -57,7 +57,7 @@ def copy_bandwidth() -> float:
 
 def admit(tts: Oscine, runner: SlotRunner, slot: int, seed: int) -> None:
     request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
-    runner.admit(Admission(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
+    runner.admit(SlotAssignment(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
 
 
 def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
@@ -111,7 +111,7 @@ def first_audio_ms(tts: Oscine, runner: SlotRunner, busy: int) -> dict[str, floa
         request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
         prompt, sampling = tts._builder.build(request), request.sampling(tts.config.sampling)
         stamps.append(time.perf_counter())
-        runner.admit(Admission(0, prompt, sampling))
+        runner.admit(SlotAssignment(0, prompt, sampling))
         stamps.append(time.perf_counter())
         if seed % 2:  # every second time without this wait, for the total
             torch.cuda.synchronize()

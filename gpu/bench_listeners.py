@@ -29,8 +29,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder 
 from demo_files import fingerprint  # noqa: E402
 from oscine.config import EngineConfig  # noqa: E402
 from oscine.engine.build import build_engine  # noqa: E402
-from oscine.engine.engine import InProcessEngine  # noqa: E402
-from oscine.engine.process import EngineProcess  # noqa: E402
+from oscine.engine.in_process import InProcessEngine  # noqa: E402
+from oscine.engine.remote.client import EngineClient  # noqa: E402
 from oscine.model.checkpoint import find_checkpoint  # noqa: E402
 from oscine.model.config import read_config  # noqa: E402
 from oscine.model_bench.listener import Listener  # noqa: E402
@@ -125,7 +125,7 @@ def measure_speaking(model: str, options: argparse.Namespace) -> dict[str, Any]:
     card = read_config(folder).card(model)
     texts = options.texts.read_text(encoding="utf-8").splitlines()
     begun = time.perf_counter()
-    engine = EngineProcess(partial(build_engine, model, EngineConfig(), device=options.device))
+    engine = EngineClient(partial(build_engine, model, EngineConfig(), device=options.device))
     try:
         engine.wait_ready()
         figures: dict[str, Any] = {"ready_s": time.perf_counter() - begun, "weights": fingerprint(folder)}
@@ -211,8 +211,8 @@ def main() -> None:
     }
     build = partial(build_engine, model, EngineConfig.from_mapping(settings), device=options.device)
     begun = time.perf_counter()
-    engine: InProcessEngine | EngineProcess = EngineProcess(build) if options.process else build()
-    if isinstance(engine, EngineProcess):
+    engine: InProcessEngine | EngineClient = EngineClient(build) if options.process else build()
+    if isinstance(engine, EngineClient):
         engine.wait_ready()
     figures: dict[str, Any] = {
         "threads": torch.get_num_threads(),

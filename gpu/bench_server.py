@@ -49,7 +49,7 @@ VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
 START_S = 500.0  # cold: every kernel is compiled
 WARMUP_S = 1.0
-SEARCH_FROM_PER_S, SEARCH_MOST_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
+SEARCH_FROM_PER_S, MAX_SEARCH_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
 # Random weights: nothing that they say is to be judged. Positions: far more than prompt and frames need.
 SETTINGS = """
 [engine]
@@ -199,7 +199,7 @@ class Trial:
             self.save({**self.figures(), "search": held})
 
         self.bench.span, self.bench.on_row = Span(self.seconds, warmup_s=WARMUP_S), keep
-        range_per_s = {"first": self._first_rate(limits), "most": SEARCH_MOST_PER_S, "resolution": SEARCH_RESOLUTION}
+        range_per_s = {"first": self._first_rate(limits), "most": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
         best_per_s, _ = run_async(self.bench.search(limits, **range_per_s))
         return best_per_s
 

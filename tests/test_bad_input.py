@@ -17,7 +17,7 @@ from tests.variants import change_json, linked
 
 from oscine import Oscine, OscineError, RequestError, SpeechRequest, TooLongError, Voice, VoiceError
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
+from oscine.prompt.tokenizer import Tokenizer
 from random_checkpoint import ADDED_TOKENS
 
 SPECIAL_TEXT = "".join(ADDED_TOKENS)

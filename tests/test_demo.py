@@ -14,22 +14,22 @@ import httpx
 import numpy as np
 import pytest
 from tests.conftest import require_environment
-from tests.server.live_client import Client
+from tests.server.live.live_client import Client
 from websockets.sync.client import connect
 
 from demo_files import CARD, DEMO, files, fingerprint
 from oscine import Oscine, VoiceError
 from oscine.audio import Clip, read_clip, resample
-from oscine.evaluate.ears import Ears, EarsConfig, open_ears
-from oscine.evaluate.recogniser import RATE_HZ as EARS_HZ
-from oscine.evaluate.words import Alignment, align, normalise
+from oscine.evaluate.recognizer import RATE_HZ as EARS_HZ
+from oscine.evaluate.transcriber import Transcriber, TranscriberConfig, open_transcriber
+from oscine.evaluate.word_error_rate import Alignment, align, normalise
 from report import RESULTS, Report
 from report_demo import kept_in_real_time
 from server_process import ServerProcess
 
 ROOT = Path(__file__).parent.parent
 SPEECH = "/v1/audio/speech"
-MOST_BYTES = 24_000_000
+MAX_BYTES = 24_000_000
 VOICES = ("wren", "finch")
 CALLERS = 4
 # Nobody is sent away because this machine is slow, and no more is warmed up than is used.
@@ -59,19 +59,19 @@ STORY = (
 )
 # Shares of words, about three times what was measured here. Another machine rounds otherwise, so its draws may part
 # from ours, and a sentence more or less goes wrong.
-MOST_WRONG = 0.15
-MOST_WRONG_ALONE = 0.4  # of one sentence: one word in five may be the recogniser's fault
+MAX_WRONG = 0.15
+MAX_WRONG_ALONE = 0.4  # of one sentence: one word in five may be the recogniser's fault
 
 
 @pytest.fixture(scope="module")
-def ears() -> Iterator[Ears]:
+def ears() -> Iterator[Transcriber]:
     python = require_environment("asr", "the recogniser is") / "bin" / "python"
-    with open_ears(EarsConfig(dnsmos=False), python) as ears:
+    with open_transcriber(TranscriberConfig(dnsmos=False), python) as ears:
         yield ears
 
 
 @pytest.fixture(scope="module")
-def hear(ears: Ears) -> Callable[[Clip, str], Alignment]:
+def hear(ears: Transcriber) -> Callable[[Clip, str], Alignment]:
     """hear(sound, text): the words that were wanted beside those that were heard."""
 
     def heard(clip: Clip, text: str) -> Alignment:
@@ -141,7 +141,7 @@ def wrong(alignments: Sequence[Alignment]) -> float:
 
 
 def test_the_package_carries_it_within_its_limit() -> None:
-    assert sum(path.stat().st_size for path in [*files(DEMO), DEMO / CARD]) <= MOST_BYTES
+    assert sum(path.stat().st_size for path in [*files(DEMO), DEMO / CARD]) <= MAX_BYTES
 
 
 def test_its_card_and_its_figures_are_of_these_weights() -> None:
@@ -205,7 +205,7 @@ def test_streamed_speech_is_the_file(spoken: list[Spoken]) -> None:
 def test_what_it_says_is_understood(spoken: list[Spoken], hear: Callable[[Clip, str], Alignment]) -> None:
     heard = [hear(one.clip, one.text) for one in spoken]
     for voice in VOICES:
-        assert wrong([words for one, words in zip(spoken, heard, strict=True) if one.voice == voice]) <= MOST_WRONG
+        assert wrong([words for one, words in zip(spoken, heard, strict=True) if one.voice == voice]) <= MAX_WRONG
     cut = [one.text for one, words in zip(spoken, heard, strict=True) if max(words.missing_ends) > 1]
     assert cut == []
 
@@ -250,7 +250,7 @@ def test_text_that_comes_word_by_word_is_understood(
         told = live.say(*(word + " " for word in text.split()))
     assert told.one("audio.done")["finish_reason"] == "stop"
     sound = np.frombuffer(told.sound, "<i2").astype(np.float32) / 32768
-    assert wrong([hear(Clip(sound, told.one("audio.start")["sample_rate"]), text)]) <= MOST_WRONG_ALONE
+    assert wrong([hear(Clip(sound, told.one("audio.start")["sample_rate"]), text)]) <= MAX_WRONG_ALONE
 
 
 def test_a_text_of_several_sentences_is_spoken_to_its_end(
@@ -259,7 +259,7 @@ def test_a_text_of_several_sentences_is_spoken_to_its_end(
     answer = post(client, STORY, voice="finch", seed=1, stream=False)
     assert answer.headers["x-finish-reason"] == "stop"
     heard = hear(read_clip(answer.content), STORY)
-    assert wrong([heard]) <= MOST_WRONG and max(heard.missing_ends) <= 1
+    assert wrong([heard]) <= MAX_WRONG and max(heard.missing_ends) <= 1
 
 
 # --- the command ---
@@ -268,6 +268,14 @@ def test_a_text_of_several_sentences_is_spoken_to_its_end(
 def test_the_command_without_a_model_named_is_understood(
     hear: Callable[[Clip, str], Alignment], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", "from oscine.cli import main; main()", "say", SENTENCES[0], "--seed", "1"]
+    command = [
+        sys.executable,
+        "-c",
+        "from oscine.commands.main import main; main()",
+        "say",
+        SENTENCES[0],
+        "--seed",
+        "1",
+    ]
     subprocess.run([*command, "--device", "cpu", "-o", str(tmp_path / "said.wav")], check=True, timeout=120)
-    assert wrong([hear(read_clip(tmp_path / "said.wav"), SENTENCES[0])]) <= MOST_WRONG_ALONE
+    assert wrong([hear(read_clip(tmp_path / "said.wav"), SENTENCES[0])]) <= MAX_WRONG_ALONE

@@ -23,25 +23,24 @@ ALLOWED: dict[str, set[str]] = {
     "audio": {"types"},
     "voice": {"audio", "types"},
     "config": {"types"},
-    "sentences": set(),
-    "garbage": set(),
-    "listen": {"types"},
+    "segmenter": set(),
+    "utterance": {"types"},
     "settings": {"config", "types"},
     "model": {"kernels", "types"},
     "runner": {"model", "kernels", "cache", "config", "types"},
     "prompt": {"model", "audio", "cache", "types", "voice"},
-    "engine": {ROOT, "prompt", "runner", "model", "audio", "config", "garbage", "types", "voice"},
-    "speaker": {"prompt", "runner", "model", "audio", "cache", "types", "voice"},
+    "engine": {ROOT, "prompt", "runner", "model", "audio", "config", "types", "voice"},
+    "api": {"prompt", "runner", "model", "audio", "cache", "types", "voice"},
     # Is handed an engine, never makes one.
-    "server": {ROOT, "audio", "config", "listen", "sentences", "types", "voice"},
+    "server": {ROOT, "audio", "config", "utterance", "segmenter", "types", "voice"},
     "bench": {ROOT, "audio", "types"},  # meets an engine only over the wire
     "evaluate": {"bench", "audio", "types"},  # as does this
     "model_bench": {"bench", "engine", "prompt", "runner", "model", "config", "types"},  # and this one never does
 }
-EVERYTHING = {"__main__", "cli", "say_command", "serve", "voices_command"}
+EVERYTHING = {"__main__", "commands"}
 _TORCHLESS = (
-    *("types", "config", "settings", "sentences", "listen", "audio", "voice", "cache"),
-    *("cli", "serve", "server.app", "bench.command", "model_bench.command", "evaluate.command"),
+    *("types", "config", "settings", "segmenter", "utterance", "audio", "voice", "cache"),
+    *("commands.main", "commands.serve", "server.app", "commands.bench", "model_bench.command", "commands.evaluate"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 
@@ -104,11 +103,11 @@ if TYPE_CHECKING:
 else:
     import oscine.cache
 def later():
-    from oscine.speaker import Oscine
+    from oscine.api import Oscine
     from oscine import types, __version__
 """
     found = {part_of(module) for module in runtime_imports([ast.parse(source)])}
-    assert found == {"cache", "speaker", "types", ROOT}
+    assert found == {"cache", "api", "types", ROOT}
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)

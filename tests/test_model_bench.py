@@ -13,14 +13,14 @@ from tests.conftest import CheckpointMaker
 from typer.testing import CliRunner
 
 from oscine import Oscine, SpeechRequest
-from oscine.cli import app
+from oscine.commands.main import app
 from oscine.model_bench.command import facts, pair
 from oscine.model_bench.listener import Company, Listener
 from oscine.model_bench.measure import Plan, measure
 from oscine.model_bench.ticks import time_ticks
-from oscine.runner.budget import plan_memory
-from oscine.runner.lean_codec import LeanCodec
-from oscine.runner.runner import Admission, FrameOutput
+from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.runner import SlotAssignment, FrameOutput
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, Cancel, OscineError, OverloadedError, RequestError
 
@@ -97,14 +97,14 @@ def said(tts: Oscine, codec: bool) -> np.ndarray:
     )
     runner = SlotRunner(tts._model, budget, sounding=codec)
     request = SpeechRequest(text="Hello there.", seed=3, max_new_tokens=9)
-    runner.admit(Admission(1, tts._builder.build(request), request.sampling(tts.config.sampling)))
+    runner.admit(SlotAssignment(1, tts._builder.build(request), request.sampling(tts.config.sampling)))
     return np.concatenate([runner.collect(runner.launch([1])).codes for _ in range(4)])
 
 
 def test_codes_are_the_same_without_the_codec(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tts = Oscine(checkpoint, device="cpu")
     expected = said(tts, codec=True)
-    monkeypatch.setattr(LeanCodec, "run", None)  # whoever still has it, cannot use it
+    monkeypatch.setattr(CpuCodec, "run", None)  # whoever still has it, cannot use it
     assert np.array_equal(said(tts, codec=False), expected)
 
 

@@ -17,16 +17,16 @@ from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
+from oscine.api import Dtype
 from oscine.audio import pcm16
 from oscine.model.checkpoint import find_checkpoint
-from oscine.model.memory import KVCache
 from oscine.model.speech_model import SpeechModel
+from oscine.model.streaming import KVCache
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
+from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.codec_stream import CodecStream
 from oscine.runner.sampling import penalize
-from oscine.speaker import Dtype
 from oscine.types import CODEBOOKS, Prompt, TextMode
 from random_checkpoint import SIZES
 

@@ -14,7 +14,7 @@ from tests.oracle.client import Official
 from oscine import SpeechRequest
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
+from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.reference import generate
 from oscine.runner.sampling import DrawTable, penalize, probabilities, uniforms
 from oscine.types import DrawParams, SamplingParams

@@ -24,7 +24,7 @@ from server_trials import (
 
 Served = tuple[ServerProcess, str]
 FRAMES = 20
-LEAST_RATE_PER_S = 5.0  # eight streams at once, which is all there are slots for
+MIN_RATE_PER_S = 5.0  # eight streams at once, which is all there are slots for
 HASTY = SETTINGS + "queue_wait_s = 1.0\n"  # who waits longer only makes the test longer
 
 
@@ -43,7 +43,7 @@ def test_at_three_times_its_capacity_who_is_let_in_hears_no_gap_and_nothing_grow
     burst = fill_pools(url, FRAMES)
     alone = Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))
     assert alone["audio_s"]["mean"] == FRAMES / FRAME_RATE_HZ, "exactly as long as was asked"
-    row = overload(server, url, max(3 * burst["requests_per_s"], LEAST_RATE_PER_S), 8.0, FRAMES)
+    row = overload(server, url, max(3 * burst["requests_per_s"], MIN_RATE_PER_S), 8.0, FRAMES)
     # Where even a single stream is too much for this machine, or others have its cores, that is no fault of the load.
     excused_s = (alone["underruns"]["worst_deficit_ms"] or 0.0) / 1e3 + row["engine_starved_s"]
     assert complaints_of_overload(row, GAP_S + excused_s) == [], row

@@ -23,7 +23,7 @@ import uvicorn
 from instant_engine import FRAME_SAMPLES, RATE_HZ, build
 from oscine.bench.metrics import percentile
 from oscine.bench.record import script_result, write_result
-from oscine.engine.process import EngineProcess
+from oscine.engine.remote.client import EngineClient
 from oscine.server.app import build_app
 from oscine.types import Cancel, ModelCard, SpeechRequest
 
@@ -49,7 +49,7 @@ def over_http(connection: socket.socket) -> float:
     return first_s
 
 
-def directly(engine: EngineProcess) -> float:
+def directly(engine: EngineClient) -> float:
     times: queue.SimpleQueue[float] = queue.SimpleQueue()
     begun_s = time.perf_counter()
     utterance_id = engine.submit(SpeechRequest(text="x"), lambda chunk: times.put(time.perf_counter()))
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     arguments = parser.parse_args()
-    engine = EngineProcess(build)
+    engine = EngineClient(build)
     engine.wait_ready(60)
     config = uvicorn.Config(build_app(engine, CARD), host="127.0.0.1", port=0, log_config=None, access_log=False)
     server = uvicorn.Server(config)

@@ -19,7 +19,9 @@ class InstantEngine:
         self._asked: queue.SimpleQueue[Callable[[AudioChunk], None]] = queue.SimpleQueue()
         threading.Thread(target=self._speak, daemon=True).start()
 
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
         self._asked.put(deliver)
         return "1"
 

@@ -54,7 +54,7 @@ class ServerProcess:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "oscine.toml"
         file.write_text(settings)
-        command = [sys.executable, "-c", "from oscine.cli import main; main()", "serve"]
+        command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "serve"]
         command += ["--model", str(model)] if model else []
         command += ["--port", "0", "--config", str(file), "--log-format", "json"]
         command += ["--voices-dir", str(folder / "voices"), "--devices", devices, *options]

@@ -83,7 +83,7 @@ class Crowd:
             self.retries_s.append(None if told is None else float(told))
 
     @property
-    def most_at_once(self) -> int:
+    def max_at_once(self) -> int:
         """Streams that were heard at the same time."""
         heard = [answer for answer in self.answers if answer.timeline]
         changes = [(one.sent_s + one.timeline.first_audio_s, 1) for one in heard if one.timeline]
@@ -109,7 +109,7 @@ def measure_capacity(url: str, frames: int, seconds: float, say: Callable[[str],
         crowd = Crowd(url, frames)
         row = crowd.run(Load("closed", callers), Span(seconds, warmup_s=1.0))
         worst_ms = row["underruns"]["worst_deficit_ms"] or 0.0
-        reached = Capacity(crowd.most_at_once, row["requests_per_s"], row["x_real_time"])
+        reached = Capacity(crowd.max_at_once, row["requests_per_s"], row["x_real_time"])
         failures = {kind: failure["count"] for kind, failure in row["failures"].items()}
         kept = {"callers": callers, "failures": failures, "worst_gap_ms": worst_ms}
         rows.append({**kept, **dataclasses.asdict(reached)})
@@ -142,7 +142,7 @@ def overload(server: ServerProcess, url: str, rate_per_s: float, seconds: float,
         "refusals_without_retry_after": crowd.retries_s.count(None),
         "retry_after_s": spread([retry_s for retry_s in crowd.retries_s if retry_s is not None]),
         "refused_after_ms": spread([answer.e2e_s for answer in refused], scale=1e3),
-        "streams_at_once": crowd.most_at_once,
+        "streams_at_once": crowd.max_at_once,
         "x_real_time": row["x_real_time"],
         "first_audio_ms": row["first_audio_ms"],
         "underruns": row["underruns"],

@@ -22,7 +22,7 @@ Moment = Literal["connected", "half asked", "asked", "waiting", "listening"]
 WAYS: tuple[Way, ...] = ("http", "sse", "websocket")
 MOMENTS: tuple[Moment, ...] = ("connected", "half asked", "asked", "waiting", "listening", "listening")
 
-_SOUND_BYTES_MOST = 100_000  # that the most curious one listens to: some 2 s
+_MAX_SOUND_BYTES = 100_000  # that the most curious one listens to: some 2 s
 _PATIENCE_S = 1.5  # of those who listen, whatever they have heard
 _HURRY_S = 0.5  # of those who wait for nothing
 
@@ -51,7 +51,7 @@ def draw_clients(count: int, within_s: float, seed: int = 0) -> list[Vanishing]:
             ends_text=draw.random() < 0.5,
             at_s=draw.uniform(0, within_s),
             wait_s=draw.uniform(0, _HURRY_S),
-            sound_bytes=draw.randrange(1, _SOUND_BYTES_MOST),
+            sound_bytes=draw.randrange(1, _MAX_SOUND_BYTES),
         )
         for index in range(count)
     ]

@@ -23,7 +23,7 @@ from words import UNKNOWN
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import TextTurn, Tokenizer
+from oscine.prompt.tokenizer import TextTurn, Tokenizer
 from oscine.types import Prompt, SpeechRequest, TextMode
 
 NO_PHONE, NO_WORD = 255, -1

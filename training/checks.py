@@ -52,7 +52,7 @@ def _storages(tree: Any) -> dict[int, torch.UntypedStorage]:
     return {one.untyped_storage()._cdata: one.untyped_storage() for one in tensors}
 
 
-class Tape(TorchDispatchMode):
+class RecordedStep(TorchDispatchMode):
     """Every call below autograd while it is entered; on leaving, everything is as it was before."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Stream:
 
 
 class _Graph:
-    tape: Tape
+    tape: RecordedStep
 
     def replay(self) -> None:
         self.tape.replay()
@@ -113,7 +113,7 @@ class _Graph:
 
 @contextmanager
 def _recording(graph: _Graph, **_: Any) -> Iterator[None]:
-    graph.tape = Tape()
+    graph.tape = RecordedStep()
     with graph.tape:
         yield
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import paths
 from sizes import RATE_HZ, SPEAKERS
 
-_MOST_FRAMES = 400  # 32 s: no held-out sentence is half as long
+_MAX_FRAMES = 400  # 32 s: no held-out sentence is half as long
 
 
 def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
@@ -112,7 +112,7 @@ def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[
         requests = [
             SpeechRequest(
                 text=text, voice=voice, seed=options.seed + begin + place, text_mode=options.mode,
-                language=options.language, instruct=options.instruct, max_new_tokens=_MOST_FRAMES,
+                language=options.language, instruct=options.instruct, max_new_tokens=_MAX_FRAMES,
             )
             for place, text in enumerate(texts[begin : begin + options.batch])
         ]  # fmt: skip

@@ -34,7 +34,7 @@ from oscine.model.weights import _places
 from oscine.types import CODEBOOKS
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 
-MOST_BYTES = 24_000_000
+MAX_BYTES = 24_000_000
 _PART_BYTES = 15_000_000
 GENERATION = {
     "do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,
@@ -191,7 +191,7 @@ def main() -> None:
         "temperature": options.temperature, "top_k": options.top_k, "subtalker_dosample": options.sample_rest,
     }  # fmt: skip
     size = export(options.work, options.out, with_encoder=options.with_encoder, generation=generation)
-    print(f"{options.out}: {size} bytes, {size / MOST_BYTES:.1%} of what may be shipped")
+    print(f"{options.out}: {size} bytes, {size / MAX_BYTES:.1%} of what may be shipped")
     if options.parts:
         cut(options.out, options.parts)
 

@@ -15,8 +15,8 @@ import paths  # noqa: F401
 import torch
 
 from oscine import Oscine, SpeechRequest
-from oscine.runner.budget import plan_memory
-from oscine.runner.runner import Admission
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree. " * 2
@@ -31,7 +31,7 @@ def frame_ms(tts: Oscine, rows: int, frames: int) -> tuple[list[float], list[flo
     runner = SlotRunner(model, budget)
     for slot in range(rows):
         request = SpeechRequest(text=TEXT, seed=slot, max_new_tokens=frames + 8)
-        runner.admit(Admission(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
+        runner.admit(SlotAssignment(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
     slots = list(range(rows))
     whole, codec = [], []
     run = runner._codec.run

@@ -27,13 +27,13 @@ from demo_files import DEMO, fingerprint
 from oscine.audio import read_clip, resample
 from oscine.bench.record import script_result, write_result
 from oscine.evaluate.bootstrap import difference_interval
-from oscine.evaluate.ears import EarsConfig, Heard, open_ears
-from oscine.evaluate.recogniser import RATE_HZ
+from oscine.evaluate.recognizer import RATE_HZ
 from oscine.evaluate.recording import Recording
 from oscine.evaluate.score import FIGURES, by_text, mark_all, totals
+from oscine.evaluate.transcriber import Heard, TranscriberConfig, open_transcriber
 from oscine.types import FRAME_RATE_HZ
 
-MOST_WER_DIFFERENCE = 0.08  # above the teacher's own
+MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")
 _WER = next(figure for figure in FIGURES if figure.key == "wer")
 _AS_USUAL = {"mode": "whole", "language": "auto", "instruct": None, "seed": 0}  # what evaluate.py asks if not told
@@ -67,7 +67,7 @@ class Listening:
             span = range(rated) if dnsmos else range(rated, len(texts))
             if not span:
                 continue
-            with open_ears(EarsConfig(dnsmos=dnsmos), self._python) as ears:
+            with open_transcriber(TranscriberConfig(dnsmos=dnsmos), self._python) as ears:
                 if dnsmos and ears.about["dnsmos"] is None:
                     raise SystemExit(f"{ears.about['without_dnsmos']}\nor leave it out with --rated 0")
                 self.about = {**ears.about, **{name: one for name, one in self.about.items() if one is not None}}
@@ -184,7 +184,7 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
 def complaints(figures: Row) -> list[str]:
     found = []
     for voice, sides in figures["voices"].items():
-        if sides["wer_difference"]["value"] > MOST_WER_DIFFERENCE:
+        if sides["wer_difference"]["value"] > MAX_WER_DIFFERENCE:
             found.append(f"{voice}: word error rate {sides['wer_difference']['value']:.1%} above the teacher's")
         if set(sides["demo"]["ends"]) != {"stop"}:
             found.append(f"{voice}: not every sentence ended by itself: {sides['demo']['ends']}")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oscine.model.codec import Codec, ConvNeXt
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
-from oscine.model.layers import Attention, LayerScale, Memory, RMSNorm, SwiGLU, attention
+from oscine.model.layers import Attention, AttentionCache, LayerScale, RMSNorm, SwiGLU, attention
 
 
 def make_trainable(module: nn.Module, fused: Fused = PLAIN) -> None:
@@ -64,7 +64,7 @@ def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
     assert part.eps == TURN_EPS, part.eps
     turned_heads = part.heads + part.kv_heads
 
-    def forward(x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+    def forward(x: Tensor, rope: tuple[Tensor, Tensor], memory: AttentionCache, layer: int) -> Tensor:
         batch, rows, _ = x.shape
         heads = part.qkv(x).view(batch, rows, turned_heads + part.kv_heads, part.head_dim).transpose(1, 2)
         qk, v = heads.split((turned_heads, part.kv_heads), dim=1)
@@ -130,7 +130,7 @@ def _initialise_conv(conv: nn.Conv1d | nn.ConvTranspose1d, generator: torch.Gene
 
 
 class CausalMemory:
-    """A memory (see layers.Memory) for whole sequences that begin at position 0: plain causal attention, or over the
+    """A memory (see layers.AttentionCache) for whole sequences that begin at position 0: plain causal attention, or over the
     last `window` positions. Sequences padded on the right need no mask."""
 
     def __init__(self, rows: int, device: torch.device, window: int | None = None) -> None:

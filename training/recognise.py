@@ -14,8 +14,8 @@ from typing import Any
 
 import paths
 
-from oscine.evaluate.recogniser import FasterWhisper
-from oscine.evaluate.words import errors, normalise
+from oscine.evaluate.recognizer import FasterWhisper
+from oscine.evaluate.word_error_rate import errors, normalise
 
 
 def measure(recogniser: FasterWhisper, folder: Path, texts: list[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
 _SHARES = {"bible": 0.27, "numbers": 0.1, "words": 0.2}  # the rest: templates
-_WORDS_LEAST, _WORDS_MOST = 2, 26
+_WORDS_LEAST, _MAX_WORDS = 2, 26
 _VOWELS = "aeiou"
 
 
@@ -178,7 +178,7 @@ def _sentences(verse: str) -> Iterator[str]:
 
 
 def speakable(text: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z0-9 ,.;:?!'\"$%&-]+", text)) and _WORDS_LEAST < len(text.split()) < _WORDS_MOST
+    return bool(re.fullmatch(r"[A-Za-z0-9 ,.;:?!'\"$%&-]+", text)) and _WORDS_LEAST < len(text.split()) < _MAX_WORDS
 
 
 def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from instructions import INSTRUCTIONS
 from sizes import BY_NAME
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from oscine.prompt.text import QWEN_SPLIT
+from oscine.prompt.tokenizer import QWEN_SPLIT
 
 _ROLES = ("assistant", "user")  # one token each: prompts are cut by count
 _SPARE = 12  # entries kept for the roles

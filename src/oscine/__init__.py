@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oscine.speaker import Oscine
+    from oscine.api import Oscine
     from oscine.types import CheckpointError, OscineError, RequestError, Speech, SpeechRequest, TooLongError, VoiceError
     from oscine.voice import Voice
 
@@ -24,7 +24,7 @@ __all__ = [
     "VoiceError",
 ]
 
-_HOMES = {"Oscine": "oscine.speaker", "Voice": "oscine.voice"}
+_HOMES = {"Oscine": "oscine.api", "Voice": "oscine.voice"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """`python -m oscine` is `oscine`."""
 
-from oscine.cli import main
+from oscine.commands.main import main
 
 if __name__ == "__main__":
     main()

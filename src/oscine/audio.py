@@ -28,7 +28,7 @@ MAX_VALUES = 2**26
 # A float clip may peak above 1 (an unlimited mix), but never this far: these are integers somebody cast.
 MAX_FLOAT_PEAK = 64.0
 
-_MOST_STATED = 2**60  # libsndfile's word for a length that is not stated, as in FLAC that was streamed: PyAV reads that
+_MAX_STATED = 2**60  # libsndfile's word for a length that is not stated, as in FLAC that was streamed: PyAV reads that
 
 # Containers, no playlists: FFmpeg's hls, dash and concat readers would open files and addresses that an upload names.
 _AV_FORMATS = (
@@ -130,7 +130,7 @@ def _decode_soundfile(encoded: bytes, name: str) -> tuple[Samples, int] | None:
     except Exception:  # "not recognised" and "recognised but not supported" look the same here; PyAV decides
         return None
     with file:
-        if file.frames > _MOST_STATED:
+        if file.frames > _MAX_STATED:
             return None
         # Before anything is decoded: a few bytes of FLAC can claim a day of silence.
         if file.frames * file.channels > MAX_VALUES:

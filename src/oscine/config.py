@@ -86,7 +86,7 @@ def _is_text(value: object) -> bool:
 
 
 _MANY = 2**31
-_MOST_SLOTS = 4096
+_MAX_SLOTS = 4096
 _DAY_S = 86400.0
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -131,24 +131,24 @@ class PacingConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class TrimConfig(Section):
-    """Silence before the first sound is not sent (engine/silence.py)."""
+    """Silence before the first sound is not sent (engine/silence_trimming.py)."""
 
     PATH = "engine.trim_silence."
 
     enabled: bool = True
     threshold_dbfs: float = -55.0  # a sample above this is sound
     keep_ms: float = 10.0  # before the onset, so that no consonant is cut
-    most_frames: int = 10  # at most so many are dropped, whatever they hold
+    max_frames: int = 10  # at most so many are dropped, whatever they hold
 
     def _check(self) -> None:
         self._between(-96.0, -20.0, "threshold_dbfs")
         self._between(0.0, 80.0, "keep_ms")
-        self._between(0, 1000, "most_frames")
+        self._between(0, 1000, "max_frames")
 
 
 @dataclass(frozen=True, slots=True)
-class GuardConfig(Section):
-    """When speech is ended because the model would not (engine/guard.py)."""
+class RunawayConfig(Section):
+    """When speech is ended because the model would not (engine/runaway.py)."""
 
     PATH = "engine.guard."
 
@@ -182,7 +182,7 @@ class GuardConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig(Section):
-    """What the runner may hold (runner/budget.py divides it)."""
+    """What the runner may hold (runner/memory_budget.py divides it)."""
 
     PATH = "engine.memory."
 
@@ -211,7 +211,7 @@ class EngineConfig(Section):
     slots: int = 32  # streams that run at once
     queue_limit: int = 64  # requests that may wait for a slot; the next one is refused
     queue_wait_s: float = 3.0  # a request that would wait longer than this is refused at once
-    open_text_limit: int = 256  # open texts without a word yet: they hold no slot and are not in the queue
+    max_pending_texts: int = 256  # open texts without a word yet: they hold no slot and are not in the queue
     text_wait_s: float = 60.0  # a stream whose text stays open without any for so long is ended
     max_new_tokens: int = 8192  # no request gets more, whatever it asks for
     stuck_s: float = 10.0  # a turn of the loop that lasts longer is a device that hangs: the engine is not ready then
@@ -220,18 +220,18 @@ class EngineConfig(Section):
     chunks: ChunkConfig = field(default_factory=ChunkConfig)
     pacing: PacingConfig = field(default_factory=PacingConfig)
     trim_silence: TrimConfig = field(default_factory=TrimConfig)
-    guard: GuardConfig = field(default_factory=GuardConfig)
+    guard: RunawayConfig = field(default_factory=RunawayConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
     def _check(self) -> None:
-        self._between(1, _MOST_SLOTS, "slots")
-        self._between(0, 1_000_000, "queue_limit", "open_text_limit")
+        self._between(1, _MAX_SLOTS, "slots")
+        self._between(0, 1_000_000, "queue_limit", "max_pending_texts")
         self._between(0.0, 3600.0, "queue_wait_s")
         self._between(0.1, _DAY_S, "text_wait_s", "stuck_s")
         self._between(2, _MANY, "max_new_tokens")
         sizes = self.graph_buckets
-        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > _MOST_SLOTS:
-            wanted = f"must be ascending batch sizes from 1 to {_MOST_SLOTS}, each once"
+        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > _MAX_SLOTS:
+            wanted = f"must be ascending batch sizes from 1 to {_MAX_SLOTS}, each once"
             raise self._refusal("graph_buckets", f"{wanted}, got {reprlib.repr(list(sizes))}")
 
     @property
@@ -246,8 +246,8 @@ class EngineConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessConfig(Section):
-    """How a front end treats an engine in a process of its own (engine/process.py)."""
+class WorkerConfig(Section):
+    """How a front end treats an engine in a process of its own (engine/remote/client.py)."""
 
     PATH = "process."
 
@@ -257,15 +257,15 @@ class ProcessConfig(Section):
     clone_s: float = 60.0  # the same for a voice; they are made one after the other
     terminate_s: float = 5.0  # between asking to end, terminating and killing
     backoff_s: float = 0.5  # before the first restart; doubles with each restart within the window
-    backoff_most_s: float = 30.0
-    restarts_most: int = 5  # within the window; one more failure is final
+    max_backoff_s: float = 30.0
+    max_restarts: int = 5  # within the window; one more failure is final
     restarts_window_s: float = 600.0
     delivery_threads: int = 2  # a listener whose `deliver` is slow holds one of them
 
     def _check(self) -> None:
         self._between(0.01, _DAY_S, "heartbeat_s", "start_s", "submit_s", "clone_s", "terminate_s")
-        self._between(0.0, _DAY_S, "backoff_s", "backoff_most_s")
-        self._between(0, 1000, "restarts_most")  # the wait doubles with each: more would be no number
+        self._between(0.0, _DAY_S, "backoff_s", "max_backoff_s")
+        self._between(0, 1000, "max_restarts")  # the wait doubles with each: more would be no number
         self._between(0.0, 365 * _DAY_S, "restarts_window_s")
         self._between(1, 1000, "delivery_threads")
 
@@ -280,13 +280,13 @@ class ServerConfig(Section):
     port: int = 8000
     api_keys: tuple[str, ...] = ()  # none: whoever reaches the port may speak
     streams_per_key: int | None = None
-    text_chars_most: int = 200_000  # of one request; some three hours of speech
-    body_bytes_most: int = 32 * 2**20
-    clip_bytes_most: int = 10 * 2**20
-    batch_items_most: int = 32
+    max_text_chars: int = 200_000  # of one request; some three hours of speech
+    max_body_bytes: int = 32 * 2**20
+    max_clip_bytes: int = 10 * 2**20
+    max_batch_items: int = 32
     segment_chars: int = 400  # long texts are spoken in parts of about this length; see sentences.py
     voices_dir: str | None = None  # None: uploaded voices are forgotten at the end; `oscine serve` names a folder
-    voices_most: int = 1000
+    max_voices: int = 1000
     ref_urls: bool = False  # fetch clips from the network; never from private addresses
     ref_files_below: str | None = None  # read clips from files below this folder
     cors_origins: tuple[str, ...] = ()  # web pages of other origins that may call
@@ -299,8 +299,8 @@ class ServerConfig(Section):
 
     def _check(self) -> None:
         self._between(0, 65535, "port")
-        self._between(1, _MANY, "streams_per_key", "text_chars_most", "batch_items_most", "voices_most")
-        self._between(1024, 2**40, "body_bytes_most", "clip_bytes_most")
+        self._between(1, _MANY, "streams_per_key", "max_text_chars", "max_batch_items", "max_voices")
+        self._between(1024, 2**40, "max_body_bytes", "max_clip_bytes")
         self._between(50, 10_000, "segment_chars")
         self._between(1.0, _DAY_S, "live_idle_s", "stalled_s")
         self._between(0.0, _DAY_S, "drain_s")

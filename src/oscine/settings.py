@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from oscine.config import EngineConfig, ProcessConfig, Section, ServerConfig, no_table
+from oscine.config import EngineConfig, Section, ServerConfig, WorkerConfig, no_table
 from oscine.types import ConfigError, unknown_choice
 
 ENVIRONMENT = "OSCINE_SERVE_"
@@ -35,7 +35,7 @@ class Settings(Section):
     dtype: str = "auto"  # auto, float32, bfloat16
     server: ServerConfig = field(default_factory=lambda: ServerConfig(voices_dir=default_voices_dir()))
     engine: EngineConfig = field(default_factory=EngineConfig)
-    process: ProcessConfig = field(default_factory=ProcessConfig)
+    process: WorkerConfig = field(default_factory=WorkerConfig)
 
     def _check(self) -> None:
         if self.dtype not in ("auto", "float32", "bfloat16"):

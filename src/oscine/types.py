@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FRAME_RATE_HZ = 12.5
 CODEBOOKS = 16
-CONTINUES_MOST_S = 3600.0  # the largest SpeechRequest.continues_s: who has more to play is in no hurry
+MAX_CONTINUES_S = 3600.0  # the largest SpeechRequest.continues_s: who has more to play is in no hurry
 
 TextMode = Literal["whole", "streaming"]
 # stop: the model ended its speech. length: the frame limit. runaway: it never would have ended (the good part is kept).
@@ -199,9 +199,9 @@ class SpeechRequest:
         if trim is not None and not isinstance(trim, bool):
             raise RequestError(f"trim_silence must be true or false, or be left out, got {trim!r}", "trim_silence")
         real = isinstance(left_s, _REAL) and not isinstance(left_s, bool)
-        if left_s is not None and not (real and 0 <= left_s <= CONTINUES_MOST_S):
+        if left_s is not None and not (real and 0 <= left_s <= MAX_CONTINUES_S):
             raise RequestError(
-                f"continues_s must be a number of seconds from 0 to {CONTINUES_MOST_S:g} (what the listener still has "
+                f"continues_s must be a number of seconds from 0 to {MAX_CONTINUES_S:g} (what the listener still has "
                 f"to play), or be left out for a new listener, got {left_s!r}",
                 "continues_s",
             )
@@ -367,10 +367,12 @@ class ModelCard:
 class SpeechEngine(Protocol):
     """What a server or a program talks to: an engine in this process, in another one, or several behind a router."""
 
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
         """Checks the request and queues it; chunks arrive through `deliver` on another thread, the last one with a
         finish_reason. Returns the utterance's id. Raises RequestError, OverloadedError or EngineError: nothing was
-        queued then. With `text_open`, more text may follow by `tell`."""
+        queued then. With `streaming_text`, more text may follow by `tell`."""
 
     def tell(self, utterance_id: str, command: Command) -> None:
         """An utterance that has ended, or never was, is no error: commands and ends cross on the way."""

@@ -100,7 +100,7 @@ def test_a_duration_counts_what_was_sent_within_it() -> None:
 
 
 def test_beyond_the_most_in_flight_nothing_is_sent() -> None:
-    span = Span(requests=10, warmup_s=0, most_in_flight=4)
+    span = Span(requests=10, warmup_s=0, max_in_flight=4)
 
     class Stuck:
         """Answers once the last of ten was turned away."""
@@ -130,7 +130,7 @@ def test_beyond_the_most_in_flight_nothing_is_sent() -> None:
 
 
 def test_a_closed_loop_of_many_callers_sends_for_all_of_them() -> None:
-    span = Span(requests=6, warmup_s=0, most_in_flight=4)
+    span = Span(requests=6, warmup_s=0, max_in_flight=4)
     row, crowd, _ = drive(Load("closed", 6), span, lambda crowd: crowd.came == 6)
     assert crowd.most == 6 and row["succeeded"] == 6
 

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.engine.fake_engine import FakeConfig, build_fake, pcm
+from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
 
-from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.engine.remote.client import EngineClient, WorkerConfig
 from oscine.types import AppendText, AudioChunk, SpeechRequest
 
 WAIT_S = 60.0  # for what should happen at once: only a test that fails waits so long
-CONFIG = ProcessConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
-IMPATIENT = ProcessConfig(heartbeat_s=2.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=0.3, backoff_s=0.05)
+CONFIG = WorkerConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
+IMPATIENT = WorkerConfig(heartbeat_s=2.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=0.3, backoff_s=0.05)
 LONG = "say 100000"
 
 
@@ -48,8 +48,8 @@ class Heard:
         assert [chunk.finish_reason is not None for chunk in self.chunks] == [False] * (len(self.chunks) - 1) + [True]
 
 
-def started(config: ProcessConfig = CONFIG, fake: FakeConfig | None = None) -> EngineProcess:
-    engine = EngineProcess(functools.partial(build_fake, fake or FakeConfig()), config)
+def started(config: WorkerConfig = CONFIG, fake: FakeConfig | None = None) -> EngineClient:
+    engine = EngineClient(functools.partial(build_fake, fake or FakeConfig()), config)
     engine.wait_ready(WAIT_S)
     return engine
 
@@ -63,7 +63,7 @@ def speak(engine, text: str, seed: int = 0, *, hold: Callable[[], object] = lamb
 def speak_and_then(engine, text: str, seed: int = 0) -> Heard:
     """Three chunks, and when they were heard the text: what a process has not sent when it is killed, nobody hears."""
     heard = Heard(seed)
-    utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), heard, text_open=True)
+    utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), heard, streaming_text=True)
     eventually(lambda: len(heard.chunks) == 3)
     engine.tell(utterance, AppendText(text))
     return heard

@@ -13,7 +13,7 @@ import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
 from oscine.engine.session import Session, Sound
-from oscine.runner.runner import Admission, FrameOutput, RunnerCounts, Ticket
+from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.types import AudioChunk, Prompt, SamplingParams, TooLongError
 
 SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
@@ -36,7 +36,7 @@ class _Held:
     tag: int
     frames: int  # of its speech, when its text has ended
     text_ids: list[int]
-    text_open: bool
+    streaming_text: bool
     most: int
     frame: int = 0
 
@@ -74,7 +74,7 @@ class ScriptedRunner:
     flying: list[_Ticket] = field(default_factory=list)
     free_s: float = 0.0  # when the device has done everything that is enqueued
 
-    def admit(self, admission: Admission) -> None:
+    def admit(self, admission: SlotAssignment) -> None:
         slot, sampling = admission.slot, admission.sampling
         assert 0 <= slot < self.slots and slot not in self.held, f"slot {slot} is not free"
         tag, frames = divmod(sampling.seed, 1000)
@@ -82,16 +82,16 @@ class ScriptedRunner:
         if admission.prompt.rows > self.positions:
             raise TooLongError("does not fit", "text")
         text_ids = admission.prompt.trailing_ids.tolist()
-        self.held[slot] = _Held(tag, frames, text_ids, admission.text_open, sampling.max_new_tokens)
+        self.held[slot] = _Held(tag, frames, text_ids, admission.streaming_text, sampling.max_new_tokens)
         self.admitted += 1
         self._enqueue(self.prefill_row_s * admission.prompt.rows)
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         held = self.held[slot]
-        assert held.text_open, f"slot {slot} has all its text"
+        assert held.streaming_text, f"slot {slot} has all its text"
         self.fail("append", held.tag)
         held.text_ids += text_ids
-        held.text_open = not ended
+        held.streaming_text = not ended
 
     def launch(self, slots: Sequence[int]) -> Ticket:
         assert slots and len(set(slots)) == len(slots), slots
@@ -134,9 +134,9 @@ class ScriptedRunner:
         frame, held.frame = held.frame, held.frame + 1
         assert frame < held.most, f"frame {frame} of at most {held.most}"
         text_known = frame < len(held.text_ids)
-        assert text_known or not held.text_open, f"the text of frame {frame} is not known"
+        assert text_known or not held.streaming_text, f"the text of frame {frame} is not known"
         text_id = held.text_ids[frame] if text_known else 0
-        ended = frame >= max(held.frames, len(held.text_ids)) and not held.text_open
+        ended = frame >= max(held.frames, len(held.text_ids)) and not held.streaming_text
         codes = np.zeros(16, np.int64)
         codes[0] = EOS_ID if ended else (frame * 37 + frame // 7) % 2000  # no short period
         said = [held.tag, frame, slot, text_id]
@@ -206,12 +206,12 @@ def session_of(
     text_ids: int = 10,
     rows: int = 10,
     max_new_tokens: int | None = None,
-    text_open: bool = False,
+    streaming_text: bool = False,
     trim_silence: bool | None = None,
     continues: bool = False,
     plays_until_s: float | None = None,
 ) -> Session:
-    """A request of `frames` frames. With `text_open` it has no prompt yet: post a Begin."""
+    """A request of `frames` frames. With `streaming_text` it has no prompt yet: post a PromptReady."""
     sampling = SamplingParams(seed=tag * 1000 + frames, max_new_tokens=max_new_tokens or 1000)
     session = Session(
         str(tag),
@@ -220,11 +220,11 @@ def session_of(
         config,
         SOUND,
         budgeted=max_new_tokens is None,
-        text_open=text_open,
+        streaming_text=streaming_text,
         trim_silence=trim_silence,
         continues=continues,
         plays_until_s=plays_until_s,
     )
-    if not text_open:
+    if not streaming_text:
         session.begin(prompt_of(rows), text_ids, text_ended=True)
     return session

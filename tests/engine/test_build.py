@@ -22,15 +22,15 @@ from tests.engine.test_speech import WAIT_S, Ear, assert_heard
 
 from oscine import Oscine, SpeechRequest, Voice
 from oscine.audio import pcm16, write_wav
-from oscine.config import EngineConfig, GuardConfig, MemoryConfig, TrimConfig
+from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import build_engine
-from oscine.engine.engine import InProcessEngine
-from oscine.engine.process import EngineProcess, ProcessConfig
-from oscine.listen import speak
+from oscine.engine.in_process import InProcessEngine
+from oscine.engine.remote.client import EngineClient, WorkerConfig
 from oscine.model.weights import weight_bytes
 from oscine.runner.runner import Ticket
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import Cancel, CheckpointError, ConfigError, EngineError, RequestError, SpeechEngine, VoiceError
+from oscine.utterance import speak
 
 RATE_HZ = 24000
 COLD_S = 0.5
@@ -40,7 +40,7 @@ CONFIG = EngineConfig(
     slots=2,
     queue_wait_s=3600.0,
     trim_silence=TrimConfig(enabled=False),
-    guard=GuardConfig(enabled=False),
+    guard=RunawayConfig(enabled=False),
     memory=MemoryConfig(positions_per_slot=512),
 )
 
@@ -195,15 +195,15 @@ def here(base_folder: Path) -> Iterator[InProcessEngine]:
 
 
 @pytest.fixture(scope="module")
-def there(base_folder: Path) -> Iterator[EngineProcess]:
+def there(base_folder: Path) -> Iterator[EngineClient]:
     build = functools.partial(build_engine, base_folder, replace(CONFIG, slots=4), device="cpu")
-    engine = EngineProcess(build, ProcessConfig(backoff_s=0.05))
+    engine = EngineClient(build, WorkerConfig(backoff_s=0.05))
     engine.wait_ready(WAIT_S)
     yield engine
     engine.stop()
 
 
-def test_a_voice_made_there_is_the_voice_made_here(here: InProcessEngine, there: EngineProcess, tmp_path: Path) -> None:
+def test_a_voice_made_there_is_the_voice_made_here(here: InProcessEngine, there: EngineClient, tmp_path: Path) -> None:
     write_wav(tmp_path / "clip.wav", noise(5) / 2, RATE_HZ)
     encoded = (tmp_path / "clip.wav").read_bytes()
     engines: list[SpeechEngine] = [here, there]
@@ -229,7 +229,7 @@ def assert_same(voices: Iterator[Voice]) -> None:
     assert first == second and isinstance(first, Voice)
 
 
-def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessEngine, there: EngineProcess) -> None:
+def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessEngine, there: EngineClient) -> None:
     voice = here.clone((noise(6), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=3, max_new_tokens=10)
     said = speak(there, request)

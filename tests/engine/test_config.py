@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oscine.config import ChunkConfig, EngineConfig, GuardConfig, MemoryConfig, PacingConfig, ProcessConfig, TrimConfig
+from oscine.config import ChunkConfig, EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.types import ConfigError
 
 
@@ -58,19 +58,19 @@ def test_what_cannot_work_is_refused_and_named(values: dict[str, object], told: 
         ({"submit_s": 1e10}, r"process.submit_s must be between 0.01 and 86400, got 10000000000\.0"),
         ({"terminate_s": 0}, "process.terminate_s"),
         ({"backoff_s": -3}, "process.backoff_s must be between 0 and 86400, got -3"),
-        ({"backoff_most_s": -1.0}, "process.backoff_most_s"),
-        ({"restarts_most": -1}, "process.restarts_most must be between 0 and 1000, got -1"),
-        ({"restarts_most": 2000}, "process.restarts_most"),
+        ({"max_backoff_s": -1.0}, "process.max_backoff_s"),
+        ({"max_restarts": -1}, "process.max_restarts must be between 0 and 1000, got -1"),
+        ({"max_restarts": 2000}, "process.max_restarts"),
         ({"restarts_window_s": -1.0}, "process.restarts_window_s"),
         ({"delivery_threads": 0}, "process.delivery_threads"),
     ],
 )
 def test_times_and_counts_of_the_process_have_bounds(values: dict[str, float], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        ProcessConfig.from_mapping(values)
+        WorkerConfig.from_mapping(values)
 
 
-@pytest.mark.parametrize("section", [ChunkConfig, PacingConfig, TrimConfig, GuardConfig, MemoryConfig, EngineConfig])
+@pytest.mark.parametrize("section", [ChunkConfig, PacingConfig, TrimConfig, RunawayConfig, MemoryConfig, EngineConfig])
 def test_settings_are_never_written_later(section: type) -> None:
     settings = section()
     with pytest.raises(AttributeError):

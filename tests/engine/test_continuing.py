@@ -8,7 +8,7 @@ import pytest
 from tests.engine.scripted import PLAIN, Listener, prompt_of, session_of
 from tests.engine.test_loop import Bench
 
-from oscine.engine.door import Begin, Stop
+from oscine.engine.admission import PromptReady, Stop
 from oscine.types import AudioChunk, EngineError, OverloadedError
 
 
@@ -41,15 +41,15 @@ def test_who_continues_counts_as_load_for_others() -> None:
 
 
 def test_an_open_text_that_continues_goes_first_when_its_words_come() -> None:
-    bench = Bench(slots=1, config=dataclasses.replace(PLAIN, open_text_limit=0))
+    bench = Bench(slots=1, config=dataclasses.replace(PLAIN, max_pending_texts=0))
     bench.say(1, frames=5)
     opened = Listener(bench.runner.clock)
-    bench.loop.submit(session_of(2, 4, opened, text_open=True, continues=True))
+    bench.loop.submit(session_of(2, 4, opened, streaming_text=True, continues=True))
     with pytest.raises(OverloadedError):
-        bench.loop.submit(session_of(3, 4, Listener(bench.runner.clock), text_open=True))
+        bench.loop.submit(session_of(3, 4, Listener(bench.runner.clock), streaming_text=True))
     waiting = bench.say(4, frames=5)
     bench.turns(2)
-    bench.loop.post(Begin("2", prompt_of(), text_ids=2, text_ended=True))
+    bench.loop.post(PromptReady("2", prompt_of(), text_ids=2, text_ended=True))
     bench.run()
     assert opened.ends == waiting.ends == ["stop"] and opened.heard_s[0] < waiting.heard_s[0]
 

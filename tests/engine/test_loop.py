@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
-from oscine.config import EngineConfig, GuardConfig
-from oscine.engine.door import Begin, End, MoreText, Stop
+from oscine.config import EngineConfig, RunawayConfig
+from oscine.engine.admission import End, PromptReady, Stop, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.types import EngineError, OverloadedError, RequestError, TickHistogram, TooLongError, Usage
 
@@ -79,7 +79,7 @@ def test_max_new_tokens_counts_draws_not_frames(asked: int, frames: int, reason:
 
 
 def test_a_text_without_a_limit_of_its_own_has_a_budget() -> None:
-    guard = GuardConfig(budget_frames=12, budget_frames_per_text_id=8.0)
+    guard = RunawayConfig(budget_frames=12, budget_frames_per_text_id=8.0)
     bench = Bench(config=dataclasses.replace(PLAIN, guard=guard))
     listener = bench.say(1, frames=900, text_ids=2)
     bench.run()
@@ -122,17 +122,17 @@ def test_a_waiting_request_can_be_cancelled() -> None:
 def test_a_stream_without_text_pauses_and_blocks_nobody() -> None:
     bench = Bench()
     listener = Listener(bench.runner.clock)
-    bench.loop.submit(session_of(1, 4, listener, text_open=True))
+    bench.loop.submit(session_of(1, 4, listener, streaming_text=True))
     other = bench.say(2, frames=30)
     bench.turns(3)
     assert bench.loop.status().slots_active == 1, "no slot before the first word"
-    bench.loop.post(Begin("1", prompt_of(trailing=[11, 12]), text_ids=3, text_ended=False))
+    bench.loop.post(PromptReady("1", prompt_of(trailing=[11, 12]), text_ids=3, text_ended=False))
     bench.run()
     assert other.ends == ["stop"]
     assert [text for _, _, text in listener.frames] == [11, 12], "all that could be said has been heard"
-    bench.loop.post(MoreText("1", (13,), 1, ended=False))
+    bench.loop.post(TextAppended("1", (13,), 1, ended=False))
     bench.run()
-    bench.loop.post(MoreText("1", (14, END_MARK), 1, ended=True))
+    bench.loop.post(TextAppended("1", (14, END_MARK), 1, ended=True))
     bench.run()
     assert listener.ends == ["stop"]
     assert [text for _, _, text in listener.frames] == [11, 12, 13, 14, END_MARK]
@@ -143,11 +143,11 @@ def test_text_that_comes_while_waiting_for_a_slot_is_kept() -> None:
     bench = Bench(slots=1)
     bench.say(1, frames=5)
     listener = Listener(bench.runner.clock)
-    bench.loop.submit(session_of(2, 6, listener, text_open=True))
-    bench.loop.post(Begin("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
+    bench.loop.submit(session_of(2, 6, listener, streaming_text=True))
+    bench.loop.post(PromptReady("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
     bench.turns(2)
-    bench.loop.post(MoreText("2", (12, 13), 2, ended=False))
-    bench.loop.post(MoreText("2", (END_MARK,), 0, ended=True))
+    bench.loop.post(TextAppended("2", (12, 13), 2, ended=False))
+    bench.loop.post(TextAppended("2", (END_MARK,), 0, ended=True))
     bench.run()
     assert [text for _, _, text in listener.frames] == [11, 12, 13, END_MARK, 0, 0]
     assert listener.ends == ["stop"]
@@ -156,9 +156,9 @@ def test_text_that_comes_while_waiting_for_a_slot_is_kept() -> None:
 def test_a_text_that_never_comes_is_ended() -> None:
     bench = Bench()
     wordless, stuck = Listener(bench.runner.clock), Listener(bench.runner.clock)
-    bench.loop.submit(session_of(1, 4, wordless, text_open=True))
-    bench.loop.submit(session_of(2, 4, stuck, text_open=True))
-    bench.loop.post(Begin("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
+    bench.loop.submit(session_of(1, 4, wordless, streaming_text=True))
+    bench.loop.submit(session_of(2, 4, stuck, streaming_text=True))
+    bench.loop.post(PromptReady("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
     bench.run()
     bench.runner.clock.now_s += PLAIN.text_wait_s + 1
     bench.run()
@@ -179,10 +179,10 @@ def test_a_failure_that_has_an_owner_harms_nobody_else(stage: str) -> None:
     bench = Bench(fail=fail)
     others = [bench.say(1, frames=20), bench.say(3, frames=20)]
     poisoned = Listener(bench.runner.clock)
-    bench.loop.submit(session_of(2, 6, poisoned, text_open=True))
-    bench.loop.post(Begin("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
+    bench.loop.submit(session_of(2, 6, poisoned, streaming_text=True))
+    bench.loop.post(PromptReady("2", prompt_of(trailing=[11]), text_ids=2, text_ended=False))
     bench.turns(4)
-    bench.loop.post(MoreText("2", (12,), 1, ended=False))
+    bench.loop.post(TextAppended("2", (12,), 1, ended=False))
     bench.run()
     assert poisoned.ends == ["error"] and "poisoned" in str(poisoned.chunks[-1].error)
     assert [listener.ends for listener in others] == [["stop"]] * 2
@@ -280,11 +280,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
 
 
 def test_open_texts_without_a_word_do_not_fill_the_queue() -> None:
-    bench = Bench(slots=1, config=dataclasses.replace(PLAIN, queue_limit=0, open_text_limit=2))
+    bench = Bench(slots=1, config=dataclasses.replace(PLAIN, queue_limit=0, max_pending_texts=2))
     for tag in (1, 2):
-        bench.loop.submit(session_of(tag, 4, Listener(bench.runner.clock), text_open=True))
+        bench.loop.submit(session_of(tag, 4, Listener(bench.runner.clock), streaming_text=True))
     with pytest.raises(OverloadedError):
-        bench.loop.submit(session_of(3, 4, Listener(bench.runner.clock), text_open=True))
+        bench.loop.submit(session_of(3, 4, Listener(bench.runner.clock), streaming_text=True))
     worded = bench.say(4, frames=5)
     bench.run()
     assert worded.ends == ["stop"]
@@ -324,13 +324,13 @@ def test_underruns_are_counted_where_they_are_heard() -> None:
 def test_a_listener_that_waits_for_text_does_not_count_as_an_underrun() -> None:
     bench = Bench()
     listener = Listener(bench.runner.clock)
-    bench.loop.submit(session_of(1, 0, listener, text_open=True))
-    bench.loop.post(Begin("1", prompt_of(trailing=[11, 12]), text_ids=3, text_ended=False))
+    bench.loop.submit(session_of(1, 0, listener, streaming_text=True))
+    bench.loop.post(PromptReady("1", prompt_of(trailing=[11, 12]), text_ids=3, text_ended=False))
     for number in range(4):
         bench.run()
         bench.runner.clock.now_s += 5.0
         bench.turns(1)
-        bench.loop.post(MoreText("1", (13, END_MARK)[: 1 + number // 3], 1, ended=number == 3))
+        bench.loop.post(TextAppended("1", (13, END_MARK)[: 1 + number // 3], 1, ended=number == 3))
     bench.run()
     assert listener.ends == ["stop"] and listener.underrun_s() > 10
     assert bench.loop.status().underruns == 0

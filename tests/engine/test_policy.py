@@ -5,8 +5,8 @@ import random
 import pytest
 
 from oscine.config import EngineConfig, PacingConfig
-from oscine.engine.meter import TickCost
 from oscine.engine.policy import FRAME_S, Load, Running, Snapshot, Step, Waiting, choose_step, expected_frames, refusal
+from oscine.engine.tick_cost import TickCost
 
 PACING = PacingConfig()
 FAST = TickCost(0.004, 0.00003, 0.00002, rows_seen=128)

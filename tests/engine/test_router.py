@@ -6,10 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.engine.fake_engine import FakeConfig, build_fake
 from tests.engine.listening import WAIT_S
+from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
-from oscine.engine.process import EngineProcess, ProcessConfig
+from oscine.engine.remote.client import EngineClient, WorkerConfig
 from oscine.engine.router import Router
 from oscine.types import (
     AppendText,
@@ -32,11 +32,11 @@ class Scripted:
         self.running, self.ready, self.error = running, ready, error
         self.requests, self.clones, self.told, self.stopped = [], [], [], []
 
-    def submit(self, request, deliver, *, text_open=False):
+    def submit(self, request, deliver, *, streaming_text=False):
         if self.error is not None:
             raise self.error
         self.running += 1
-        self.requests.append((request, text_open))
+        self.requests.append((request, streaming_text))
         return f"own.{len(self.requests)}"
 
     def clone(self, clip, transcript=None):
@@ -79,9 +79,9 @@ def test_equal_engines_take_turns():
 
 def test_callers_at_the_same_moment_do_not_choose_the_same():
     class Slow(Scripted):
-        def submit(self, request, deliver, *, text_open=False):
+        def submit(self, request, deliver, *, streaming_text=False):
             gate.wait(WAIT_S)
-            return super().submit(request, deliver, text_open=text_open)
+            return super().submit(request, deliver, streaming_text=streaming_text)
 
     gate = threading.Barrier(16)  # all have chosen before any is counted by its engine
     engines = [Slow() for _ in range(4)]
@@ -188,7 +188,7 @@ def test_status_sums_what_is_ready_and_stop_reaches_all():
 
 def test_over_two_processes_the_death_of_one_is_not_the_end():
     build = functools.partial(build_fake, FakeConfig())
-    engines = [EngineProcess(build, ProcessConfig(backoff_s=30.0, terminate_s=2.0)) for _ in range(2)]
+    engines = [EngineClient(build, WorkerConfig(backoff_s=30.0, terminate_s=2.0)) for _ in range(2)]
     for engine in engines:
         engine.wait_ready(WAIT_S)
     router = Router(engines)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pytest
 from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
-from oscine.config import ChunkConfig, EngineConfig, GuardConfig
-from oscine.engine.door import Begin, End, MoreText
+from oscine.config import ChunkConfig, EngineConfig, RunawayConfig
+from oscine.engine.admission import End, PromptReady, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.types import OverloadedError
 
@@ -28,7 +28,7 @@ class Request:
     frames: int
     listener: Listener
     text: list[int]  # one id per frame that has text, without the end mark; the first lies in the prompt
-    text_open: bool
+    streaming_text: bool
     begun: bool = False
     given: int = 0
     ended: bool = False
@@ -40,8 +40,8 @@ class Request:
 
     def expected(self) -> list[tuple[int, int, int]]:
         """Every frame of it, as the runner would make it alone."""
-        frames = max(self.frames, len(self.spoken_ids)) if self.text_open else self.frames
-        ids = self.spoken_ids if self.text_open else []
+        frames = max(self.frames, len(self.spoken_ids)) if self.streaming_text else self.frames
+        ids = self.spoken_ids if self.streaming_text else []
         return [(self.tag, frame, ids[frame] if frame < len(ids) else 0) for frame in range(frames)]
 
 
@@ -79,12 +79,12 @@ class Schedule:
             listener.fails_at = self.rng.randint(0, 4)
             self.struck.add(tag)
         frames = self.rng.choice([0, 1, 2, self.rng.randint(3, 40)])
-        text_open = self.rng.random() < 0.4
+        streaming_text = self.rng.random() < 0.4
         text = [self.rng.randint(100, 999) for _ in range(self.rng.randint(1, 15))]
-        options = {"text_open": text_open, "rows": self.rng.randint(5, 60), "max_new_tokens": 110}
+        options = {"streaming_text": streaming_text, "rows": self.rng.randint(5, 60), "max_new_tokens": 110}
         try:
             self.loop.submit(session_of(tag, frames, listener, self.config, **options))  # type: ignore[arg-type]
-            self.requests.append(Request(tag, frames, listener, text, text_open))
+            self.requests.append(Request(tag, frames, listener, text, streaming_text))
         except OverloadedError:
             self.refused += 1
 
@@ -94,19 +94,19 @@ class Schedule:
             first = request.text[: 1 + count]
             request.begun, request.given = True, len(first)
             prompt = prompt_of(trailing=first[1:])
-            self.loop.post(Begin(str(request.tag), prompt, text_ids=len(first), text_ended=False))
+            self.loop.post(PromptReady(str(request.tag), prompt, text_ids=len(first), text_ended=False))
             return
         piece = request.text[request.given : request.given + count]
         request.given += len(piece)
         request.ended = request.given == len(request.text) and self.rng.random() < 0.7
         mark = [END_MARK] if request.ended else []
-        self.loop.post(MoreText(str(request.tag), (*piece, *mark), len(piece), request.ended))
+        self.loop.post(TextAppended(str(request.tag), (*piece, *mark), len(piece), request.ended))
 
     def act(self) -> None:
         if self.rng.random() < 0.3:
             self.arrive()
         for request in self.requests:
-            if request.text_open and not request.ended and self.rng.random() < 0.4:
+            if request.streaming_text and not request.ended and self.rng.random() < 0.4:
                 self.more_text(request)
             if not request.cancelled and self.rng.random() < 0.01:
                 request.cancelled = True
@@ -120,7 +120,7 @@ class Schedule:
             self.loop.turn()
         for _ in range(5000):
             for request in self.requests:
-                while request.text_open and not request.ended:
+                while request.streaming_text and not request.ended:
                     self.more_text(request)
             if not self.loop.turn():
                 return
@@ -153,7 +153,7 @@ def test_every_schedule_is_heard_exactly_once(fail_stage: str | None) -> None:
     for seed in range(60):
         rng = random.Random(f"{fail_stage} {seed}")
         config = dataclasses.replace(
-            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), guard=GuardConfig(enabled=False)
+            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), guard=RunawayConfig(enabled=False)
         )
         schedule = Schedule(rng, config, fail_stage)
         schedule.run()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.engine.scripted import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SOUND, prompt_of, session_of
 
-from oscine.config import ChunkConfig, EngineConfig, GuardConfig, TrimConfig
+from oscine.config import ChunkConfig, EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.session import Session
 from oscine.types import SamplingParams, TooLongError, Usage
 
@@ -51,7 +51,7 @@ def test_no_chunk_comes_too_late(tick_s: float) -> None:
 
 
 def test_the_phases_of_a_life() -> None:
-    session = session_of(1, 5, quiet, text_open=True)
+    session = session_of(1, 5, quiet, streaming_text=True)
     assert session.phase == "waiting" and session.needs_text
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
     assert session.phase == "waiting" and session.can_launch
@@ -65,7 +65,7 @@ def test_the_phases_of_a_life() -> None:
 
 def test_nothing_is_held_back_from_a_stream_that_waits_for_text() -> None:
     config = dataclasses.replace(PLAIN, chunks=ChunkConfig(first_chunk_frames=5))
-    session = session_of(1, 5, quiet, config, text_open=True)
+    session = session_of(1, 5, quiet, config, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
     session.slot, session.frames_launched = 0, 1
     session.take_frame(1, FRAME, -20.0)
@@ -73,12 +73,12 @@ def test_nothing_is_held_back_from_a_stream_that_waits_for_text() -> None:
 
 
 def test_text_that_came_before_the_slot_goes_with_the_prompt() -> None:
-    session = session_of(1, 5, quiet, text_open=True)
+    session = session_of(1, 5, quiet, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
     session.take_text([8], spoken_ids=1, ended=False)
-    assert session.admission(3).text_open and session.admission(3).prompt.trailing_ids.tolist() == [7, 8]
+    assert session.admission(3).streaming_text and session.admission(3).prompt.trailing_ids.tolist() == [7, 8]
     session.take_text([9], spoken_ids=0, ended=True)
-    assert not session.admission(3).text_open and session.admission(3).prompt.trailing_ids.tolist() == [7, 8, 9]
+    assert not session.admission(3).streaming_text and session.admission(3).prompt.trailing_ids.tolist() == [7, 8, 9]
 
 
 def test_a_deadline_counts_what_is_on_its_way() -> None:
@@ -92,11 +92,11 @@ def test_a_deadline_counts_what_is_on_its_way() -> None:
 
 
 def test_memory_is_asked_for_what_may_be_spoken() -> None:
-    config = dataclasses.replace(PLAIN, guard=GuardConfig(budget_frames=10, budget_frames_per_text_id=4.0))
+    config = dataclasses.replace(PLAIN, guard=RunawayConfig(budget_frames=10, budget_frames_per_text_id=4.0))
     assert session_of(1, 5, quiet, config, text_ids=5).sampling.max_new_tokens == 31
     assert session_of(1, 5, quiet, config, text_ids=5, max_new_tokens=500).sampling.max_new_tokens == 500
     assert session_of(1, 5, quiet, config, rows=9700, max_new_tokens=500).sampling.max_new_tokens == 300
-    off = dataclasses.replace(PLAIN, guard=GuardConfig(enabled=False))
+    off = dataclasses.replace(PLAIN, guard=RunawayConfig(enabled=False))
     assert session_of(1, 5, quiet, off, text_ids=5).sampling.max_new_tokens == 1000
 
 
@@ -154,11 +154,11 @@ def test_the_last_chunk_and_no_other_tells_what_it_took(reason: str) -> None:
 
 
 def test_an_open_text_is_counted_as_far_as_it_came() -> None:
-    session = session_of(1, 5, quiet, text_open=True)
+    session = session_of(1, 5, quiet, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
     session.take_text([8, 9, END_MARK], spoken_ids=2, ended=True)
     assert session.last_chunk("cancelled", None, 0.0).usage == Usage(text_ids=4, frames=0)
-    wordless = session_of(1, 5, quiet, text_open=True)
+    wordless = session_of(1, 5, quiet, streaming_text=True)
     assert wordless.last_chunk("cancelled", None, 0.0).usage == Usage(0, 0)
 
 
@@ -231,7 +231,7 @@ def test_between_two_parts_a_listener_may_run_dry_as_well() -> None:
 
 
 def test_a_gap_is_no_underrun_where_the_text_was_late() -> None:
-    session = session_of(1, 9, quiet, text_open=True, continues=True, plays_until_s=6.0)
+    session = session_of(1, 9, quiet, streaming_text=True, continues=True, plays_until_s=6.0)
     session.idle_since_s = 5.0
     session.begin(prompt_of(trailing=[7, 8]), text_ids=3, text_ended=False)
     session.idle_since_s = None

@@ -13,11 +13,11 @@ from tests.conftest import CheckpointMaker
 
 from oscine import Oscine, SpeechRequest
 from oscine.audio import pcm16
-from oscine.config import EngineConfig, GuardConfig, TrimConfig
-from oscine.engine.engine import InProcessEngine
+from oscine.config import EngineConfig, RunawayConfig, TrimConfig
+from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
-from oscine.runner.budget import plan_memory
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, RequestError
 
@@ -26,7 +26,7 @@ WAIT_S = 120.0
 SAMPLES_PER_FRAME = 1920
 # Random weights: nothing they say is to be judged.
 CONFIG = EngineConfig(
-    slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), guard=GuardConfig(enabled=False)
+    slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), guard=RunawayConfig(enabled=False)
 )
 
 
@@ -129,7 +129,7 @@ def test_text_in_pieces_says_what_the_whole_text_says(
     request = replace(request, max_new_tokens=len(base.speak_batch([request])[0].codes))  # stays below its own end
     whole = base.speak_batch([request])[0]
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
-    utterance_id = engine.submit(replace(request, text=request.text[:1]), ear, text_open=True)
+    utterance_id = engine.submit(replace(request, text=request.text[:1]), ear, streaming_text=True)
     for char in request.text[1:]:
         engine.tell(utterance_id, AppendText(char))
         ear.ended.wait(0.01)

@@ -9,9 +9,9 @@ from tests.evaluate.test_compare import evaluation
 from tests.evaluate.test_score import recording
 
 from oscine.audio import write_wav
-from oscine.evaluate.ears import Heard
 from oscine.evaluate.listening import check_languages, listen
 from oscine.evaluate.recording import Evaluation
+from oscine.evaluate.transcriber import Heard
 from oscine.types import RequestError, Samples
 
 OPINION = {"ovrl": 3.0, "sig": 3.5, "bak": 4.0, "p808": 3.2}

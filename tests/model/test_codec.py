@@ -8,7 +8,7 @@ from tests.conftest import CheckpointMaker
 from torch import Tensor
 
 from oscine.model.codec import Codec
-from oscine.model.memory import StreamState, stack_states
+from oscine.model.streaming import StreamState, stack_states
 from oscine.model.weights import load_model
 
 CPU = torch.device("cpu")

@@ -251,7 +251,7 @@ def test_an_index_without_a_map_is_named(sharded: Path, content: str) -> None:
     assert "model.safetensors.index.json has no weight_map" in refusal(sharded)
 
 
-# Memory
+# AttentionCache
 
 # Anonymous memory is what a process really takes: pages of the mapped weight files count in RSS too, but the kernel
 # may drop them at any time. A thread samples while the tensors are copied.

@@ -11,7 +11,7 @@ from tests.conftest import CheckpointMaker
 
 from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
+from oscine.prompt.tokenizer import Tokenizer
 from oscine.types import Prompt, SpeechRequest
 from oscine.voice import Voice
 

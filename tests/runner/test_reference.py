@@ -13,7 +13,7 @@ from tests.variants import change_json, linked
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.text import Tokenizer
+from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.reference import generate
 from oscine.types import CODEBOOKS, DrawParams, FinishReason, Prompt, SamplingParams, SpeechRequest, TextMode
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from oscine import Oscine, SpeechRequest
-from oscine.runner.budget import plan_memory
-from oscine.runner.runner import Admission
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import EngineError, TooLongError
 
@@ -47,7 +47,7 @@ def make_runner(oscine: Oscine, **changed) -> SlotRunner:
 
 def admit(oscine: Oscine, runner: SlotRunner, slot: int, request: SpeechRequest) -> None:
     prompt = oscine._builder.build(request)
-    runner.admit(Admission(slot, prompt, request.sampling(oscine.config.sampling)))
+    runner.admit(SlotAssignment(slot, prompt, request.sampling(oscine.config.sampling)))
 
 
 class Company:
@@ -163,7 +163,7 @@ def test_text_that_comes_later_is_spoken_as_if_it_had_been_there(base, requests)
     later = prompt.trailing_ids.tolist()
     early = type(prompt)(prompt.text_ids, prompt.codec_ids, prompt.trailing_ids[:1], prompt.speaker)
     runner = make_runner(base)
-    runner.admit(Admission(0, early, request.sampling(base.config.sampling), text_open=True))
+    runner.admit(SlotAssignment(0, early, request.sampling(base.config.sampling), streaming_text=True))
     codes = []
     for frame in range(len(whole.codes)):
         if frame + 1 < len(later):
@@ -176,7 +176,7 @@ def test_end_of_speech_is_held_back_while_text_is_open(base):
     request = SpeechRequest(text="x", voice=base.clone((np.full(24000, 0.1, np.float32), 24000)), seed=3)
     prompt = base._builder.build(request)
     runner = make_runner(base)
-    runner.admit(Admission(0, prompt, request.sampling(base.config.sampling), text_open=True))
+    runner.admit(SlotAssignment(0, prompt, request.sampling(base.config.sampling), streaming_text=True))
     first = [runner.collect(runner.launch([0])).codes[0, 0] for _ in range(60)]
     assert runner.eos_id not in first
 
@@ -196,8 +196,8 @@ def test_room_is_counted_for_the_longest_speech(base, requests):
     prompt, sampling = base._builder.build(requests[5]), requests[5].sampling(base.config.sampling)
     long = type(sampling)(max_new_tokens=5000)
     assert runner.room_for(prompt, long)
-    runner.admit(Admission(0, prompt, long))
-    runner.admit(Admission(1, prompt, long))
+    runner.admit(SlotAssignment(0, prompt, long))
+    runner.admit(SlotAssignment(1, prompt, long))
     assert not runner.room_for(prompt, sampling)
     runner.release(0)
     assert runner.room_for(prompt, sampling)

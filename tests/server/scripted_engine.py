@@ -73,7 +73,7 @@ class ScriptedEngine:
     slots: int = 8
     queue: int = 8
     frame_s: float = 0.0  # time that a frame takes
-    frames_most: float = math.inf  # since the start; then it waits until this is raised
+    max_frames: float = math.inf  # since the start; then it waits until this is raised
     ready: bool = True
     submitted: list[SpeechRequest] = field(default_factory=list)
     cancelled: int = 0
@@ -87,8 +87,10 @@ class ScriptedEngine:
         self._thread = threading.Thread(target=self._loop, name="scripted-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
-        if not text_open and not request.text.strip():
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        if not streaming_text and not request.text.strip():
             raise RequestError("the text is empty; give at least one word to speak", "text")
         if "!refuse" in request.text:
             raise RequestError("this text is refused", "text")
@@ -102,7 +104,7 @@ class ScriptedEngine:
                 raise OverloadedError("all slots are taken; try again in 2.5 s", 2.5)
             self._count += 1
             self.submitted.append(request)
-            self._running[str(self._count)] = _Utterance(request, deliver, request.text, text_open)
+            self._running[str(self._count)] = _Utterance(request, deliver, request.text, streaming_text)
             self._changed.notify_all()
             return str(self._count)
 
@@ -160,7 +162,7 @@ class ScriptedEngine:
             self._end(utterance_id, "error", EngineError("the engine failed while it spoke"))
         elif rest.startswith("!run"):
             self._end(utterance_id, "runaway")
-        elif rest and self._frames >= self.frames_most:
+        elif rest and self._frames >= self.max_frames:
             return False
         elif rest:
             limit = one.request.max_new_tokens

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.protocol import BoundedHttpProtocol
+from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 

@@ -107,7 +107,7 @@ def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
 
 
 def test_a_page_that_is_allowed_can_read_its_refusals(engine: ScriptedEngine) -> None:
-    config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",), body_bytes_most=2**20)
+    config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",), max_body_bytes=2**20)
     friend, key = {"origin": "https://friend.example"}, {"authorization": "Bearer key"}
     with client_of(engine, CARD, config) as client:
         refused = client.post(SPEECH, json={"input": "Hi."}, headers=friend)

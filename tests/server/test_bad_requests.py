@@ -12,7 +12,7 @@ from tests.server.serving import client_of
 from oscine.config import ServerConfig
 
 SPEECH = "/v1/audio/speech"
-CONFIG = ServerConfig(text_chars_most=1000, batch_items_most=3, body_bytes_most=20_000)
+CONFIG = ServerConfig(max_text_chars=1000, max_batch_items=3, max_body_bytes=20_000)
 
 NAMES = "alloy, ash, ballad, cedar, coral, echo, fable, finch, marin, nova, onyx, sage, shimmer, verse, wren"
 MODELS = "gpt-4o-mini-tts, scripted, tts-1, tts-1-hd"

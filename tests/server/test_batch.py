@@ -71,7 +71,7 @@ def test_speaker_is_another_name_of_voice_at_the_top_and_in_items(client: httpx.
 
 
 def test_items_wait_for_the_streams_of_their_key(engine: ScriptedEngine) -> None:
-    engine.frames_most = 0
+    engine.max_frames = 0
     app = build_app(engine, CARD, ServerConfig(streams_per_key=2))
     answers: list[list[dict[str, Any]]] = []
     with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
@@ -80,7 +80,7 @@ def test_items_wait_for_the_streams_of_their_key(engine: ScriptedEngine) -> None
         eventually(lambda: len(engine.submitted) == 2)
         time.sleep(0.3)
         assert len(engine.submitted) == 2 and app.state.service.streams == 2
-        engine.frames_most = float("inf")
+        engine.max_frames = float("inf")
         asking.join()
         assert [pcm(result) for result in answers[0]] == [spoken(item["input"], 3) for item in a_few()]
         assert app.state.service.streams == 0
@@ -120,7 +120,7 @@ def test_items_wait_as_long_as_others_of_their_batch_are_spoken(monkeypatch: pyt
 def test_a_batch_that_nobody_lets_in_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(batch, "_LONGEST_WAIT_S", 0.05)
-    engine = ScriptedEngine(slots=1, queue=0, frames_most=1)
+    engine = ScriptedEngine(slots=1, queue=0, max_frames=1)
     with client_of(engine, CARD) as client:
         with client.stream("POST", SPEECH, json={"input": "Others.", "response_format": "pcm"}) as running:
             pieces = running.iter_raw()

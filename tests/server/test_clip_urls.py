@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from oscine.server import clips
-from oscine.server.clips import ClipPolicy, fetch_clip, is_public_address
+from oscine.server import reference_clips as clips
 from oscine.server.errors import ApiError
+from oscine.server.reference_clips import ClipPolicy, fetch_clip, is_public_address
 from oscine.types import VoiceError
 
 CLIP = bytes(range(256)) * 3
-URLS = ClipPolicy(urls=True, most_bytes=1000)
+URLS = ClipPolicy(urls=True, max_bytes=1000)
 
 
 def fetch(url: str, policy: ClipPolicy = URLS) -> bytes:

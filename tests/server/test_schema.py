@@ -36,7 +36,7 @@ def cases() -> Iterator[tuple[str, str, schemathesis.GenerationMode]]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with client_of(_ENGINE, BASE_CARD, ServerConfig(text_chars_most=500)) as client:
+    with client_of(_ENGINE, BASE_CARD, ServerConfig(max_text_chars=500)) as client:
         yield client
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from oscine.server.aliases import OPENAI_VOICES, Voices, reserved_names, voice_aliases
-from oscine.server.clips import ClipPolicy, ClipVoices
 from oscine.server.errors import handle_errors
+from oscine.server.reference_clips import ClipPolicy, ClipVoices
 from oscine.server.schemas import body_error
+from oscine.server.voice_aliases import OPENAI_VOICES, Voices, reserved_names, voice_aliases
 from oscine.server.voice_store import VoiceStore
 from oscine.server.voices import voice_routes
 from oscine.types import ModelCard, VoiceError
@@ -125,7 +125,7 @@ class Cloner:
 class Api:
     """Requests to an app of these routes alone, in this thread."""
 
-    def __init__(self, card: ModelCard, folder: Path | None, most_bytes: int = 1000) -> None:
+    def __init__(self, card: ModelCard, folder: Path | None, max_bytes: int = 1000) -> None:
         self.cloner = Cloner()
         self.store = VoiceStore(folder, reserved_names(card.speakers))
         self._clip_voices = ClipVoices(self.cloner, threads=1)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ class Api:
             card=card,
             voices=Voices(card, self.store),
             clip_voices=self._clip_voices,
-            clip_policy=ClipPolicy(most_bytes=most_bytes),
+            clip_policy=ClipPolicy(max_bytes=max_bytes),
         )
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 422, 429, 503)}
         self.app = FastAPI()

@@ -56,7 +56,7 @@ def trial(url: str, **extra: int) -> tuple[Trial, list[dict], list[str]]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.bench_server.WARMUP_S", 0.0)
     monkeypatch.setattr("gpu.bench_server.seconds_for_p95", lambda rate_per_s: 2 / rate_per_s)
-    monkeypatch.setattr("gpu.bench_server.SEARCH_MOST_PER_S", 100.0)
+    monkeypatch.setattr("gpu.bench_server.MAX_SEARCH_PER_S", 100.0)
 
 
 def test_every_load_is_saved_when_it_has_been_measured(url: str) -> None:

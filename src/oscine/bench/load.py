@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oscine.bench.exchange import Client, Exchange, Failure
-from oscine.bench.metrics import LEAST_FOR_P95, spread
+from oscine.bench.metrics import MIN_FOR_P95, spread
 from oscine.bench.pool import Clock
 from oscine.bench.summary import Answer, Judge, Window, summarise
 from oscine.bench.workload import Utterance, Workload, arrivals
@@ -23,7 +23,7 @@ from oscine.types import RequestError
 _BEAT_S = 0.02
 # A caller who was sent away does not come back at once: a crowd that does measures how fast a server can refuse.
 _SENT_AWAY = ("connect", "http_429", "http_503")
-_LEAST_WAIT_S, _USUAL_WAIT_S, _MOST_WAIT_S = 0.05, 1.0, 2.0
+_MIN_WAIT_S, _USUAL_WAIT_S, _MAX_WAIT_S = 0.05, 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Span:
     duration_s: float = 30.0
     requests: int | None = None  # instead of duration_s
     warmup_s: float = 5.0
-    most_in_flight: int = 4096  # an open loop's crowd before a server that has given up; beyond, nothing is sent
+    max_in_flight: int = 4096  # an open loop's crowd before a server that has given up; beyond, nothing is sent
 
     def __post_init__(self) -> None:
         if self.requests is None and not self.duration_s > 0:
@@ -128,7 +128,7 @@ class LoadRun:
         for utterance in turns:
             exchange = await self._one(utterance, None)
             if exchange.failure is not None and exchange.failure.kind in _SENT_AWAY:
-                await asyncio.sleep(min(retry_after_s(exchange), _MOST_WAIT_S))
+                await asyncio.sleep(min(retry_after_s(exchange), _MAX_WAIT_S))
 
     def _turns(self) -> Iterator[Utterance]:
         """What the next free caller asks; shared by all of them."""
@@ -176,7 +176,7 @@ class LoadRun:
 
     async def _one(self, utterance: Utterance, due_s: float | None) -> Exchange:
         progress = self.progress
-        if due_s is not None and progress.in_flight >= self.span.most_in_flight:
+        if due_s is not None and progress.in_flight >= self.span.max_in_flight:
             now_s = self.clock()
             failure = Failure("not_sent", f"{progress.in_flight} requests were already waiting for an answer")
             exchange = Exchange(utterance, due_s, now_s, now_s, failure=failure)
@@ -229,13 +229,13 @@ class _Spent:
 
 def seconds_for_p95(rate_per_s: float) -> float:
     """Half as long again as so many requests take on average: chance may bring fewer."""
-    return 1.5 * LEAST_FOR_P95 / rate_per_s
+    return 1.5 * MIN_FOR_P95 / rate_per_s
 
 
 def retry_after_s(exchange: Exchange) -> float:
     """How long a server that was too busy wants to be left alone; not told, or told as a date: a second."""
     try:
-        return max(float(exchange.headers.get("retry-after", "")), _LEAST_WAIT_S)
+        return max(float(exchange.headers.get("retry-after", "")), _MIN_WAIT_S)
     except ValueError:
         return _USUAL_WAIT_S
 

@@ -24,8 +24,8 @@ AUDIBLE_DEFICIT_S = 0.1
 _ROUNDING_S = 1e-6  # sums of chunk lengths are not exact; a microsecond is no gap
 
 PERCENTILES = (50, 90, 95, 99)
-LEAST_FOR_P95 = 20  # by nearest rank, the 95th percentile of fewer is the longest
-_FIRST_WINDOWS, _MOST_WINDOWS = 8, 256
+MIN_FOR_P95 = 20  # by nearest rank, the 95th percentile of fewer is the longest
+_FIRST_WINDOWS, _MAX_WINDOWS = 8, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
             run = run + 1 if loud else 0
             if run == ONSET_WINDOWS:
                 return (index - ONSET_WINDOWS + 1) * hop / rate_hz
-        first, size = last + 1, min(2 * size, _MOST_WINDOWS)
+        first, size = last + 1, min(2 * size, _MAX_WINDOWS)
     return None
 
 

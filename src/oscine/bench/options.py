@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oscine.bench.workload import Workload
 
 Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
-MOST_TIMEOUT_S = 86_400
+MAX_TIMEOUT_S = 86_400
 INTERRUPTED = 130  # exit status, as a shell has it
 OPENAI_HOST = "api.openai.com"
 
@@ -106,9 +106,9 @@ class Asked:
             raise RequestError(f"--extra is not JSON: {error}", "extra") from None
         if not isinstance(extra, dict):
             raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {self.extra!r}', "extra")
-        if not 0 < self.timeout <= MOST_TIMEOUT_S:  # nan is neither
+        if not 0 < self.timeout <= MAX_TIMEOUT_S:  # nan is neither
             raise RequestError(
-                f"--timeout must be above 0 and at most {MOST_TIMEOUT_S} s, got {self.timeout:g}", "timeout"
+                f"--timeout must be above 0 and at most {MAX_TIMEOUT_S} s, got {self.timeout:g}", "timeout"
             )
         same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
         return Target(

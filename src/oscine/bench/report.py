@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
-from oscine.bench.metrics import LEAST_FOR_P95
+from oscine.bench.metrics import MIN_FOR_P95
 from oscine.bench.plots import Series, line_plot, timeline_plot
 from oscine.bench.record import Result
 
@@ -188,8 +188,8 @@ def failure_messages(row: Row) -> list[tuple[str, str]]:
 def doubts(row: Row) -> list[str]:
     """Where the client itself may have distorted a row, or a figure says less than its name."""
     said = []
-    if 0 < row["succeeded"] < LEAST_FOR_P95:
-        said.append(f"{load_name(row)}: fewer than {LEAST_FOR_P95} requests were answered: p95 is the longest")
+    if 0 < row["succeeded"] < MIN_FOR_P95:
+        said.append(f"{load_name(row)}: fewer than {MIN_FOR_P95} requests were answered: p95 is the longest")
     lag = row["client"]["loop_lag_ms"]
     if lag is not None and lag["p99"] > 5:
         said.append(f"{load_name(row)}: the client came {lag['p99']:.1f} ms late at p99; times may be so much too long")

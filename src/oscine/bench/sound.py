@@ -26,7 +26,7 @@ Pcm = npt.NDArray[np.int16]
 Counts = npt.NDArray[np.int64]
 
 CHEAP_FORMATS = ("pcm", "wav")  # can be judged while other streams run
-LEAST_RATE_HZ, MOST_RATE_HZ = 4000, 384000
+MIN_RATE_HZ, MAX_RATE_HZ = 4000, 384000
 # What a content type says of its body. Any other audio/... is taken for what was asked: raw samples have many names.
 _UNSAID = ("", "application/octet-stream", "binary/octet-stream")
 _EVENTS = ("text/event-stream", "text/plain")
@@ -99,9 +99,9 @@ def _pcm_rate(exchange: Exchange, usual_hz: int) -> int:
 def _sound(samples: bytes, whole: Counts, rate_hz: int, channels: int = 1) -> Sound:
     """`whole`: bytes of samples after each arrival."""
     step = 2 * channels
-    if not LEAST_RATE_HZ <= rate_hz <= MOST_RATE_HZ:
+    if not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
         raise BadSoundError(
-            "malformed", f"a sample rate of {rate_hz} Hz; {LEAST_RATE_HZ} to {MOST_RATE_HZ} can be measured"
+            "malformed", f"a sample rate of {rate_hz} Hz; {MIN_RATE_HZ} to {MAX_RATE_HZ} can be measured"
         )
     if len(samples) % step:
         raise BadSoundError("malformed", f"{len(samples)} bytes of sound end within a sample of {step} bytes")

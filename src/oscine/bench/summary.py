@@ -49,7 +49,7 @@ class Judge:
     def __init__(self, target: Target) -> None:
         self._format, self._sse = target.response_format, target.sse
         self._rate_hz = target.preset.pcm_rate_hz
-        self._most_s = math.inf if target.frames is None else (target.frames + _FRAMES_OVER) / FRAME_RATE_HZ
+        self._max_s = math.inf if target.frames is None else (target.frames + _FRAMES_OVER) / FRAME_RATE_HZ
         self.cheap = self._format in CHEAP_FORMATS and not self._sse
 
     def __call__(self, exchange: Exchange) -> Answer:
@@ -64,9 +64,9 @@ class Judge:
             return Answer(*facts, exchange.failure)
         try:
             sound = hear(exchange, self._format, sse=self._sse, pcm_rate_hz=self._rate_hz)
-            if sound.duration_s > self._most_s:
+            if sound.duration_s > self._max_s:
                 raise BadSoundError(
-                    "too_long", f"{sound.duration_s:.2f} s of sound, at most {self._most_s:.2f} s were asked"
+                    "too_long", f"{sound.duration_s:.2f} s of sound, at most {self._max_s:.2f} s were asked"
                 )
         except BadSoundError as error:
             return Answer(*facts, error.failure)

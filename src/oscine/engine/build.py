@@ -1,6 +1,6 @@
 """A checkpoint and settings become an engine that has spoken: memory planned, weights loaded, graphs captured, warm.
 
-`functools.partial(build_engine, model, config)` is what EngineProcess takes.
+`functools.partial(build_engine, model, config)` is what EngineClient takes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from oscine.config import EngineConfig
-from oscine.engine.engine import InProcessEngine
+from oscine.engine.in_process import InProcessEngine
 from oscine.engine.policy import FRAME_S
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
@@ -23,8 +23,8 @@ from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free
 from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
-from oscine.prompt.text import Tokenizer
-from oscine.runner.budget import MemoryBudget, plan_memory
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner, uses_kernels
 from oscine.types import (
     AudioChunk,
@@ -36,7 +36,7 @@ from oscine.types import (
 )
 
 if TYPE_CHECKING:
-    from oscine.engine.child import ReportProgress
+    from oscine.engine.remote.worker import ReportProgress
 
 _log = logging.getLogger(__name__)
 

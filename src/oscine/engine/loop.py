@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from oscine.config import EngineConfig
-from oscine.engine.door import Begin, Door, End, MoreText, Stop
-from oscine.engine.guard import frame_levels_dbfs
-from oscine.engine.meter import TickCost, TickMeter
+from oscine.engine.admission import AdmissionControl, End, PromptReady, Stop, TextAppended
 from oscine.engine.policy import Load, Running, Snapshot, Waiting, choose_step, expected_frames
+from oscine.engine.runaway import frame_levels_dbfs
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
+from oscine.engine.tick_cost import TickCost, TickCostModel
 from oscine.runner.runner import Runner, Ticket
 from oscine.types import (
     AudioChunk,
@@ -55,7 +55,7 @@ class EngineLoop:
         self._waiting: deque[Session] = deque()  # ready for a slot: who continues, then the longest waiting
         self._in_flight: _Flight | None = None
         self._collected_s = clock()
-        self._meter = TickMeter()
+        self._meter = TickCostModel()
         self._frames_made = self._underruns = 0
         self._counts = runner.counts()
         self._failures = 0
@@ -64,14 +64,14 @@ class EngineLoop:
         self._changed = False  # in this tick somebody got or lost a slot: there may be more to do at once
         self._dead = False
         self._turn_begun_s: float | None = None  # None: between turns
-        self._door = Door(config)
+        self._door = AdmissionControl(config)
 
     # --- any thread ---
 
     def submit(self, session: Session) -> None:
         self._door.submit(session, self._load)
 
-    def post(self, message: Begin | MoreText | End | Stop) -> None:
+    def post(self, message: PromptReady | TextAppended | End | Stop) -> None:
         self._door.post(message)
 
     def status(self) -> EngineStatus:
@@ -175,12 +175,12 @@ class EngineLoop:
             elif session := self._sessions.get(message.utterance_id):  # or it has ended meanwhile
                 self._take(session, message)
 
-    def _take(self, session: Session, message: Begin | MoreText | End) -> None:
+    def _take(self, session: Session, message: PromptReady | TextAppended | End) -> None:
         if isinstance(message, End):
             self._end(session, message.reason, message.error)
             return
         try:
-            if isinstance(message, Begin):
+            if isinstance(message, PromptReady):
                 session.begin(message.prompt, message.text_ids, text_ended=message.text_ended)
                 self._enqueue(session)
                 self._door.words_came(session)

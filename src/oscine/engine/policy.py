@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.config import EngineConfig, PacingConfig
-from oscine.engine.meter import TickCost
+from oscine.engine.tick_cost import TickCost
 from oscine.types import FRAME_RATE_HZ
 
 FRAME_S = 1 / FRAME_RATE_HZ
 _ROWS_AT_FIRST = 4
-_LEAST_RETRY_S, _MOST_RETRY_S = 0.1, 60.0
+_MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def refusal(load: Load, config: EngineConfig) -> tuple[str, float] | None:
 
 
 def _retry_s(seconds: float) -> float:
-    return min(_MOST_RETRY_S, max(_LEAST_RETRY_S, seconds))
+    return min(_MAX_RETRY_S, max(_MIN_RETRY_S, seconds))
 
 
 def _waits_s(load: Load, servers: int) -> tuple[float, float]:

@@ -39,9 +39,13 @@ class Router:
         self._chosen = [0] * len(engines)
         self._homes: OrderedDict[str, int] = OrderedDict()  # voice -> engine that served it last; oldest first
 
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, text_open: bool = False) -> str:
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
         voice = _voice_key(request)
-        engine, utterance_id = self._ask(voice, lambda engine: engine.submit(request, deliver, text_open=text_open))
+        engine, utterance_id = self._ask(
+            voice, lambda engine: engine.submit(request, deliver, streaming_text=streaming_text)
+        )
         self._remember(voice, engine)
         return f"{engine}.{utterance_id}"
 

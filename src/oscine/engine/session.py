@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig
-from oscine.engine.guard import RunawayGuard, frame_budget
 from oscine.engine.policy import FRAME_S
-from oscine.engine.silence import LeadingSilence, Pcm
-from oscine.runner.runner import Admission
+from oscine.engine.runaway import RunawayDetector, frame_budget
+from oscine.engine.silence_trimming import Pcm, SilenceTrimmer
+from oscine.runner.runner import SlotAssignment
 from oscine.types import AudioChunk, FinishReason, OscineError, Prompt, SamplingParams, TooLongError, Usage
 
 Phase = Literal["waiting", "running", "paused", "ended"]
@@ -40,7 +40,7 @@ class Session:
         sound: Sound,
         *,
         budgeted: bool,
-        text_open: bool = False,
+        streaming_text: bool = False,
         trim_silence: bool | None = None,
         continues: bool = False,
         plays_until_s: float | None = None,
@@ -49,8 +49,8 @@ class Session:
         `continues`: its listener was let in with an earlier part, and has sound of it until `plays_until_s`, if any."""
         self.utterance_id, self.sampling, self.deliver = utterance_id, sampling, deliver
         self.continues = continues
-        self.text_open = text_open
-        self.text_ended = not text_open
+        self.streaming_text = streaming_text
+        self.text_ended = not streaming_text
         self.text_ids = 0  # of the text to speak, as far as it is known
         self.prompt: Prompt | None = None
         self.slot: int | None = None
@@ -61,13 +61,13 @@ class Session:
         self.ran_dry = False  # before the chunk given last, though its text was there
         self._sound = sound
         self._guard_config, self._budgeted = config.guard, budgeted and config.guard.enabled
-        self._most_frames = float("inf")  # the guard's budget
+        self._max_frames = float("inf")  # the guard's budget
         self._known_ids = 0  # text ids that frames have been promised: frame n needs the n-th
         self._unsent_ids: list[int] = []  # came while there was no slot
         self._text_was_late = False  # since the last chunk
-        self._guard = RunawayGuard(config.guard)
+        self._guard = RunawayDetector(config.guard)
         trim = config.trim_silence if trim_silence is None else replace(config.trim_silence, enabled=trim_silence)
-        self._silence = LeadingSilence(trim, sound.sample_rate_hz, sound.samples_per_frame)
+        self._silence = SilenceTrimmer(trim, sound.sample_rate_hz, sound.samples_per_frame)
         self._outbox = _Outbox(config.chunks, sound, plays_until_s)
 
     # --- phase and text ---
@@ -88,8 +88,8 @@ class Session:
     def begin(self, prompt: Prompt, text_ids: int, *, text_ended: bool) -> None:
         """The text is known as far as the prompt needs it. Raises TooLongError where the prompt leaves no room."""
         assert self.prompt is None, self.utterance_id
-        most_tokens = min(self.sampling.max_new_tokens, self._sound.positions - prompt.rows)
-        if most_tokens < 2:
+        max_tokens = min(self.sampling.max_new_tokens, self._sound.positions - prompt.rows)
+        if max_tokens < 2:
             raise TooLongError(
                 f"the prompt has {prompt.rows} rows, the engine holds {self._sound.positions} with the speech; split "
                 "the text, shorten the reference clip, or start with more positions_per_slot",
@@ -100,7 +100,7 @@ class Session:
         self._known_ids = len(prompt.trailing_ids)
         self._set_budget()
         # The runner sets memory aside for all that may be spoken: a short text needs little.
-        self.sampling = replace(self.sampling, max_new_tokens=int(min(most_tokens, self._most_frames + 1)))
+        self.sampling = replace(self.sampling, max_new_tokens=int(min(max_tokens, self._max_frames + 1)))
 
     def take_text(self, text_ids: Sequence[int], *, spoken_ids: int, ended: bool) -> None:
         """More ids for later frames, `spoken_ids` of them text (the others mark its end)."""
@@ -113,17 +113,17 @@ class Session:
         if self.slot is None:
             self._unsent_ids += text_ids
 
-    def admission(self, slot: int) -> Admission:
+    def admission(self, slot: int) -> SlotAssignment:
         assert self.prompt is not None, self.utterance_id
         trailing_ids = np.concatenate((self.prompt.trailing_ids, np.array(self._unsent_ids, np.int64)))
         prompt = replace(self.prompt, trailing_ids=trailing_ids)
-        return Admission(slot, prompt, self.sampling, text_open=not self.text_ended)
+        return SlotAssignment(slot, prompt, self.sampling, streaming_text=not self.text_ended)
 
     # --- frames ---
 
     @property
     def can_launch(self) -> bool:
-        return not self.needs_text and self.frames_launched < min(self.sampling.max_new_tokens, self._most_frames)
+        return not self.needs_text and self.frames_launched < min(self.sampling.max_new_tokens, self._max_frames)
 
     def take_frame(self, code: int, pcm: Pcm, level_dbfs: float) -> FinishReason | None:
         """The next frame in order. A reason means that the speech is over; its last frame may not be part of it."""
@@ -135,14 +135,14 @@ class Session:
         self.frames_made += 1
         self._outbox.put(self._silence.push(pcm))
         text_spoken = self.text_ended and self.frames_made >= self.text_ids
-        if self._guard.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._most_frames:
+        if self._guard.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
             return "runaway"
         return None
 
     def _set_budget(self) -> None:
         # An open text bounds itself: without text no frame is made.
         if self._budgeted and self.text_ended:
-            self._most_frames = frame_budget(self._guard_config, self.text_ids)
+            self._max_frames = frame_budget(self._guard_config, self.text_ids)
 
     # --- the listener ---
 

@@ -16,7 +16,7 @@ from oscine.evaluate.score import FIGURES, Figure, Mark, by_text, mark_all, show
 from oscine.types import RequestError
 
 # Fewer texts drawn again and again are always the same few: their intervals are too narrow to be believed.
-LEAST_TEXTS = 8
+MIN_TEXTS = 8
 # A flag on few texts: drawn again and again, some of those few are nearly always among them.
 CHANCE = 0.05
 
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        if self.texts < LEAST_TEXTS:
+        if self.texts < MIN_TEXTS:
             return "too few"
         if self.low <= 0 <= self.high or self.chance > CHANCE:
             return "none"
@@ -267,9 +267,9 @@ def conclusion(comparison: Comparison) -> list[str]:
         lines.append(f"{worse} in {found.figure.title}: {shown(found.figure, found.by, signed=True)} ({spread})")
     few = [found.figure.title for found in comparison.differences if found.verdict == "too few"]
     if len(few) == len(comparison.differences):
-        lines.append(f"fewer than {LEAST_TEXTS} texts: nothing can be said about their differences")
+        lines.append(f"fewer than {MIN_TEXTS} texts: nothing can be said about their differences")
     elif few:
-        lines.append(f"fewer than {LEAST_TEXTS} texts for {' and '.join(few)}: nothing can be said about that")
+        lines.append(f"fewer than {MIN_TEXTS} texts for {' and '.join(few)}: nothing can be said about that")
     if not told and len(few) < len(comparison.differences):
         lines.append(f"no difference beyond noise: every {'other ' if few else ''}95 % interval holds 0")
     return [*lines, *comparison.notes]

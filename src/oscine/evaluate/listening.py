@@ -1,4 +1,4 @@
-"""Ears hear every recording of a set, and the set knows what was heard."""
+"""Transcriber hear every recording of a set, and the set knows what was heard."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from oscine.audio import read_clip, resample
-from oscine.evaluate.ears import About, Ears
-from oscine.evaluate.recogniser import RATE_HZ
+from oscine.evaluate.recognizer import RATE_HZ
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.speakers import cosine
-from oscine.evaluate.words import language_of
+from oscine.evaluate.transcriber import About, Transcriber
+from oscine.evaluate.word_error_rate import language_of
 from oscine.types import RequestError, Samples
 
 
 def listen(
     evaluation: Evaluation,
-    ears: Ears,
+    ears: Transcriber,
     reference: Path | None = None,  # clip of the voice that all recordings should have
     on_heard: Callable[[], None] = lambda: None,
     language: str | None = None,  # by name; None: as it was when they were recorded
@@ -53,7 +53,7 @@ def _together(before: About | None, now: About, *, with_voice: bool) -> About:
     return about
 
 
-def _heard(recording: Recording, folder: Path, ears: Ears, true_voice: list[float] | None) -> Recording:
+def _heard(recording: Recording, folder: Path, ears: Transcriber, true_voice: list[float] | None) -> Recording:
     if recording.file is None:
         return recording
     said = ears.hear(_sound(folder / recording.file), recording.language)
@@ -62,7 +62,7 @@ def _heard(recording: Recording, folder: Path, ears: Ears, true_voice: list[floa
     return replace(recording, heard=said.transcript, dnsmos=opinions, similarity=near)
 
 
-def check_languages(languages: Mapping[str, str | None], ears: Ears, named: str | None = None) -> None:
+def check_languages(languages: Mapping[str, str | None], ears: Transcriber, named: str | None = None) -> None:
     """By text. A recogniser of one language writes anything in it, and the figures would look like figures."""
     known = ears.languages
     foreign = [text for text, one in languages.items() if (one not in known if one else len(known) == 1)]

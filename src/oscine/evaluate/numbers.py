@@ -26,7 +26,7 @@ _IRREGULAR = {
 }  # fmt: skip
 _TH, _S = "-th", "-s"  # endings as words of their own: no word that was said has a dash
 
-_MOST_DIGITS = 15  # hundreds of trillions; a longer number is read digit by digit
+_MAX_DIGITS = 15  # hundreds of trillions; a longer number is read digit by digit
 _LONGEST_PLAIN = 6  # so is one of more digits than that without commas: nobody counts a telephone number
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
@@ -90,7 +90,7 @@ def _number(whole: str, fraction: str, ending: str, degrees: str) -> str:
 def _said(whole: str, fraction: str = "") -> str:
     digits = whole.replace(",", "")
     counted = "," in whole or len(digits) <= _LONGEST_PLAIN or digits.endswith("000")
-    if len(digits) > _MOST_DIGITS or not counted or (digits[0] == "0" and len(digits) > 1):
+    if len(digits) > _MAX_DIGITS or not counted or (digits[0] == "0" and len(digits) > 1):
         said = _digit_by_digit(digits)
     else:
         said = number_words(int(digits))
@@ -142,7 +142,7 @@ def _read(words: Sequence[str], at: int) -> Read:
     year, end = _read_year(words, at)
     if year:
         return year, end
-    total, end, limit = 0, at, 10**_MOST_DIGITS
+    total, end, limit = 0, at, 10**_MAX_DIGITS
     while limit > 1:
         joined = total > 0 and words[end] == "and"
         value, after = _read_hundreds(words, end + joined)

@@ -11,7 +11,7 @@ from typing import Any
 
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.score import FIGURES, Mark, shown, shown_range
-from oscine.evaluate.words import Unit
+from oscine.evaluate.word_error_rate import Unit
 
 _RATE_NAMES: dict[Unit, str] = {"word": "WER", "character": "CER"}
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from oscine.bench.metrics import ONSET_DBFS, WINDOW_S
 from oscine.evaluate.optional import optional
-from oscine.evaluate.recogniser import RATE_HZ
+from oscine.evaluate.recognizer import RATE_HZ
 from oscine.types import Samples
 
 Pcm = npt.NDArray[np.int16]
 
-_LEAST_SAMPLES = RATE_HZ // 10  # shorter ones it would repeat for ever, or judge by one breath
+_MIN_SAMPLES = RATE_HZ // 10  # shorter ones it would repeat for ever, or judge by one breath
 
 
 class Dnsmos:
@@ -29,7 +29,7 @@ class Dnsmos:
 
     def rate(self, sound: Samples) -> dict[str, float] | None:
         """None where there is too little to judge."""
-        if len(sound) < _LEAST_SAMPLES:
+        if len(sound) < _MIN_SAMPLES:
             return None
         opinions = self._library.run(np.clip(sound, -1.0, 1.0), sr=RATE_HZ)  # refuses what resampling lifts above 1
         return {name: float(opinions[f"{name}_mos"]) for name in ("ovrl", "sig", "bak", "p808")}

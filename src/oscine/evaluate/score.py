@@ -9,7 +9,7 @@ from typing import Any
 
 from oscine.evaluate.bootstrap import Terms, interval, widened
 from oscine.evaluate.recording import Recording
-from oscine.evaluate.words import Alignment, Unit, align, normalise, unit_of
+from oscine.evaluate.word_error_rate import Alignment, Unit, align, normalise, unit_of
 
 # So many words or characters at an end may be the recogniser's fault; more of them are a flag.
 SLACK: dict[Unit, int] = {"word": 1, "character": 2}

@@ -26,11 +26,11 @@ from oscine.bench.targets import Target
 from oscine.bench.workload import Utterance, Workload
 from oscine.evaluate.quality import clipped_share, silence_share
 from oscine.evaluate.recording import FORMAT, KIND, RESULT, Evaluation, Recording
-from oscine.evaluate.words import language_of
+from oscine.evaluate.word_error_rate import language_of
 from oscine.types import OscineError, RequestError
 
 _BUSY = ("http_429", "http_503")
-_MOST_WAIT_S = 10.0
+_MAX_WAIT_S = 10.0
 _FIRST_TEXTS = 3  # one or two may be what a server refuses; whoever refuses three speaks nothing
 _REASON_CHARACTERS = 200
 
@@ -54,7 +54,7 @@ class PatientClient:
             exchange = await self._client.speak(utterance, due_s)
             if exchange.failure is None or exchange.failure.kind not in _BUSY:
                 return exchange
-            wait_s = min(retry_after_s(exchange), _MOST_WAIT_S)
+            wait_s = min(retry_after_s(exchange), _MAX_WAIT_S)
             if time.monotonic() + wait_s > give_up_s:
                 return exchange
             await asyncio.sleep(wait_s)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.evaluate.optional import one_line, optional
-from oscine.evaluate.recogniser import RATE_HZ
+from oscine.evaluate.recognizer import RATE_HZ
 from oscine.types import RequestError, Samples
 
 BINS = 80

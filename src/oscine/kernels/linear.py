@@ -22,7 +22,7 @@ from torch import Tensor
 
 from oscine.kernels.shared import dot, rounded, to_bf16
 
-_MOST_ROWS = 128  # of one program
+_MAX_ROWS = 128  # of one program
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def linear(
     assert bias is None or (bias.shape == (n,) and not glu), (n, glu)
 
     plan = plan or choose_plan(n, k, glu, rows)
-    block_rows = min(max(16, triton.next_power_of_2(rows)), _MOST_ROWS)
+    block_rows = min(max(16, triton.next_power_of_2(rows)), _MAX_ROWS)
     span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
     grid = (triton.cdiv(n, plan.block_n), plan.split, triton.cdiv(rows, block_rows))
     if plan.split > 1:

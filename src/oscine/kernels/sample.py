@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_MOST_IDS = 4096
+_MAX_IDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FirstCode:
     hold_eos: Tensor  # [slots], not 0: the text is not complete, so speech must not end
     codes: int  # ids below are codes; of those above only the end of speech can be drawn
     eos: int
-    least_frames: int = 2  # speech does not end before; official
+    min_frames: int = 2  # speech does not end before; official
 
 
 @triton.jit
@@ -108,7 +108,7 @@ def _uniform(seed_low, seed_high, frame, book):
 def _sample(
     logits, slots, codes, temperatures, top_ks, tails, greedies, seeds_low, seeds_high, frames,
     penalties, seen, holds,
-    vocab, code_count, eos, least_frames, book, logits_stride, codes_stride, seen_stride,
+    vocab, code_count, eos, min_frames, book, logits_stride, codes_stride, seen_stride,
     block: tl.constexpr, key_bits: tl.constexpr, first: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -122,7 +122,7 @@ def _sample(
             was = tl.load(seen + slot * seen_stride + at, mask=is_id, other=0) != 0
             penalty = tl.load(penalties + slot)
             x = tl.where(was, tl.where(x < 0, x * penalty, tl.div_rn(x, penalty)), x)
-            may_end = (frame >= least_frames) & (tl.load(holds + slot) == 0)
+            may_end = (frame >= min_frames) & (tl.load(holds + slot) == 0)
             x = tl.where((at < code_count) | ((at == eos) & may_end), x, float("-inf"))
         if tl.load(greedies + slot) != 0:
             code = tl.argmax(x, 0)
@@ -158,7 +158,7 @@ def sample(
     `first` is for codebook 0. Rows with a negative slot keep the code they have.
     """
     rows, vocab = logits.shape
-    assert vocab <= _MOST_IDS and logits.stride(1) == 1, (logits.shape, logits.stride())
+    assert vocab <= _MAX_IDS and logits.stride(1) == 1, (logits.shape, logits.stride())
     assert logits.dtype in (torch.bfloat16, torch.float32), logits.dtype
     assert slot.shape == (rows,) and slot.is_contiguous(), slot.shape
     assert codes.shape[0] >= rows and 0 <= book < codes.shape[1] and codes.stride(1) == 1, (codes.shape, book)
@@ -176,7 +176,7 @@ def sample(
         draws.seed_low, draws.seed_high, draws.frame,
         first.penalty if first else logits, _bytes(first.seen) if first else logits,
         _bytes(first.hold_eos) if first else logits,
-        vocab, first.codes if first else vocab, first.eos if first else 0, first.least_frames if first else 0, book,
+        vocab, first.codes if first else vocab, first.eos if first else 0, first.min_frames if first else 0, book,
         logits.stride(0), codes.stride(0), first.seen.stride(0) if first else 0,
         block=triton.next_power_of_2(vocab), first=first is not None,
         # A penalty puts other values between the bf16 ones.

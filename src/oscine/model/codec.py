@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from oscine.model.config import CodecConfig, CodecDecoderConfig
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import Stack
-from oscine.model.memory import History, StreamState, WindowMemory
+from oscine.model.streaming import History, SlidingWindowCache, StreamState
 from oscine.types import CODEBOOKS
 
 OFFICIAL_WINDOW_FRAMES = 300
@@ -117,7 +117,7 @@ class Codec(nn.Module):
         x = self.pre_conv(self.dequantizer(codes).transpose(1, 2), history)
         window = self.config.decoder.stack.window
         assert window is not None
-        memory = WindowMemory(window, done, frames, history)
+        memory = SlidingWindowCache(window, done, frames, history)
         x = self.stack_out(self.stack(self.stack_in(x.transpose(1, 2)), memory)).transpose(1, 2)
         for upsample, convnext in zip(self.upsamples, self.convnexts, strict=True):
             x = convnext(upsample(x, history), history)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oscine.model.config import CodecEncoderConfig
 from oscine.model.layers import Stack
-from oscine.model.memory import KVCache
+from oscine.model.streaming import KVCache
 from oscine.types import CODEBOOKS
 
 

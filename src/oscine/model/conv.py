@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from oscine.model.memory import History
+from oscine.model.streaming import History
 
 
 class CausalConv(nn.Conv1d):

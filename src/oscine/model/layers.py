@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from oscine.model.config import StackConfig
 
 
-class Memory(Protocol):
+class AttentionCache(Protocol):
     """What a stack asks of a cache during one forward: where the new rows stand, and to look back from them."""
 
     positions: Tensor  # [batch, new rows]
@@ -100,7 +100,7 @@ class Attention(nn.Module):
             weight = torch.cat((q.expand(self.heads, -1), k.expand(self.kv_heads, -1)))[:, None]
             self.register_buffer("qk_weight", weight, persistent=False)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: AttentionCache, layer: int) -> Tensor:
         batch, rows, _ = x.shape
         heads = self.qkv(x).view(batch, rows, self.heads + 2 * self.kv_heads, self.head_dim).transpose(1, 2)
         qk, v = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
@@ -151,7 +151,7 @@ class Layer(nn.Module):
         self.mlp = (SwiGLU if config.mlp == "swiglu" else GeluMLP)(config.width, config.inner)
         self.mlp_scale = LayerScale(config.width) if config.layer_scale else nn.Identity()
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: Memory, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: AttentionCache, layer: int) -> Tensor:
         x = x + self.attention_scale(self.attention(self.attention_norm(x), rope, memory, layer))
         return x + self.mlp_scale(self.mlp(self.mlp_norm(x)))
 
@@ -163,7 +163,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = _norm(config) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, memory: AttentionCache) -> Tensor:
         """x [batch, rows, width], rows at `memory.positions`."""
         config = self.config
         cos, sin = rope_angles(memory.positions, config.head_dim, config.theta, endless=config.window is not None)

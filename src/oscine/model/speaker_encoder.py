@@ -49,7 +49,7 @@ class Conv(nn.Module):
 
 
 class Res2Net(nn.Module):
-    """Channel groups in a chain: each sees its own input plus the previous group's output."""
+    """Transport groups in a chain: each sees its own input plus the previous group's output."""
 
     def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oscine.model.config import TalkerConfig
 from oscine.model.layers import Stack
-from oscine.model.memory import KVCache
+from oscine.model.streaming import KVCache
 
 
 class Talker(nn.Module):

@@ -45,7 +45,7 @@ def bench_model(
     from oscine.bench.record import check_writable, script_result, write_result
     from oscine.model.device import choose_device  # here, not above: torch takes seconds that `--help` should not
     from oscine.model_bench.measure import Plan, measure
-    from oscine.runner.budget import DoesNotFitError
+    from oscine.runner.memory_budget import DoesNotFitError
 
     if out is not None:
         check_writable(out)

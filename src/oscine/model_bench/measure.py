@@ -15,7 +15,7 @@ import torch
 from oscine.bench.metrics import spread
 from oscine.config import EngineConfig
 from oscine.engine.build import prepare_device
-from oscine.engine.engine import InProcessEngine
+from oscine.engine.in_process import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
@@ -25,10 +25,10 @@ from oscine.model_bench.listener import Company, Listener
 from oscine.model_bench.ticks import time_ticks
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
-from oscine.prompt.text import Tokenizer
-from oscine.runner.budget import MemoryBudget, plan_memory
-from oscine.runner.pages import PAGE_POSITIONS, pages_for
-from oscine.runner.runner import Admission
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.block_allocator import PAGE_POSITIONS, pages_for
+from oscine.runner.memory_budget import MemoryBudget, plan_memory
+from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner, uses_kernels
 from oscine.types import FRAME_RATE_HZ, ConfigError, OverloadedError, RequestError, SpeechRequest
 
@@ -213,7 +213,7 @@ def _frames(loaded: Loaded, plan: Plan, runner: SlotRunner, count: int) -> dict[
     for slot in slots:
         request = replace(loaded.request, seed=slot)
         sampling = request.sampling(loaded.builder.config.sampling)
-        runner.admit(Admission(slot, loaded.builder.build(request), sampling))
+        runner.admit(SlotAssignment(slot, loaded.builder.build(request), sampling))
     before = max(_WARM_FRAMES, plan.context - (loaded.prompt_rows - 1))  # the last prompt row is the first frame's
     for _ in range(before - 1):
         runner.collect(runner.launch(slots))

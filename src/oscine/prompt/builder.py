@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
-from oscine.prompt.text import Tokenizer, check_text
+from oscine.prompt.tokenizer import Tokenizer, check_text
 from oscine.types import (
     CheckpointError,
     Prompt,
@@ -44,7 +44,7 @@ class PromptBuilder:
         layout = self._layout(request, self._text_mode(request.text_mode))
         return _prompt(self._config, layout, turn.role_ids, turn.body_ids)
 
-    def open(self, request: SpeechRequest) -> OpenPrompt:
+    def open(self, request: SpeechRequest) -> StreamingPrompt:
         """For a text that arrives in pieces: everything but the text is checked here."""
         if request.text_mode not in (None, "streaming"):
             raise RequestError(
@@ -52,7 +52,7 @@ class PromptBuilder:
                 "leave it out, or send the whole text at once",
                 "text_mode",
             )
-        return OpenPrompt(self._config, self._layout(request, "streaming"))
+        return StreamingPrompt(self._config, self._layout(request, "streaming"))
 
     def _layout(self, request: SpeechRequest, text_mode: TextMode) -> LayoutInput:
         """All but the text."""
@@ -171,7 +171,7 @@ class PromptBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPrompt:
+class StreamingPrompt:
     """The prompt of a text that is still open: it can be built when `ids_needed` ids of the text are known, and is then
     what the whole text would have given. Later ids go to the runner, one per frame."""
 

@@ -9,7 +9,7 @@ import torch
 from oscine.audio import Clip, ClipSource, check_reference, read_clip, resample
 from oscine.cache import BoundedCache
 from oscine.model.speech_model import SpeechModel
-from oscine.prompt.text import check_text
+from oscine.prompt.tokenizer import check_text
 from oscine.types import VoiceError
 from oscine.voice import Voice
 

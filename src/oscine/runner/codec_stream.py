@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oscine.model.codec import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES, Codec
-from oscine.model.memory import StreamState
+from oscine.model.streaming import StreamState
 
 CodecWindows = Literal["exact", "official"]
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oscine.model.memory import KVCache
 from oscine.model.speech_model import SpeechModel
+from oscine.model.streaming import KVCache
 from oscine.runner.sampling import DrawTable, draw, penalize, uniforms
 from oscine.types import CODEBOOKS, FinishReason, Prompt, SamplingParams
 

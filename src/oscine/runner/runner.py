@@ -16,13 +16,13 @@ from oscine.types import Codes, Prompt, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class SlotAssignment:
     """A prompt for a free slot."""
 
     slot: int
     prompt: Prompt
     sampling: SamplingParams
-    text_open: bool = False  # more text may follow: end of speech is held back until it has ended
+    streaming_text: bool = False  # more text may follow: end of speech is held back until it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Runner(Protocol):
     samples_per_frame: int
     eos_id: int
 
-    def admit(self, admission: Admission) -> None:
+    def admit(self, admission: SlotAssignment) -> None:
         """Fills the slot's state; its prefill is enqueued by the next launch at the latest, with those of others. The
         slot must be free. Raises RequestError where the prompt does not fit; nothing is held then."""
 

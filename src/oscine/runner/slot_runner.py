@@ -17,16 +17,16 @@ from torch import Tensor
 from oscine.cache import BoundedCache
 from oscine.kernels import available
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.budget import MemoryBudget
-from oscine.runner.codec_frame import FrameCodec, SilentCodec, TorchCodec
-from oscine.runner.frame import Frame, TorchFrame
-from oscine.runner.lean_codec import LeanCodec
-from oscine.runner.paged import PagedKV
-from oscine.runner.pages import PagePool, pages_for
-from oscine.runner.prefill import Prefill, TorchPrefill
-from oscine.runner.prefix import PrefixCache, prefix_key
-from oscine.runner.runner import Admission, FrameOutput, RunnerCounts, Ticket
-from oscine.runner.state import SlotState
+from oscine.runner.block_allocator import BlockAllocator, pages_for
+from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import MemoryBudget
+from oscine.runner.prefix_cache import PrefixCache, prefix_key
+from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
+from oscine.runner.slot_state import SlotState
+from oscine.runner.torch.codec import FrameCodec, SilentCodec, TorchCodec
+from oscine.runner.torch.frame import Frame, TorchFrame
+from oscine.runner.torch.prefill import Prefill, TorchPrefill
 from oscine.types import EngineError, Prompt, SamplingParams, TooLongError
 
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a voice's reference
@@ -99,8 +99,8 @@ class SlotRunner:
         self._model, self._budget, self._device = model, budget, model.device
         self._weight_bytes = sum(tensor.nbytes for tensor in itertools.chain(model.parameters(), model.buffers()))
         like = model.talker.head.weight
-        self._pool = PagePool(budget.pages)
-        self._kv = PagedKV.allocate(config.talker.stack, budget.pages, like)
+        self._pool = BlockAllocator(budget.pages)
+        self._kv = PagedKVCache.allocate(config.talker.stack, budget.pages, like)
         self._state = SlotState.allocate(config, budget.slots, budget.pages_per_slot, budget.text_capacity, like)
         self._prefixes = PrefixCache(budget.prefix_bytes)
         self._references: BoundedCache[tuple[Tensor, ...]] = BoundedCache(_CACHED_REFERENCES)
@@ -119,25 +119,25 @@ class SlotRunner:
             self._frame = TorchFrame(model, self._state, self._kv, self._codec)
             self._prefill = TorchPrefill(model, self._kv)
 
-    def _make_codec(self, kernels: bool, most_rows: int) -> FrameCodec:
+    def _make_codec(self, kernels: bool, max_rows: int) -> FrameCodec:
         codec, device = self._model.codec, self._device
         if kernels:
-            from oscine.runner.triton_codec import CodecArena, TritonCodec  # here, not above: it needs Triton
+            from oscine.runner.cuda.codec import CodecArena, CudaCodec  # here, not above: it needs Triton
 
-            return TritonCodec(codec, CodecArena(codec.config.decoder, self.slots, device), most_rows)
-        return (LeanCodec if device.type == "cpu" else TorchCodec)(codec, self.slots)
+            return CudaCodec(codec, CodecArena(codec.config.decoder, self.slots, device), max_rows)
+        return (CpuCodec if device.type == "cpu" else TorchCodec)(codec, self.slots)
 
     def _on_kernels(self, sizes: Sequence[int], graphs: bool) -> tuple[Frame, Prefill]:
         # Here, not above: they need Triton.
-        from oscine.runner.chain import KernelChain
-        from oscine.runner.graph_frame import GraphFrame
-        from oscine.runner.kernel_prefill import PREFILL_SIZES, KernelPrefill
+        from oscine.runner.cuda.decode_step import DecodeStep
+        from oscine.runner.cuda.frame import CudaFrame
+        from oscine.runner.cuda.prefill import PREFILL_SIZES, CudaPrefill
 
         model, device = self._model, self._device
-        chain = KernelChain(model, self._state, self._kv, sizes[-1], PREFILL_SIZES[-1])
-        frame = GraphFrame(chain, self._codec, self.samples_per_frame, sizes, device, captured=graphs)
+        chain = DecodeStep(model, self._state, self._kv, sizes[-1], PREFILL_SIZES[-1])
+        frame = CudaFrame(chain, self._codec, self.samples_per_frame, sizes, device, captured=graphs)
         width, like = model.config.talker.stack.width, model.talker.head.weight
-        prefill = KernelPrefill(chain, width, self._budget.pages_per_slot, like, captured=graphs)
+        prefill = CudaPrefill(chain, width, self._budget.pages_per_slot, like, captured=graphs)
         return frame, prefill
 
     @_on_device
@@ -152,7 +152,7 @@ class SlotRunner:
 
     @_on_device
     @torch.inference_mode()
-    def admit(self, admission: Admission) -> None:
+    def admit(self, admission: SlotAssignment) -> None:
         prompt, sampling, slot = admission.prompt, admission.sampling, admission.slot
         assert slot not in self._held, f"slot {slot} is not free"
         self._check_fit(prompt)
@@ -166,7 +166,7 @@ class SlotRunner:
                 input_row=rows[-1],
                 pages=pages,
                 text_ids=prompt.trailing_ids.tolist(),
-                text_open=admission.text_open,
+                streaming_text=admission.streaming_text,
                 sampling=sampling,
             )
             self._start_codec(slot, prompt)

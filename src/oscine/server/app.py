@@ -18,13 +18,13 @@ from oscine import __version__
 from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
 from oscine.server.errors import handle_errors
-from oscine.server.gate import Gate
-from oscine.server.live import live_routes
+from oscine.server.live.session import live_routes
 from oscine.server.logs import expect_cuts
-from oscine.server.plan import OPENAI_MODELS
+from oscine.server.middleware import Gate
 from oscine.server.schemas import body_error
 from oscine.server.service import Service
 from oscine.server.speech import speech_routes
+from oscine.server.speech_plan import OPENAI_MODELS
 from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 

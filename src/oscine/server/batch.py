@@ -17,12 +17,12 @@ from oscine.server.errors import ApiError, api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
 from oscine.server.metrics import SpeechMeter
-from oscine.server.plan import plan_speech
+from oscine.server.narration import Sound
 from oscine.server.schemas import BatchBody, BatchItem, invalid_field
-from oscine.server.sending import MadeWhileSent, Out
 from oscine.server.service import Service
-from oscine.server.speaking import Sound
 from oscine.server.speech import usage_facts, whole_file
+from oscine.server.speech_plan import plan_speech
+from oscine.server.streaming_response import Out, StreamingSpeechResponse
 from oscine.types import OverloadedError
 
 # Of an item that is refused for load, since any item of its batch made sound: they may be what it waits for.
@@ -65,7 +65,7 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
             await out.start({"content-type": "application/json"})
             await out.write(answer.model_dump_json(exclude_none=True).encode(), more=False)
 
-        return MadeWhileSent(make, service.config.stalled_s)
+        return StreamingSpeechResponse(make, service.config.stalled_s)
 
     return router
 
@@ -82,7 +82,7 @@ class _Batch:
 
     async def speak(self) -> BatchAnswer:
         self._service.check_open()
-        most = self._service.config.batch_items_most
+        most = self._service.config.max_batch_items
         if len(self._items) > most:
             message = f"the batch has {len(self._items)} items, the limit is {most}; send it in parts"
             raise ApiError(413, message, param="items")

@@ -29,7 +29,7 @@ Embedding = Annotated[list[Finite], Field(max_length=8192, fail_fast=True)]
 # Looked at one by one, later: a bad item does not harm the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
-_MOST_NAME_CHARS = 80  # of what was given, in an answer
+_MAX_NAME_CHARS = 80  # of what was given, in an answer
 # Of a field of the other APIs that means nothing here: taken, and named in a header of the answer.
 _Ignored = Field(None, description="Taken and ignored.", deprecated=True)
 
@@ -58,7 +58,7 @@ def known_fields(model: type[BaseModel]) -> frozenset[str]:
 
 def shown_name(name: str) -> str:
     """As it may stand in an answer: short, and nothing but characters."""
-    return name[:_MOST_NAME_CHARS].encode(errors="backslashreplace").decode()
+    return name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
 
 
 def _bad_name(name: str, message: str) -> PydanticCustomError:
@@ -187,7 +187,7 @@ _OTHER_KIND = ("string_type", "list_type", "model_type", "model_attributes_type"
 
 def invalid_field(errors: list[Any], known: Sequence[str] = ()) -> ApiError:
     """The first of pydantic's errors, in our words. `known` are the fields of a model that names none itself."""
-    told = _most_exact(errors)
+    told = _max_exact(errors)
     name = ".".join(_place(told["loc"]))
     if told["type"] == "bad_name":
         param = f"{name}.{told['ctx']['name']}" if name else told["ctx"]["name"]
@@ -200,11 +200,11 @@ def invalid_field(errors: list[Any], known: Sequence[str] = ()) -> ApiError:
     if not name:
         return ApiError(422, "the body must be one JSON object, sent with content-type: application/json")
     given = told.get("input")
-    shown = f", got {repr(given)[:_MOST_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
+    shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
     return ApiError(422, f"{name}: {told['msg'][0].lower()}{told['msg'][1:]}{shown}", param=name)
 
 
-def _most_exact(errors: list[Any]) -> Any:
+def _max_exact(errors: list[Any]) -> Any:
     """Of a field that may be several kinds of things, each kind complains: the one that was meant got the furthest."""
     same = [error for error in errors if _place(error["loc"])[:1] == _place(errors[0]["loc"])[:1]]
     return max(same, key=lambda error: (len(_place(error["loc"])), error["type"] not in _OTHER_KIND))

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oscine.config import ServerConfig
-from oscine.sentences import SplitConfig
-from oscine.server.access import Access
-from oscine.server.aliases import Voices, reserved_names
-from oscine.server.clips import ClipPolicy, ClipVoices
+from oscine.segmenter import SegmenterConfig
+from oscine.server.api_keys import Access
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
-from oscine.server.sending import OffLoopEncoder
-from oscine.server.speaking import Sound, narrate
+from oscine.server.narration import Sound, narrate
+from oscine.server.reference_clips import ClipPolicy, ClipVoices
+from oscine.server.streaming_response import OffLoopEncoder
+from oscine.server.voice_aliases import Voices, reserved_names
 from oscine.server.voice_store import VoiceStore
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 if TYPE_CHECKING:
-    from oscine.server.plan import SpeechPlan
+    from oscine.server.speech_plan import SpeechPlan
 
 # A submit waits a millisecond for the engine's answer, an encoder computes for as long: few threads serve many streams.
 _SUBMIT_THREADS = 16
@@ -40,17 +40,17 @@ class Service:
         self.metrics = Metrics(engine, self.health)
         self.access = Access(config.api_keys, config.streams_per_key)
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
-        self.voices = Voices(card, VoiceStore(folder, reserved_names(card.speakers), config.voices_most))
+        self.voices = Voices(card, VoiceStore(folder, reserved_names(card.speakers), config.max_voices))
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
-            most_bytes=config.clip_bytes_most,
+            max_bytes=config.max_clip_bytes,
         )
         self.clip_voices = ClipVoices(engine)
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         chars = config.segment_chars
-        self.split = SplitConfig(first_chars=chars // 2, segment_chars=chars, most_chars=2 * chars)
+        self.split = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
         self.draining = False
 
     @property

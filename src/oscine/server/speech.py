@@ -13,16 +13,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from oscine.server.encode import encode_whole
+from oscine.server.encoders import encode_whole
 from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import facts
 from oscine.server.metrics import SpeechMeter
-from oscine.server.plan import SpeechPlan, plan_speech
+from oscine.server.narration import Segment, Sound
 from oscine.server.schemas import SpeechBody
-from oscine.server.sending import MadeWhileSent, Out
 from oscine.server.service import Service
-from oscine.server.speaking import Segment, Sound
+from oscine.server.speech_plan import SpeechPlan, plan_speech
+from oscine.server.streaming_response import Out, StreamingSpeechResponse
 from oscine.types import Usage
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
     @router.post("/v1/audio/speech", response_class=Response, responses={**_ANSWERS, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
         key: str = request.state.api_key
-        return MadeWhileSent(lambda out: _Speech(body, service, key).make(out), service.config.stalled_s)
+        return StreamingSpeechResponse(lambda out: _Speech(body, service, key).make(out), service.config.stalled_s)
 
     return router
 

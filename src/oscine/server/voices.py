@@ -14,8 +14,8 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from oscine.server.clips import clip_hash, too_large
 from oscine.server.errors import ApiError
+from oscine.server.reference_clips import clip_hash, too_large
 from oscine.server.schemas import invalid_field
 from oscine.server.voice_store import NAME_PATTERN, StoredVoice, not_uploaded
 from oscine.types import ModelCard, VoiceError
@@ -24,7 +24,7 @@ from oscine.voice import Voice
 if TYPE_CHECKING:
     from oscine.server.service import Service
 
-_FIELD_BYTES_MOST = 2**18  # an embedding of 2048 numbers has some 45 kB
+_MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
 _OTHER_FIELDS_BYTES = 2**20  # of the body, beside the clip
 
 
@@ -134,7 +134,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         The same clip or embedding under a name that has it already is no error, and what was stored first stays;
         another one is a conflict.
         """
-        upload = await _read_upload(request, service.clip_policy.most_bytes)
+        upload = await _read_upload(request, service.clip_policy.max_bytes)
         name = store.check_name(upload.fields.name)
         _check_clones(card)
         source_hash = None
@@ -208,36 +208,36 @@ class _TooLargeError(MultiPartException):
     """One of the parser's own errors, so that it gives up its temporary files."""
 
 
-async def _read_upload(request: Request, most_bytes: int) -> _Upload:
+async def _read_upload(request: Request, max_bytes: int) -> _Upload:
     """Never more than the limit is taken from the network, and only a clip within it is read into memory."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise ApiError(400, "a voice is uploaded as multipart/form-data; see /docs for its fields")
-    stream = _bounded(request, most_bytes + _OTHER_FIELDS_BYTES)
+    stream = _bounded(request, max_bytes + _OTHER_FIELDS_BYTES)
     parser = MultiPartParser(
-        request.headers, stream, max_files=1, max_fields=len(VoiceUpload.model_fields), max_part_size=_FIELD_BYTES_MOST
+        request.headers, stream, max_files=1, max_fields=len(VoiceUpload.model_fields), max_part_size=_MAX_FIELD_BYTES
     )
     try:
         form = await parser.parse()
     except _TooLargeError:
-        raise too_large(most_bytes, "audio_sample") from None
+        raise too_large(max_bytes, "audio_sample") from None
     except MultiPartException as error:
         raise ApiError(400, f"the upload cannot be read: {error.message}") from None
     try:
         fields = _fields(form.multi_items())
         file = fields.audio_sample
-        if file is not None and file.size > most_bytes:
-            raise too_large(most_bytes, "audio_sample")
+        if file is not None and file.size > max_bytes:
+            raise too_large(max_bytes, "audio_sample")
         return _Upload(fields, None if file is None else await file.read())
     finally:
         await form.close()
 
 
-async def _bounded(request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
     received = 0
     try:
         async for piece in request.stream():
             received += len(piece)
-            if received > most_bytes:
+            if received > max_bytes:
                 raise _TooLargeError("")
             yield piece
     except ClientDisconnect:

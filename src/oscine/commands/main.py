@@ -1,0 +1,173 @@
+"""The `oscine` command: parse, hand over, turn every known error into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from oscine import __version__
+from oscine.commands.bench import bench_app
+from oscine.commands.evaluate import eval_app
+from oscine.commands.say import Places, asked_texts, check_clone_options, chosen_voice, load, report, speak
+from oscine.commands.voices import voices_app
+from oscine.model_bench.command import bench_model
+from oscine.types import ConfigError, OscineError, RequestError, SpeechRequest
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+bench_app.command("model")(bench_model)  # here: the benchmark of servers knows no engine
+app.add_typer(bench_app, name="bench")
+app.add_typer(eval_app, name="eval")
+app.add_typer(voices_app, name="voices")
+console = Console(stderr=True)  # standard output is for results
+
+
+class TextMode(StrEnum):
+    whole = "whole"
+    streaming = "streaming"
+
+
+class Dtype(StrEnum):
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+def main() -> None:
+    try:
+        app()
+    except OscineError as error:
+        # A Text, so that nothing in the message is taken for markup or an emoji's name.
+        console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
+        sys.exit(2 if isinstance(error, RequestError) else 1)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"oscine {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Oscine: speech from Qwen3-TTS 12 Hz models."""
+
+
+@app.command()
+def say(
+    text: Annotated[str | None, typer.Argument(help="What to say; '-' or nothing: from standard input")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="WAV file ('-': standard output), or speech.wav; with --file a folder, or speech"
+        ),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Say every line of this file, one WAV each")] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="Folder, hub id, or 'demo'")] = "demo",
+    voice: Annotated[str | None, typer.Option(help="A preset's name, or a voice file (.safetensors)")] = None,
+    language: Annotated[str, typer.Option(help="A language's name, or 'auto'")] = "auto",
+    instruct: Annotated[str | None, typer.Option(help="How to say it; for VoiceDesign: the voice in words")] = None,
+    ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
+    ref_text: Annotated[str | None, typer.Option(help="The words that are said in the clip")] = None,
+    x_vector_only: Annotated[bool, typer.Option("--x-vector-only", help="Take only the timbre from the clip")] = False,
+    save_voice: Annotated[Path | None, typer.Option(help="Keep the cloned voice in this file")] = None,
+    text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="At most one frame (80 ms) less than this")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="No randomness in any codebook")] = False,
+    temperature: Annotated[float | None, typer.Option(help="Of the first codebook")] = None,
+    top_k: Annotated[int | None, typer.Option(help="0: off")] = None,
+    top_p: Annotated[float | None, typer.Option(help="1: off")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="1: off")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    dtype: Annotated[Dtype, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = Dtype.auto,
+    save_codes: Annotated[
+        Path | None,
+        typer.Option(help=escape("Also write the codes, int [frames, 16], as .npy; with --file, a folder of them")),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
+) -> None:
+    """Turn text into a WAV file."""
+    texts = asked_texts(text, file)
+    check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
+    places = Places.of_lines(len(texts), output, save_codes) if file else Places.of_text(output, save_codes)
+    places.check(save_voice)
+    tts = load(model, device, dtype.value)
+    speaker = chosen_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
+    requests = [
+        SpeechRequest(
+            text=line,
+            voice=speaker,
+            language=language,
+            instruct=instruct,
+            text_mode=text_mode.value if text_mode else None,
+            seed=seed,
+            greedy=greedy or None,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            max_new_tokens=max_new_tokens,
+        )
+        for line in texts
+    ]
+    speeches, took_s = speak(tts, requests)
+    places.write(speeches)
+    report(speeches, places, took_s, as_json)
+
+
+@app.command()
+def serve(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Folder, hub id, or 'demo'")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all (default 127.0.0.1)")] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", help="Default 8000; 0: any free one")] = None,
+    api_key: Annotated[list[str] | None, typer.Option(help="Ask for this key; may be given several times")] = None,
+    devices: Annotated[str | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
+    slots: Annotated[int | None, typer.Option(help="Streams at once, per device")] = None,
+    name: Annotated[str | None, typer.Option(help="The name that the model is served under")] = None,
+    voices_dir: Annotated[Path | None, typer.Option(help="Where uploaded voices are kept")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; see --print-config")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
+    ] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Show all settings as TOML and end")] = False,
+) -> None:
+    """Serve a model over HTTP and WebSocket, with a page to try it."""
+    from oscine.settings import load_settings
+
+    flags: dict[str, Any] = {
+        "model": model,
+        "server.host": host,
+        "server.port": port,
+        "server.api_keys": tuple(api_key) if api_key else None,
+        "devices": devices,
+        "dtype": dtype.value if dtype else None,
+        "engine.slots": slots,
+        "name": name,
+        "server.voices_dir": str(voices_dir) if voices_dir else None,
+        "server.log_format": log_format,
+    }
+    flags = {path: value for path, value in flags.items() if value is not None}
+    for one in setting or []:
+        path, equals, value = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes path=value, such as engine.queue_limit=8; got {one!r}")
+        flags[path.strip()] = value.strip()
+    settings = load_settings(config, os.environ, flags)
+    if print_config:
+        print(settings.as_toml(), end="")
+        return
+    from oscine.commands.serve import serve as run  # here: the server's libraries take time that `--help` should not
+
+    run(settings, console)

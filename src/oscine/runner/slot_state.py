@@ -1,0 +1,116 @@
+"""Everything a running request is, as device arrays indexed by slot. The host writes a slot when it is admitted or
+hears more text; from then on frames update it in place, and nothing is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oscine.model.config import ModelConfig
+from oscine.types import SamplingParams
+
+_INTS = (
+    "position",  # of the row in `inputs`
+    "frame",  # frames made so far; addresses the draws
+    "text_count",  # text ids known; after the last one, padding
+    "hold_eos",  # 1 while more text may come
+    "first_top_k",
+    "rest_top_k",
+    "first_greedy",
+    "rest_greedy",
+    "seed_low",
+    "seed_high",
+)
+_FLOATS = ("first_temperature", "rest_temperature", "first_tail", "rest_tail", "penalty")
+_INT_ROW = {name: row for row, name in enumerate(_INTS)}
+_FLOAT_ROW = {name: row for row, name in enumerate(_FLOATS)}
+_MASK32 = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """`slots` + 1 rows: the last is scratch, for rows that only fill up a batch."""
+
+    ints: Tensor  # [names, slots + 1] int64
+    floats: Tensor  # [names, slots + 1] fp32
+    inputs: Tensor  # [slots + 1, width]: the talker's next input row
+    page_table: Tensor  # [slots + 1, pages per slot] int64
+    text_ids: Tensor  # [slots + 1, text capacity] int64: one id per frame
+    seen: Tensor  # [slots + 1, code vocab] bool: code-0 ids drawn so far
+
+    @staticmethod
+    def allocate(config: ModelConfig, slots: int, pages_per_slot: int, text_capacity: int, like: Tensor) -> SlotState:
+        rows, device = slots + 1, like.device
+        state = SlotState(
+            ints=torch.zeros(len(_INTS), rows, dtype=torch.int64, device=device),
+            floats=torch.ones(len(_FLOATS), rows, dtype=torch.float32, device=device),
+            inputs=like.new_zeros(rows, config.talker.stack.width),
+            page_table=torch.zeros(rows, pages_per_slot, dtype=torch.int64, device=device),
+            text_ids=torch.full((rows, text_capacity), config.tts_pad_id, dtype=torch.int64, device=device),
+            seen=torch.zeros(rows, config.talker.code_vocab, dtype=torch.bool, device=device),
+        )
+        state.int_row("first_greedy").fill_(1)
+        state.int_row("rest_greedy").fill_(1)
+        return state
+
+    def int_row(self, name: str) -> Tensor:
+        return self.ints[_INT_ROW[name]]
+
+    def float_row(self, name: str) -> Tensor:
+        return self.floats[_FLOAT_ROW[name]]
+
+    def write(
+        self,
+        slot: int,
+        *,
+        position: int,
+        input_row: Tensor,
+        pages: Sequence[int],
+        text_ids: Sequence[int],
+        streaming_text: bool,
+        sampling: SamplingParams,
+    ) -> None:
+        """A fresh request in `slot`; nothing of the last one stays."""
+        first, rest = sampling.first, sampling.rest
+        ints = {
+            "position": position,
+            "frame": 0,
+            "text_count": len(text_ids),
+            "hold_eos": int(streaming_text),
+            "first_top_k": first.top_k,
+            "rest_top_k": rest.top_k,
+            "first_greedy": int(first.greedy),
+            "rest_greedy": int(rest.greedy),
+            "seed_low": sampling.seed & _MASK32,
+            "seed_high": sampling.seed >> 32,
+        }
+        floats = {
+            "first_temperature": first.temperature,
+            "rest_temperature": rest.temperature,
+            "first_tail": first.tail,
+            "rest_tail": rest.tail,
+            "penalty": sampling.repetition_penalty,
+        }
+        self.ints[:, slot] = self._upload([ints[name] for name in _INTS], torch.int64)
+        self.floats[:, slot] = self._upload([floats[name] for name in _FLOATS], torch.float32)
+        self.inputs[slot] = input_row
+        self.page_table[slot].zero_()
+        self.page_table[slot, : len(pages)] = self._upload(pages, torch.int64)
+        self.seen[slot].zero_()
+        if text_ids:
+            self.text_ids[slot, : len(text_ids)] = self._upload(text_ids, torch.int64)
+
+    def append_text(self, slot: int, known: int, text_ids: Sequence[int], *, ended: bool) -> None:
+        """`known` ids stand there already: the host counts, the device is not asked."""
+        if text_ids:
+            self.text_ids[slot, known : known + len(text_ids)] = self._upload(text_ids, torch.int64)
+            self.int_row("text_count")[slot] = known + len(text_ids)
+        if ended:
+            self.int_row("hold_eos")[slot] = 0
+
+    def _upload(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
+        pinned = self.ints.is_cuda
+        return torch.tensor(values, dtype=dtype, pin_memory=pinned).to(self.ints.device, non_blocking=True)

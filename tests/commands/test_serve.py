@@ -1,0 +1,272 @@
+"""`oscine serve` as people run it: real processes, a small random checkpoint, signals, and nothing left behind."""
+
+import base64
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+from tests.conftest import CheckpointMaker
+from tests.server.serving import eventually
+
+from oscine import Oscine
+from oscine.audio import pcm16
+from oscine.commands.serve import _bind, _Display
+from oscine.config import ServerConfig
+from oscine.settings import Settings
+from oscine.types import ConfigError, ModelCard
+from server_process import START_S, Figures, ServerProcess
+
+Served = tuple[ServerProcess, httpx.Client]
+SPEECH = "/v1/audio/speech"
+TEXT = "Hello there, how are you?"
+# Random weights: their speech has no end, and nobody is sent away because this machine is slow.
+SETTINGS = """
+[engine]
+slots = 8
+queue_wait_s = 600.0
+guard.enabled = false
+memory.positions_per_slot = 1024
+[process]
+backoff_s = 0.1
+"""
+
+# A module that every Python imports when it starts: the first garbage collection that leaves objects out says how many.
+WATCHED_COLLECTIONS = """
+import gc, os
+def watch(phase, info):
+    if left_out := gc.get_freeze_count():
+        gc.callbacks.remove(watch)
+        os.write(2, f"process {os.getpid()} leaves out {left_out}\\n".encode())
+gc.callbacks.append(watch)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(small_checkpoints: CheckpointMaker) -> Path:
+    return small_checkpoints("0b6", "custom_voice", eos_gain=0.0)
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("serve")
+    (folder / "sitecustomize.py").write_text(WATCHED_COLLECTIONS)
+    server = ServerProcess(model, folder, settings=SETTINGS, environment={"PYTHONPATH": str(folder)})
+    try:
+        with httpx.Client(base_url=server.wait_ready(), timeout=60, trust_env=False) as client:
+            yield server, client
+    finally:
+        server.close()
+
+
+def frames(count: int) -> dict[str, Any]:
+    return {"input": TEXT, "response_format": "pcm", "seed": 5, "max_new_tokens": count + 1, "trim_silence": False}
+
+
+def test_speech_over_http_is_the_references(served: Served, model: Path) -> None:
+    answer = served[1].post(SPEECH, json=frames(12))
+    assert answer.status_code == 200, answer.text
+    heard = np.frombuffer(answer.content, "<i2").astype(int)
+    reference = Oscine(model, device="cpu").speak(TEXT, seed=5, max_new_tokens=13)
+    expected = pcm16(reference.audio).astype(int)
+    assert len(heard) == len(expected) == 12 * 1920
+    assert np.abs(heard - expected).max() <= 1
+    assert answer.headers["x-seed"] == "5"
+
+
+def test_forms_of_the_same_speech_are_the_same(served: Served) -> None:
+    _, client = served
+    plain = client.post(SPEECH, json=frames(8)).content
+    whole = client.post(SPEECH, json={**frames(8), "stream": False})
+    assert whole.content == plain and whole.headers["x-finish-reason"] == "length"
+    events = client.post(SPEECH, json={**frames(8), "stream_format": "sse"}).text.split("\n\n")
+    told = [json.loads(event.removeprefix("data: ")) for event in events if event]
+    assert b"".join(base64.b64decode(event.get("audio", "")) for event in told) == plain
+    assert told[-1]["usage"]["output_tokens"] == 8
+
+
+def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> None:
+    server, client = served
+    ready = server.told("ready")
+    assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
+    assert any(line["message"].startswith("memory: ") for line in server.lines)
+    assert client.get("/ready").json() == {"ready": True, "state": "ready", "restarts": 0, "last_failure": None}
+    assert client.get("/v1/models").json()["data"][0]["kind"] == "custom_voice"
+    page = client.get("/metrics").text
+    assert "oscine_slots 8.0" in page and "oscine_memory_bytes" in page
+
+
+def test_what_was_there_at_the_start_is_never_searched_for_garbage_again(served: Served) -> None:
+    """A full collection would else hold up all speech for the time of a frame."""
+    server, client = served
+
+    def left_out(pid: int) -> int:
+        told = f"process {pid} leaves out "
+        return next((int(line["message"][len(told) :]) for line in server.lines if line["message"].startswith(told)), 0)
+
+    def both_have_collected() -> bool:
+        client.post(SPEECH, json=frames(2)).raise_for_status()
+        return all(left_out(pid) for pid in (server.process.pid, server.engine_pid))
+
+    eventually(both_have_collected)
+    assert left_out(server.process.pid) > 50_000 and left_out(server.engine_pid) > 100_000  # of 90,000 and 190,000
+
+
+def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served) -> None:
+    """Eight at once: how many of them run, and how many wait, is for this machine's speed to say."""
+    server, client = served
+    outcomes: list[str] = []
+    running: set[int] = set()
+
+    def listen(seed: int) -> None:
+        form = {"stream_format": "sse"} if seed % 2 else {}
+        with client.stream("POST", SPEECH, json={**frames(900), **form, "seed": seed}) as response:
+            heard = b""
+            try:
+                for piece in response.iter_bytes():
+                    running.add(seed)
+                    heard += piece
+            except httpx.RemoteProtocolError:
+                outcomes.append("cut")
+                return
+            if response.status_code == 503:
+                outcomes.append("refused: " + json.loads(heard)["error"]["code"])
+            else:
+                outcomes.append("told" if b"speech.audio.error" in heard else "looks whole")
+
+    listeners = [threading.Thread(target=listen, args=(seed,), daemon=True) for seed in range(8)]
+    for listener in listeners:
+        listener.start()
+    eventually(lambda: running and engine_load(client) == 8, 60)
+    os.kill(server.engine_pid, signal.SIGKILL)
+    eventually(lambda: client.get("/ready").status_code == 503, 20)
+    for listener in listeners:
+        listener.join(20)
+    assert len(outcomes) == 8 and set(outcomes) <= {"cut", "told", "refused: engine_failed"}, outcomes
+    assert {"cut", "told"} & set(outcomes)
+    eventually(lambda: client.get("/ready").status_code == 200, START_S)
+    about = client.get("/ready").json()
+    assert about["restarts"] == 1 and "SIGKILL" in about["last_failure"]
+    assert "oscine_engine_restarts_total 1.0" in client.get("/metrics").text
+    assert len(client.post(SPEECH, json=frames(4)).content) == 4 * 3840
+
+
+def engine_load(client: httpx.Client) -> float:
+    figures = Figures(client.get("/metrics").text)
+    return figures["oscine_slots_active"] + figures["oscine_queue_depth"]
+
+
+def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served) -> None:
+    """The last one: it ends the server of this file."""
+    server, client = served
+    with client.stream("POST", SPEECH, json=frames(40)) as response:
+        pieces = response.iter_bytes()
+        heard = len(next(pieces))
+        children = psutil.Process(server.process.pid).children(recursive=True)
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: server.told("stopping") is not None)
+        with httpx.Client(base_url=client.base_url, trust_env=False) as another:
+            refused = another.post(SPEECH, json=frames(4))
+            assert refused.status_code == 503 and "about to stop" in refused.json()["error"]["message"]
+        heard += sum(map(len, pieces))
+    assert heard == 40 * 3840
+    assert server.process.wait(30) == 0
+    for child in children:
+        eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: Path, model: Path) -> None:
+    server = ServerProcess(model, tmp_path, settings=SETTINGS)
+    try:
+        with httpx.stream(
+            "POST", server.wait_ready() + SPEECH, json=frames(900), timeout=60, trust_env=False
+        ) as response:
+            pieces = response.iter_bytes()
+            next(pieces)
+            server.process.send_signal(signal.SIGINT)
+            eventually(lambda: server.told("stopping") is not None)
+            while server.process.poll() is None:  # impatiently
+                server.process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+        assert server.process.returncode == 0
+    finally:
+        server.close()
+    assert not [line for line in server.lines if line.get("level") not in ("info", "warning") or "exception" in line]
+
+
+def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: Path) -> None:
+    def run(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "serve", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, " ".join(done.stderr.split())
+
+    code, told = run("--model", str(tmp_path / "nothing"))
+    assert code == 1 and told.startswith("error:") and "Traceback" not in told
+    code, told = run("--set", "engine.slot=3")
+    assert code == 1 and "did you mean 'engine.slots'?" in told
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, told = run("--model", str(model), "--port", str(taken.getsockname()[1]))
+    assert code == 1 and "cannot be listened on" in told
+
+
+def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
+    server = ServerProcess(model, tmp_path, "--set", "engine.memory.positions_per_slot=16", settings=SETTINGS)
+    begun_s = time.monotonic()
+    assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
+    server.close()
+    assert any("positions is needed, got 8 of 16" in line["message"] for line in server.lines), server.lines
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no..host", "no\0host"])
+def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be listened on: .*; choose an address of this machine with --host"):
+        _bind(host, 0)
+
+
+def test_a_taken_port_is_not_blamed_on_the_host() -> None:
+    with _bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
+        _bind("127.0.0.1", taken.getsockname()[1])
+
+
+def shown(settings: Settings, *, terminal: bool) -> str:
+    """What a person sees of a start."""
+    screen = io.StringIO()
+    card = ModelCard(settings.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
+    display = _Display(settings, card, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
+    with display, _bind("127.0.0.1", 0) as listener:
+        report = display.reporter("cpu")
+        report("[/weights]", 1, 2)
+        report("memory: [/all] of it", 1, 2)
+        display.ready(listener, 8)
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("name", ["[/x]", "[red]", ":smile:"])
+def test_a_name_is_shown_as_it_is(name: str, terminal: bool) -> None:
+    told = shown(Settings(name=name), terminal=terminal)
+    assert f"model   {name} (custom_voice), 8 streams at once" in told and "memory  [/all] of it" in told
+    assert not terminal or f"{name} on cpu: [/weights]" in told
+
+
+def test_a_playground_is_told_of_where_there_is_one() -> None:
+    without = Settings(server=ServerConfig(playground=False))
+    assert "playground; API under http://127.0.0.1:" in shown(Settings(), terminal=False)
+    assert "playground" not in shown(without, terminal=False) and "API under" in shown(without, terminal=False)

@@ -1,0 +1,141 @@
+"""`oscine voices`: the server's folder of voices from the command line, in the command line's words."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from oscine.commands.main import app
+from oscine.types import OscineError, RequestError
+from oscine.voice import Voice
+
+VARIABLE = "OSCINE_SERVE_SERVER_VOICES_DIR"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    Voice(np.zeros(8, np.float32)).save("me.safetensors")
+    return tmp_path
+
+
+def voices(*words: object) -> Result:
+    return CliRunner().invoke(app, ["voices", *map(str, words)])
+
+
+def added(name: str, *words: object) -> str:
+    ran = voices("add", name, "me.safetensors", "--consent", "yes", *words)
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def names(*words: object) -> list[str]:
+    ran = voices("list", "--json", *words)
+    assert ran.exit_code == 0, ran.output
+    return [one["name"] for one in json.loads(ran.stdout)]
+
+
+def refusal(*words: object) -> str:
+    error = voices(*words).exception
+    assert isinstance(error, RequestError), error
+    assert "\n" not in str(error) and "/v1/" not in str(error)  # no advice for clients of a server
+    return str(error)
+
+
+@pytest.mark.parametrize("consent", ["[/red] yes", "[bold]yes", ":smile: \\"])
+def test_a_consent_is_shown_as_it_was_given(consent: str) -> None:
+    assert voices("add", "anna", "me.safetensors", "--consent", consent).exit_code == 0
+    ran = voices("list")
+    assert ran.exit_code == 0 and consent in ran.stdout
+
+
+@pytest.mark.parametrize("consent", [[], ["--consent", ""], ["--consent", "x" * 1025]], ids=["none", "empty", "long"])
+def test_no_voice_is_kept_without_a_note_of_consent(consent: list[str]) -> None:
+    assert "--consent takes 1 to 1024 characters" in refusal("add", "anna", "me.safetensors", *consent)
+    assert names() == []
+
+
+@pytest.mark.parametrize(("option", "value"), [("--ref-text", "x"), ("-m", "nonsense"), ("--ref-text", "")])
+def test_options_of_a_clip_are_refused_with_a_voice_file(option: str, value: str) -> None:
+    said = refusal("add", "anna", "me.safetensors", "--consent", "yes", option, value)
+    assert "goes with a clip; a voice file is taken as it is" in said
+    assert names() == []
+
+
+# Folders
+
+
+def test_the_folder_is_the_one_that_the_servers_variable_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added("usual")
+    monkeypatch.setenv(VARIABLE, str(home / "named"))
+    added("anna")
+    assert (home / "named" / "anna.safetensors").exists() and names() == ["anna"]
+    assert names("--voices-dir", home / "data" / "oscine" / "voices") == ["usual"]  # an option is stronger
+    assert VARIABLE in voices("list", "--help").stdout
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["remove", "anna"]])
+def test_a_folder_that_does_not_exist_is_said_and_not_made(home: Path, words: list[str]) -> None:
+    typo = home / "typo" / "deep"
+    assert refusal(*words, "--voices-dir", typo).startswith(f"there is no folder {str(typo)!r}")
+    assert not (home / "typo").exists()
+
+
+def test_before_the_first_voice_the_usual_folder_holds_none_and_is_not_made(home: Path) -> None:
+    assert names() == []
+    assert "there is no uploaded voice 'anna'; `oscine voices list`" in refusal("remove", "anna")
+    assert not (home / "data").exists()
+    assert added("anna") == "anna\n" and names() == ["anna"]
+
+
+def test_a_voice_file_has_the_rights_that_the_umask_leaves(home: Path) -> None:
+    added("anna", "--voices-dir", home / "voices")
+    (home / "plain").write_text("")
+    modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("plain", "voices/anna.safetensors")]
+    assert modes[0] == modes[1]
+
+
+# What the store refuses
+
+
+def test_another_voice_of_the_name_is_refused_in_the_words_of_the_command_line() -> None:
+    added("anna")
+    Voice(np.ones(8, np.float32)).save("other.safetensors")
+    said = refusal("add", "Anna", "other.safetensors", "--consent", "yes")
+    assert said == "there is another voice called 'anna'; delete it first or choose another name"
+    assert voices("remove", "ANNA").stdout == "anna\n"
+    assert voices("add", "anna", "other.safetensors", "--consent", "yes").exit_code == 0
+
+
+def test_a_damaged_voice_can_be_removed(home: Path) -> None:
+    added("anna")
+    (home / "data" / "oscine" / "voices" / "anna.safetensors").write_bytes(b"")
+    assert "is damaged (the log says how); delete the voice" in refusal(
+        "add", "anna", "me.safetensors", "--consent", "yes"
+    )
+    assert voices("remove", "anna").stdout == "anna\n"
+
+
+def test_a_disk_that_fails_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    error = voices("add", "anna", "me.safetensors", "--consent", "yes").exception
+    assert isinstance(error, OscineError) and not isinstance(error, RequestError)
+    assert str(error) == "the disk of the voices failed to store voice 'anna'; the log says why"
+
+
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "oscine", "voices", "remove", "nobody"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2 and "there is no uploaded voice 'nobody'" in ran.stderr

@@ -1,0 +1,216 @@
+"""A SpeechEngine without a model, importable from a spawned process. The text says what to do:
+
+say 20            twenty chunks of 100 samples, numbered so that a lost, doubled or foreign sample shows
+die exit | kill   at this word the process ends; `die sick`: the engine reports that it does not work
+hang submit | loop
+refuse VoiceError
+
+A transcript of a clip to clone may say `die kill` or `refuse VoiceError` too, `sleep 0.5`, or `hold FOLDER`: it writes
+a line to FOLDER/begun and waits for FOLDER/go_on.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from oscine import types
+from oscine.types import (
+    AppendText,
+    AudioChunk,
+    Cancel,
+    ClipData,
+    Command,
+    EngineError,
+    EngineStatus,
+    OscineError,
+    OverloadedError,
+    RequestError,
+    SpeechRequest,
+)
+from oscine.voice import Voice
+
+CHUNK_SAMPLES = 100
+
+
+def pcm(seed: int, first_sample: int, samples: int) -> bytes:
+    """Sample i of the utterance with this seed: tells both numbers."""
+    return ((np.arange(first_sample, first_sample + samples) + seed * 2003) % 2**16).astype("<u2").tobytes()
+
+
+@dataclass(frozen=True)
+class FakeConfig:
+    slots: int = 8
+    tick_s: float = 0.001
+    max_queue: int = 10_000
+    fail_build: str = ""
+    build_s: float = 0.0
+    gate: str = ""  # a file: no build goes on before it is there
+    marker: str = ""  # a file: with fail_build, only builds after the first fail
+
+
+@dataclass
+class _Utterance:
+    deliver: Callable[[AudioChunk], None]
+    seed: int
+    streaming_text: bool
+    words: deque[str] = field(default_factory=deque)
+    chunks_left: int = 0
+    samples: int = 0
+
+
+def refusal(kind: str) -> OscineError:
+    if kind == "OverloadedError":
+        return OverloadedError("full", 2.5)
+    cls: type[OscineError] = getattr(types, kind)
+    return cls(f"no {kind}", "voice") if issubclass(cls, RequestError) else cls(f"no {kind}")
+
+
+def wait_for_file(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def build_fake(config: FakeConfig, progress: Callable[[str, int, int], None]) -> "FakeEngine":
+    if config.gate:
+        wait_for_file(Path(config.gate))
+    for done in range(3):
+        time.sleep(config.build_s / 3)
+        progress(os.environ.get("FAKE_STAGE", "weights"), done + 1, 3)
+    first = bool(config.marker) and not os.path.exists(config.marker)
+    if config.marker:
+        with open(config.marker, "a") as file:
+            file.write("built\n")
+    if config.fail_build == "exit" and not first:
+        os._exit(7)
+    if config.fail_build and not first:
+        raise ValueError("a stranger") if config.fail_build == "ValueError" else refusal(config.fail_build)
+    return FakeEngine(config)
+
+
+class FakeEngine:
+    def __init__(self, config: FakeConfig | None = None) -> None:
+        self._config = config or FakeConfig()
+        self._changed = threading.Condition()
+        self._running: dict[str, _Utterance] = {}
+        self._count = self._frames = 0
+        self._ready, self._stopping = True, False
+        self.tell_log: list[tuple[str, Command]] = []
+        self._thread = threading.Thread(target=self._loop, name="fake-loop", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        words = deque(request.text.split())
+        if words[0] == "refuse":
+            raise ValueError("a stranger") if words[1] == "ValueError" else refusal(words[1])
+        if list(words)[:2] == ["hang", "submit"]:
+            time.sleep(1000)
+        with self._changed:
+            if self._stopping:
+                raise EngineError("the engine is stopped")
+            if len(self._running) >= self._config.slots + self._config.max_queue:
+                raise OverloadedError("full", 2.5)
+            self._count += 1
+            self._running[str(self._count)] = _Utterance(deliver, request.seed or 0, streaming_text, words)
+            self._changed.notify()
+            return str(self._count)
+
+    def tell(self, utterance_id: str, command: Command) -> None:
+        with self._changed:
+            self.tell_log.append((utterance_id, command))
+            utterance = self._running.get(utterance_id)
+            if utterance is None:
+                return
+            if isinstance(command, AppendText) and "\0" in command.text:
+                raise RequestError("no NUL", "text")
+            if isinstance(command, AppendText):
+                utterance.words.extend(command.text.split())
+            elif isinstance(command, Cancel):
+                self._end(utterance_id, "cancelled")
+            else:
+                utterance.streaming_text = False
+            self._changed.notify()
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        """Its speaker vector tells the clip's rate and length."""
+        verb, _, what = (transcript or "").partition(" ")
+        if verb == "refuse":
+            raise refusal(what)
+        if verb == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if verb == "sleep":
+            time.sleep(float(what))
+        if verb == "hold":
+            with (Path(what) / "begun").open("a") as begun:
+                begun.write("begun\n")
+            wait_for_file(Path(what) / "go_on")
+        assert isinstance(clip, tuple)
+        speaker = np.array([clip[1], len(clip[0])], np.float32)
+        return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((1, 16), np.int64), transcript)
+
+    def status(self) -> EngineStatus:
+        with self._changed:
+            active = min(len(self._running), self._config.slots)
+            queued = len(self._running) - active
+            return EngineStatus(self._ready, self._config.slots, active, queued, self._frames, self._config.tick_s)
+
+    def stop(self, drain_s: float = 0.0) -> None:
+        deadline_s = time.monotonic() + drain_s
+        with self._changed:
+            self._stopping = True
+            while self._running and time.monotonic() < deadline_s:
+                self._changed.wait(0.01)
+            for utterance_id in list(self._running):
+                self._end(utterance_id, "cancelled")
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopping and not self._running:
+                    return
+                progress = [self._step(one) for one in list(self._running)[: self._config.slots]]
+                if not any(progress):
+                    self._changed.wait(0.05)
+            time.sleep(self._config.tick_s)
+
+    def _step(self, utterance_id: str) -> bool:
+        utterance = self._running[utterance_id]
+        while not utterance.chunks_left and len(utterance.words) >= 2:
+            self._obey(utterance, utterance.words.popleft(), utterance.words.popleft())
+        if utterance.chunks_left:
+            sound = pcm(utterance.seed, utterance.samples, CHUNK_SAMPLES)
+            utterance.deliver(AudioChunk(sound, utterance.samples, seed=utterance.seed))
+            utterance.samples += CHUNK_SAMPLES
+            utterance.chunks_left -= 1
+            self._frames += 1
+            return True
+        if not utterance.streaming_text:
+            self._end(utterance_id, "stop")
+            return True
+        return False
+
+    def _obey(self, utterance: _Utterance, verb: str, what: str) -> None:
+        if verb == "say":
+            utterance.chunks_left = int(what)
+        elif verb == "hang":
+            time.sleep(1000)
+        elif what == "sick":
+            self._ready = False
+        elif what == "exit":
+            os._exit(3)
+        elif what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _end(self, utterance_id: str, reason: types.FinishReason) -> None:
+        utterance = self._running.pop(utterance_id)
+        utterance.deliver(AudioChunk(b"", utterance.samples, reason, None, utterance.seed))

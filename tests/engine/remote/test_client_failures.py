@@ -1,0 +1,236 @@
+"""The engine in its own process, dying and hanging in every way that a fake one can; and its parent dying."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engine.listening import (
+    CONFIG,
+    IMPATIENT,
+    LONG,
+    WAIT_S,
+    Heard,
+    eventually,
+    gone,
+    speak,
+    speak_and_then,
+    started,
+)
+from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
+
+from oscine.engine.remote.client import EngineClient, WorkerConfig
+from oscine.types import (
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    OverloadedError,
+    SpeechRequest,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def start():
+    engines = []
+
+    def make(*arguments) -> EngineClient:
+        engines.append(started(*arguments))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.stop()
+
+
+def test_a_voice_that_never_comes_is_an_error(start):
+    engine = start(replace(CONFIG, clone_s=0.3))
+    clip = (np.full(16000, 0.5, np.float32), 16000)
+    with pytest.raises(EngineError, match=r"no voice within 0\.3 s"):
+        engine.clone(clip, "sleep 600")
+    engine = start()
+    with pytest.raises(EngineError, match="SIGKILL"):
+        engine.clone(clip, "die kill")
+    engine.wait_ready(WAIT_S)
+    assert engine.clone(clip).speaker[0] == 16000 and not engine._clonings
+
+
+def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    engine = start(CONFIG, FakeConfig(gate=str(gate)))
+    first_pid = engine.health.pid
+    heard = [speak(engine, LONG, seed) for seed in range(8)]
+    eventually(lambda: all(len(one.chunks) > 3 for one in heard))
+    gate.unlink()
+    os.kill(first_pid, signal.SIGKILL)
+    for one in heard:
+        last = one.end()
+        assert last.finish_reason == "error" and isinstance(last.error, EngineError)
+        assert "SIGKILL" in str(last.error) and last.seed == one.seed
+    assert not engine.status().ready
+    with pytest.raises(OverloadedError) as caught:
+        speak(engine, "say 1")
+    assert caught.value.retry_after_s > 0
+    gate.touch()
+    engine.wait_ready(WAIT_S)
+    assert speak(engine, "say 5", 77).end().finish_reason == "stop" and engine.status().ready
+    for one in heard:
+        one.check()
+    assert engine.health.restarts == 1 and "SIGKILL" in engine.health.last_reason
+    assert engine.health.pid != first_pid and gone(first_pid)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("die exit", "status 3"), ("die kill", "SIGKILL"), ("die sick", "does not work any more")]
+)
+def test_an_engine_that_fails_is_restarted(start, text, reason):
+    engine = start()
+    heard = speak_and_then(engine, f"{text} say 100000", 4)
+    last = heard.end()
+    assert last.finish_reason == "error" and reason in str(last.error)
+    heard.check()
+    assert len(heard.chunks) >= 4  # what was heard before, and the end
+    engine.wait_ready(WAIT_S)
+    assert speak(engine, "say 1").end().finish_reason == "stop"
+
+
+def test_a_hung_loop_is_noticed_by_its_silence(start):
+    engine = start(IMPATIENT)
+    heard = [speak(engine, LONG, 1), speak(engine, "say 3 hang loop", 2)]
+    for one in heard:
+        assert f"no sign of life for {IMPATIENT.heartbeat_s:g} s" in str(one.end().error)
+        one.check()
+    engine.wait_ready(WAIT_S)
+    assert speak(engine, "say 1").end().finish_reason == "stop"
+
+
+def test_a_hung_submit_is_refused_and_noticed(start):
+    engine = start(IMPATIENT)
+    heard = Heard()
+    with pytest.raises(EngineError, match="no sign of life"):
+        engine.submit(SpeechRequest(text="hang submit"), heard)
+    assert not heard.chunks
+    engine.wait_ready(WAIT_S)
+
+
+def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
+    engine = start(WorkerConfig(submit_s=0.2, terminate_s=0.2, heartbeat_s=5.0))
+    with pytest.raises(EngineError, match=r"within 0\.2 s"):
+        speak(engine, "hang submit")
+    assert not engine._utterances
+
+
+def test_restarts_are_bounded(start, tmp_path):
+    config = WorkerConfig(backoff_s=0.02, max_restarts=2, terminate_s=1.0)
+    engine = start(config, FakeConfig(fail_build="exit", marker=str(tmp_path / "built")))
+    heard = speak_and_then(engine, "die kill")
+    assert "SIGKILL" in str(heard.end().error)
+    with pytest.raises(EngineError, match=r"status 7; this was failure 3 within"):
+        engine.wait_ready(WAIT_S)
+    with pytest.raises(EngineError, match="stays down"):
+        speak(engine, "say 1")
+    assert engine.health.state == "failed" and engine.health.restarts == 2 and engine.health.pid is None
+    assert (tmp_path / "built").read_text().count("built") == 3
+
+
+@pytest.mark.parametrize(
+    ("fail_build", "error", "text"),
+    [
+        ("CheckpointError", CheckpointError, "no CheckpointError"),
+        ("ConfigError", ConfigError, "no ConfigError"),
+        ("ValueError", EngineError, "ValueError: a stranger"),
+        ("exit", EngineError, "status 7 before it was ready"),
+    ],
+)
+def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error, text, capfd):
+    engine = EngineClient(functools.partial(build_fake, FakeConfig(fail_build=fail_build)), CONFIG)
+    with pytest.raises(error, match=text):
+        engine.wait_ready(WAIT_S)
+    with pytest.raises(EngineError, match=text):
+        speak(engine, "say 1")
+    assert engine.health.restarts == 0 and not engine.status().ready
+    engine.stop()
+    assert engine.health.state == "stopped"
+
+
+def test_a_build_that_cannot_travel_is_refused_at_once(monkeypatch):
+    with pytest.raises(ConfigError, match="cannot be given"):
+        EngineClient(lambda progress: FakeEngine())
+    monkeypatch.setattr(build_fake, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="not a script"):
+        EngineClient(functools.partial(build_fake, FakeConfig()))
+    with pytest.raises(ConfigError, match="heartbeat_s"):
+        WorkerConfig(heartbeat_s=0)
+
+
+PARENT = """
+import functools, sys, threading, time
+from oscine.engine.remote.client import EngineClient
+from tests.engine.remote.fake_engine import FakeConfig, build_fake
+if sys.argv[1] == "building":
+    began = threading.Event()
+    build = functools.partial(build_fake, FakeConfig(build_s=600))
+    engine = EngineClient(build, on_progress=lambda *progress: began.set())
+    began.wait(60)
+else:
+    engine = EngineClient(functools.partial(build_fake, FakeConfig()))
+    engine.wait_ready(60)
+print(engine.health.pid, flush=True)
+if sys.argv[1] != "leave":
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("moment", ["serving", "building", "frozen", "leave"])
+def test_no_child_or_file_outlives_its_parent(moment, tmp_path):
+    """Killed, or ended without `stop`; while serving, while building, and with a child that cannot run Python."""
+    command = [sys.executable, "-c", PARENT, moment]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        if moment == "frozen":
+            os.kill(pid, signal.SIGSTOP)
+        if moment == "leave":
+            assert parent.wait(WAIT_S) == 0
+        else:
+            assert not gone(pid)
+            parent.kill()
+        eventually(lambda: gone(pid))
+    assert not list(tmp_path.iterdir())
+
+
+HELD_UP = """
+import functools, sys
+from tests.engine.remote.fake_engine import FakeConfig, build_fake
+from oscine.engine.remote.client import EngineClient
+from tests.engine.listening import IMPATIENT, speak
+engine = EngineClient(functools.partial(build_fake, FakeConfig()), IMPATIENT)
+engine.wait_ready(60)
+print("ready", flush=True)
+sys.stdin.readline()
+speak(engine, "say 3").end()
+print(engine.health.restarts, flush=True)
+"""
+
+
+def test_an_engine_is_not_blamed_while_its_parent_stood_still():
+    command = [sys.executable, "-c", HELD_UP]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stdin is not None
+        assert parent.stdout.readline() == "ready\n"
+        time.sleep(0.3)  # the first heartbeat is answered: nothing waits in the socket that would excuse the engine
+        parent.send_signal(signal.SIGSTOP)
+        time.sleep(2 * IMPATIENT.heartbeat_s)
+        parent.send_signal(signal.SIGCONT)
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline() == "0\n"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from oscine.config import RunawayConfig
+from oscine.engine.runaway import RunawayDetector, frame_budget, frame_levels_dbfs
+
+CONFIG = RunawayConfig()
+FRAME = 1920
+
+
+def level_of(pcm: np.ndarray) -> float:
+    return float(frame_levels_dbfs(pcm[None])[0])
+
+
+def ended_at(frames: list[tuple[int, float]], text_spoken_at: int = 0, config: RunawayConfig = CONFIG) -> int | None:
+    """The frame at which the guard ends the speech of (code, level) frames."""
+    guard = RunawayDetector(config)
+    for at, (code, level_dbfs) in enumerate(frames):
+        if guard.push(code, level_dbfs, text_spoken=at >= text_spoken_at):
+            return at
+    return None
+
+
+def varied_codes(count: int, seed: int) -> list[int]:
+    """As speech has them: seldom the same twice in a row, some favourites, held for a few frames in pauses."""
+    rng = random.Random(seed)
+    codes: list[int] = []
+    while len(codes) < count:
+        code = rng.choice([rng.randrange(2000), rng.randrange(20)])
+        codes += [code] * (rng.randint(1, 12) if rng.random() < 0.05 else 1)
+    return codes[:count]
+
+
+def speech_levels(count: int, seed: int) -> list[float]:
+    """Syllables around -20 dBFS, pauses around -60 of up to two seconds."""
+    rng = random.Random(seed)
+    levels: list[float] = []
+    while len(levels) < count:
+        levels += [rng.uniform(-32, -14) for _ in range(rng.randint(3, 30))]
+        levels += [rng.uniform(-66, -54) for _ in range(rng.randint(0, 25))]
+    return levels[:count]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_speech_is_never_ended(seed: int) -> None:
+    frames = list(zip(varied_codes(3000, seed), speech_levels(3000, seed), strict=True))
+    assert ended_at(frames) is None
+
+
+@pytest.mark.parametrize("level_dbfs", [-80.0, -60.0, -45.0, -20.0])
+def test_noise_of_constant_loudness_is_never_ended(level_dbfs: float) -> None:
+    rng = np.random.default_rng(0)
+    scale = 32768 * 10 ** (level_dbfs / 20)
+    levels = [level_of((rng.standard_normal(FRAME) * scale).astype(np.int16)) for _ in range(400)]
+    assert ended_at(list(zip(varied_codes(400, 1), levels, strict=True))) is None
+
+
+def test_a_long_steady_tone_is_not_room_tone() -> None:
+    tone = (8000 * np.sin(np.arange(FRAME) * 0.05)).astype(np.int16)
+    assert ended_at([(code, level_of(tone)) for code in varied_codes(400, 2)]) is None
+
+
+def test_room_tone_after_the_text_is_ended_in_seconds() -> None:
+    levels = speech_levels(100, 3) + [-58.0, -56.0, -57.0] * 100
+    at = ended_at(list(zip(varied_codes(400, 3), levels, strict=True)))
+    assert at is not None and 150 <= at <= 200
+
+
+def test_digital_silence_counts_as_room_tone() -> None:
+    silent = level_of(np.zeros(FRAME, np.int16))
+    levels = [-20.0] * 30 + [silent] * 100
+    assert ended_at(list(zip(varied_codes(130, 4), levels, strict=True))) == 30 + 63 - 1
+
+
+def test_quiet_before_the_text_is_spoken_is_a_pause() -> None:
+    levels = [-20.0] * 30 + [-60.0] * 100 + speech_levels(100, 5)
+    assert ended_at(list(zip(varied_codes(230, 5), levels, strict=True)), text_spoken_at=140) is None
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 25])
+def test_the_same_sounds_again_and_again_are_ended(period: int) -> None:
+    loop = varied_codes(1000, 6)[:period] if period > 1 else [5]
+    codes = varied_codes(100, 7) + loop * 300
+    at = ended_at([(code, -20.0) for code in codes[:500]], text_spoken_at=10_000)
+    assert at is not None and 100 + 75 - period <= at <= 100 + 110 + period
+
+
+def test_a_few_repetitions_are_speech() -> None:
+    codes = varied_codes(100, 8) + [1, 2, 3, 4, 5, 6] * 10 + varied_codes(100, 9)
+    assert ended_at([(code, -20.0) for code in codes]) is None
+
+
+def test_a_guard_that_is_off_sees_nothing() -> None:
+    assert ended_at([(1, -80.0)] * 1000, config=RunawayConfig(enabled=False)) is None
+
+
+def test_short_texts_get_seconds_long_ones_minutes() -> None:
+    assert frame_budget(CONFIG, 2) / 12.5 < 6
+    assert frame_budget(CONFIG, 100) / 12.5 > 60
+    assert frame_budget(RunawayConfig(budget_frames=12, budget_frames_per_text_id=8.0), 5) == 52
+
+
+def test_levels_are_those_of_a_full_scale_square() -> None:
+    square = np.full((1, FRAME), 32767, np.int16)
+    assert frame_levels_dbfs(square)[0] == pytest.approx(0.0, abs=0.01)
+    assert frame_levels_dbfs(square // 10)[0] == pytest.approx(-20.0, abs=0.01)
+    assert frame_levels_dbfs(np.zeros((2, FRAME), np.int16)).tolist() == [-80.0, -80.0]

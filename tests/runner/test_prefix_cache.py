@@ -1,0 +1,39 @@
+import numpy as np
+import torch
+
+from oscine.runner.prefix_cache import PrefixCache, prefix_key
+from oscine.types import Prompt
+
+
+def prompt(text: list[int], speaker: float | None = None) -> Prompt:
+    vector = None if speaker is None else np.full(4, speaker, dtype=np.float32)
+    ids = np.array(text, dtype=np.int64)
+    return Prompt(ids, ids + 1, np.zeros(0, dtype=np.int64), speaker=vector)
+
+
+def entry(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(2, 1, rows, 4), torch.zeros(2, 1, rows, 4)
+
+
+def test_the_key_sees_content_alone():
+    assert prefix_key(prompt([1, 2, 3]), 2) == prefix_key(prompt([1, 2, 9]), 2)
+    assert prefix_key(prompt([1, 2, 3]), 3) != prefix_key(prompt([1, 2, 9]), 3)
+    assert prefix_key(prompt([1, 2], 0.5), 2) != prefix_key(prompt([1, 2], 0.6), 2)
+    assert prefix_key(prompt([1, 2]), 2) != prefix_key(prompt([1, 2], 0.0), 2)
+
+
+def test_the_least_recently_used_leaves_when_bytes_run_out():
+    one = sum(tensor.nbytes for tensor in entry(8))
+    cache = PrefixCache(capacity_bytes=2 * one)
+    cache.put("a", entry(8))
+    cache.put("b", entry(8))
+    assert cache.get("a") is not None
+    cache.put("c", entry(8))
+    assert cache.get("b") is None and cache.get("a") is not None and cache.get("c") is not None
+    assert cache.nbytes == 2 * one and (cache.hits, cache.misses) == (3, 1)
+
+
+def test_what_is_larger_than_the_cache_is_not_kept():
+    cache = PrefixCache(capacity_bytes=16)
+    cache.put("a", entry(8))
+    assert len(cache) == 0 and cache.nbytes == 0

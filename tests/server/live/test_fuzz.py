@@ -1,0 +1,152 @@
+"""Whatever a client sends, in whatever order: the answers are well-formed and in order, nothing is logged as a bug, and
+the engine is left with nothing to do."""
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.server.live.live_client import Server, Told, server_of
+from tests.server.scripted_engine import ScriptedEngine
+from tests.server.serving import eventually
+from websockets.exceptions import ConnectionClosed
+
+from oscine.config import ServerConfig
+
+PIECES = [
+    "Hello",
+    " ",
+    "\n",
+    "there. ",
+    "你好。",
+    "🙂",
+    "!refuse",
+    "!break",
+    "!run",
+    "\u0301",
+    "a" * 90,
+    "",
+    "e.g. ",
+    "…",
+]
+ODD_TEXTS = ["\0", "\ud83d", "\uffff", "\u202e", "x" * 3000]
+VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    *ODD_TEXTS,
+]
+FIELDS = ["text", "voice", "speed", "seed", "played_s", "utterance_index", "type", "response_format", "ref_audio", "x"]
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"seed": 1, "voice": "finch"},
+    {"response_format": "mp3", "speed": 2.0},
+    {"response_format": "wav", "sample_rate": 8000},
+    {"max_new_tokens": 4},
+    {"max_new_tokens": 1},
+    {"language": "klingon"},
+    {"non_streaming_mode": True},
+    {"voice": "nobody"},
+    {"extra_params": {"top_k": "x"}},
+]
+BROKEN: list[str | bytes] = ["", "{", "null", "[]", '"x"', "[" * 5000, "9" * 5000, "{}", b"", b"\xff\xfe", "\x00", "💥"]
+EVENTS = {
+    "session.ready": {"request_id", "response_format", "sample_rate"},
+    "audio.start": {"utterance_index", "sentence_index", "sentence_text", "format", "sample_rate", "seed"},
+    "audio.segment": {"utterance_index", "index", "text", "start_s", "end_s"},
+    "audio.done": {"utterance_index", "sentence_index", "finish_reason", "total_bytes", "audio_seconds", "error"},
+    "session.done": {"utterance_index", "total_sentences"},
+    "input.cancelled": {"utterance_index", "played_s", "spoken_text"},
+    "error": {"message", "error"},
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedEngine, Server]]:
+    engine = ScriptedEngine(slots=2, queue=1)
+    with server_of(engine, ServerConfig(segment_chars=50, max_text_chars=2000)) as server:
+        yield engine, server
+    engine.stop()
+
+
+def any_message(rng: random.Random) -> str | bytes:
+    def told(kind: str, **fields: Any) -> str:
+        return json.dumps({"type": kind, **fields})
+
+    match rng.choices(range(7), weights=[12, 5, 2, 2, 2, 2, 0.2])[0]:
+        case 0:
+            return told("input.text", text="".join(rng.choices(PIECES, k=rng.randint(1, 4))))
+        case 1:
+            return told("input.done")
+        case 2:
+            return told(
+                "input.cancel", **rng.choice([{}, {"played_s": rng.random()}, {"utterance_index": rng.randint(0, 9)}])
+            )
+        case 3:
+            return told("session.config", **rng.choice(CONFIGS))
+        case 4:
+            return rng.choice(BROKEN)
+        case 5:
+            kind = rng.choice(["input.text", "input.cancel", "session.config", "input.done", "session.close", "x"])
+            fields = {rng.choice(FIELDS): rng.choice(VALUES) for _ in range(rng.randint(1, 3))}
+            return json.dumps({"type": kind, **fields})
+        case _:
+            return rng.choice([told("session.close"), told("input.text", text="z" * 2**22), bytes(2**22 + 9)])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_messages_in_any_order_are_answered_well(running: tuple[ScriptedEngine, Server], seed: int) -> None:
+    engine, server = running
+    rng = random.Random(seed)
+    engine.frame_s = rng.choice([0.0, 0.0005])
+    with server.client(max_queue=None) as client, contextlib.suppress(ConnectionClosed):
+        for _ in range(rng.randint(1, 40)):
+            client.send_raw(any_message(rng))
+        if rng.random() < 0.75:
+            client.send("input.done")
+            client.send("session.close")
+            check(*client.closed())
+    # Else it left in the middle of everything.
+    eventually(lambda: server.service.streams == 0)
+    eventually(lambda: engine.status().slots_active + engine.status().queued == 0)
+
+
+def check(code: int, told: Told) -> None:
+    assert code in (1000, 1008, 1009), code
+    sounding: int | None = None  # the utterance between its start and its end
+    started, over = set[int](), list[int]()
+    for message in told.messages:
+        if isinstance(message, bytes):
+            assert message and sounding is not None
+            continue
+        kind, index = message["type"], message.get("utterance_index")
+        assert message.keys() >= EVENTS[kind], message
+        match kind:
+            case "audio.start":
+                assert sounding is None and index not in started
+                started.add(index)
+                sounding = index
+            case "audio.segment":
+                assert index == sounding
+            case "audio.done":
+                assert sounding == index
+                sounding = None
+            case "session.done":
+                assert sounding is None
+                over.append(index)
+    assert over == list(range(len(over)))
+    if code == 1000:
+        assert started <= set(over)

@@ -1,0 +1,295 @@
+"""What a WebSocket does with those who may not come in, with messages that cannot be used, and with an engine that says
+no: somebody is always told, and whoever can go on does."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.server.live.live_client import Client, Server, server_of
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
+from tests.server.serving import eventually
+from websockets.typing import Subprotocol
+
+from oscine.config import ServerConfig
+from oscine.server.live import session as live
+from oscine.voice import Voice
+
+SMALL = ServerConfig(segment_chars=60, max_text_chars=100, live_idle_s=1.0, stalled_s=1.0, api_keys=("sesame",))
+KEY = {"additional_headers": {"Authorization": "Bearer sesame"}}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedEngine, Server]]:
+    engine = ScriptedEngine(slots=1, queue=0)
+    with server_of(engine, SMALL) as server:
+        yield engine, server
+    engine.stop()
+
+
+@pytest.fixture
+def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
+    engine, server = running
+    yield engine
+    engine.ready = True
+    server.service.draining = False
+    eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
+
+
+@pytest.fixture
+def server(running: tuple[ScriptedEngine, Server], engine: ScriptedEngine) -> Server:
+    return running[1]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with server.client(**KEY) as client:
+        client.configure(seed=3)
+        yield client
+
+
+# --- who comes in ---
+
+
+def test_a_key_comes_in_by_header_or_as_a_subprotocol(server: Server) -> None:
+    with server.client(**KEY) as client:
+        assert client.say("Hello.").kinds[-1] == "session.done"
+    with server.client(subprotocols=[Subprotocol("oscine"), Subprotocol("bearer.sesame")]) as client:
+        assert client.subprotocol == "oscine"
+        assert client.say("Hello.").kinds[-1] == "session.done"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"additional_headers": {"Authorization": "Bearer sesam"}},
+        {"subprotocols": [Subprotocol("oscine"), Subprotocol("bearer.no")]},
+    ],
+)
+def test_who_has_no_valid_key_is_told_so_and_put_out(server: Server, options: dict[str, Any]) -> None:
+    with server.client(**options) as client:
+        code, told = client.closed()
+        assert code == 1008
+        assert told.one("error")["error"]["code"] == "invalid_api_key"
+
+
+def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engine: ScriptedEngine) -> None:
+    engine.ready = False
+    with server.client(**KEY) as client:
+        code, told = client.closed()
+        assert code == 1013
+        assert told.one("error")["retry_after_s"] > 0
+
+
+# --- messages ---
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "said"),
+    [
+        ("{", None, "not JSON"),
+        ("[" * 100_000, None, "not JSON"),
+        ("1" * 5000, None, "not JSON"),
+        ("[1]", None, "JSON object"),
+        (b"\x00\x01", None, "binary"),
+        ({"text": "hello"}, "type", "type is missing"),
+        ({"type": None}, "type", "type is missing"),
+        ({"type": ["input.text"]}, "type", "possible"),
+        ('{"type": ' + "[" * 900 + "]" * 900 + "}", "type", "possible"),
+        ({"type": "input.txt"}, "type", "did you mean 'input.text'"),
+        ({"type": "x" * 100_000}, "type", "possible"),
+        ({"type": "input.text"}, "text", "missing"),
+        ({"type": "input.text", "text": 5}, "text", "string"),
+        ({"type": "input.text", "text": "\ud800"}, "text", "surrogate"),
+        ({"type": "input.text", "text": "a\0b"}, "text", "NUL"),
+        ({"type": "input.text", "text": "a", "txet": 1}, "txet", "did you mean 'text'"),
+        ({"type": "input.text", "text": "a", "y" * 100_000: 1}, None, "possible"),
+        ({"type": "input.done", "now": True}, "now", "unknown field"),
+        ({"type": "input.cancel", "played_s": -1}, "played_s", "greater"),
+        ('{"type": "input.cancel", "played_s": NaN}', "played_s", "finite"),
+        ({"type": "session.config", "vioce": "wren"}, "vioce", "did you mean 'voice'"),
+        ({"type": "session.config", "voice": "wrem"}, "voice", "did you mean 'wren'"),
+        ({"type": "session.config", "speed": 9}, "speed", "less than"),
+        ({"type": "session.config", "word_timestamps": True}, "word_timestamps", "no aligner"),
+        ({"type": "session.config", "response_format": "opus", "sample_rate": 44100}, "sample_rate", "opus"),
+        ({"type": "session.config", "ref_audio": "data:audio/wav;base64,AAAA"}, "ref_audio", "cannot clone"),
+        ({"type": "session.config", "language": "klingon"}, "language", "possible: auto, chinese, english"),
+        ({"type": "session.config", "instructions": "\0"}, "instructions", "NUL"),
+        ({"type": "session.config", "instructions": "\ud800"}, "instructions", "unicode"),
+        ({"type": "session.config", "instructions": " "}, "instructions", "white space"),
+        ({"type": "session.config", "max_new_tokens": 1}, "max_new_tokens", "2"),
+        ({"type": "session.config", "temperature": 1e9}, "temperature", "1e+06"),
+        ({"type": "session.config", "repetition_penalty": 1e9}, "repetition_penalty", "1e+06"),
+    ],
+)
+def test_a_message_that_cannot_be_used_is_refused_and_the_session_goes_on(
+    client: Client, message: Any, param: str | None, said: str
+) -> None:
+    client.write("He")
+    client.send_raw(message if isinstance(message, str | bytes) else json.dumps(message))
+    told = client.until("error")
+    error = told.events[-1]
+    assert "utterance_index" not in error
+    assert error["error"]["param"] == param
+    assert said in error["message"] and len(error["message"]) < 1100
+    assert told.sound + client.say("llo").sound == spoken("Hello", 3)
+    assert client.say("Next.").sound == spoken("Next.", 3)
+
+
+def test_settings_that_are_refused_leave_the_last_ones_in_place(client: Client) -> None:
+    client.configure(seed=7, voice="finch")
+    for wrong in ({"language": "klingon"}, {"max_new_tokens": 1}, {"temperature": 1e9}, {"voice": "nobody"}):
+        assert client.configure(seed=8, **wrong)["type"] == "error"
+    assert client.say("Hello.").sound == spoken("Hello.", 7, "finch")
+
+
+def test_many_unknown_fields_cost_no_more_than_one(client: Client) -> None:
+    many = ",".join(f'"{number:x}":1' for number in range(370_000))
+    begun_s = time.monotonic()
+    client.send_raw('{"type":"session.config",' + many + "}")
+    assert "unknown field" in client.until("error").events[-1]["message"]
+    assert time.monotonic() - begun_s < 3  # it took 10 s and more to list them all
+
+
+def test_messages_that_are_only_noise_end_the_session(client: Client) -> None:
+    for _ in range(150):
+        client.send_raw("noise")
+    code, told = client.closed()
+    assert code == 1008
+    assert len(told.events) == 101 and told.events[-1]["error"]["code"] == "too_many_errors"
+
+
+@pytest.mark.parametrize("message", ['{"type": "input.text", "text": "' + "é" * 2**21 + '"}', bytes(2**22 + 1)])
+def test_a_message_too_large_ends_the_session(client: Client, message: str | bytes) -> None:
+    client.send_raw(message)
+    code, told = client.closed()
+    assert code == 1009
+    assert told.events[-1]["error"]["code"] == "too_large"
+
+
+def test_text_beyond_the_limit_is_refused_piece_by_piece_and_told(client: Client, engine: ScriptedEngine) -> None:
+    engine.max_frames = engine.status().frames + 3
+    client.write("a" * 60, "b" * 50, "c" * 40)
+    error = client.until("error").events[-1]
+    assert error["error"]["code"] == "too_large" and "50" in error["message"]
+    engine.max_frames = float("inf")
+    client.send("input.done")
+    told = client.until("session.done")
+    assert "".join(segment["text"] for segment in told.all("audio.segment")) == "a" * 60 + "c" * 40
+    assert client.say("d" * 100).kinds[-1] == "session.done"  # what has been spoken counts no more
+
+
+# --- an engine that says no ---
+
+
+def test_a_refused_utterance_does_not_speak_its_rest_and_the_next_one_is_heard(client: Client) -> None:
+    client.write("!refuse")
+    error = client.until("error").events[-1]
+    assert error["utterance_index"] == 0 and error["error"]["param"] == "input"
+    told = client.say("the rest of it")
+    assert told.kinds == ["session.done"] and not told.sound
+    assert client.say("Next.").sound == spoken("Next.", 3)
+
+
+def test_an_engine_that_fails_half_way_is_told_and_the_session_goes_on(client: Client) -> None:
+    told = client.say("Hello!break")
+    assert told.sound.startswith(spoken("Hell", 3))
+    assert told.kinds == ["audio.start", "error", "audio.done", "session.done"]
+    assert told.one("error")["error"]["code"] == "engine_failed"
+    assert told.one("audio.done")["error"] is True and told.one("audio.done")["finish_reason"] == "error"
+    assert client.say("Next.").sound == spoken("Next.", 3)
+
+
+def test_an_overloaded_engine_says_when_to_come_again(server: Server, client: Client) -> None:
+    with server.client(**KEY) as other:
+        other.write("Hello")
+        other.hear(3)
+        told = client.say("Me too.")
+        assert told.kinds == ["error", "session.done"]
+        assert told.events[0]["error"]["code"] == "overloaded" and told.events[0]["retry_after_s"] == 2.5
+        other.cancel()
+    assert client.say("Me too.").sound == spoken("Me too.", 3)
+
+
+def test_an_engine_that_restarts_refuses_utterances_not_sessions(client: Client, engine: ScriptedEngine) -> None:
+    engine.ready = False
+    assert client.say("Hello.").one("error")["error"]["code"] == "not_ready"
+    engine.ready = True
+    assert client.say("Hello.").sound == spoken("Hello.", 3)
+
+
+def test_a_checkpoint_without_voices_of_its_own_speaks_with_an_embedding() -> None:
+    engine = ScriptedEngine()
+    with server_of(engine, card=BASE_CARD) as server, server.client() as client:
+        assert client.configure(speaker_embedding=[0.5] * 7)["error"]["param"] == "speaker_embedding"
+        client.configure(speaker_embedding=[0.5] * 8, seed=3)
+        assert client.say("Hello.").sound == spoken("Hello.", 3, Voice.from_embedding([0.5] * 8))
+    engine.stop()
+
+
+def test_a_bug_of_ours_is_told_logged_and_ends_the_session(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live, "plan_speech", lambda *_: 1 / 0)
+    client.send("session.config")
+    code, told = client.closed()
+    assert code == 1011 and told.one("error")["error"]["code"] == "internal_error"
+    assert "ZeroDivisionError" in caplog.text
+    caplog.clear()
+
+
+# --- the end ---
+
+
+def test_streams_of_a_key_are_counted_while_they_speak() -> None:
+    engine = ScriptedEngine()
+    config = ServerConfig(streams_per_key=1)
+    with server_of(engine, config) as server, server.client() as one, server.client() as other:
+        one.write("Hello")
+        one.hear(3)
+        assert other.say("Hello.").one("error")["error"]["code"] == "too_many_streams"
+        one.say()
+        assert other.say("Hello.").kinds[-1] == "session.done"
+    engine.stop()
+
+
+def test_a_session_in_which_nothing_happens_is_closed(client: Client, engine: ScriptedEngine) -> None:
+    client.write("Hello")  # its text never ends
+    code, told = client.closed()
+    assert code == 4408
+    assert told.events[-1]["error"]["code"] == "idle_timeout"
+    assert len(told.sound) > 0
+    eventually(lambda: engine.status().slots_active == 0)
+
+
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    engine = ScriptedEngine()
+    with (
+        server_of(engine, ServerConfig(stalled_s=1.0)) as server,
+        server.client(max_queue=1, close_timeout=0.1) as client,
+    ):
+        client.write("word " * 2000)  # 38 MB: more than the buffers on the way hold
+        eventually(lambda: server.service.streams == 1)
+        eventually(lambda: server.service.streams == 0)
+        assert engine.status().frames < 10_000
+    engine.stop()
+
+
+def test_a_draining_server_finishes_the_utterance_and_closes(server: Server, client: Client) -> None:
+    client.write("Hel")
+    client.hear(2)
+    server.service.draining = True
+    client.write("lo.")
+    client.send("input.done")
+    client.write("Not this.")
+    code, told = client.closed()
+    assert code == 1013
+    assert told.one("audio.done")["finish_reason"] == "stop" and told.one("audio.done")["utterance_index"] == 0
+    assert told.events[-1]["error"]["code"] == "not_ready" and told.events[-1]["retry_after_s"] > 0
+
+
+def test_a_draining_server_closes_idle_sessions(server: Server, client: Client) -> None:
+    server.service.draining = True
+    assert client.closed()[0] == 1013

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from oscine.types import (
+    AppendText,
+    AudioChunk,
+    Cancel,
+    ClipData,
+    Command,
+    EndText,
+    EngineError,
+    EngineStatus,
+    SpeechRequest,
+)
+from oscine.utterance import Utterance, listen, speak
+from oscine.voice import Voice
+
+
+class Announcer:
+    """An engine that answers each piece of text with a chunk, and ends with the text."""
+
+    def __init__(self, error: EngineError | None = None) -> None:
+        self.error, self.told = error, list[Command]()
+        self.deliver: Callable[[AudioChunk], None] = lambda chunk: None
+
+    def submit(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        self.deliver = deliver
+        deliver(AudioChunk(request.text.encode(), 0))
+        if not streaming_text:
+            self.end()
+        return "only"
+
+    def end(self) -> None:
+        self.deliver(AudioChunk(b"", 0, "error" if self.error else "stop", self.error))
+
+    def tell(self, utterance_id: str, command: Command) -> None:
+        assert utterance_id == "only"
+        self.told.append(command)
+        if isinstance(command, AppendText):
+            self.deliver(AudioChunk(command.text.encode(), 0))
+        elif isinstance(command, EndText):
+            self.end()
+
+    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+        raise NotImplementedError
+
+    def status(self) -> EngineStatus:
+        raise NotImplementedError
+
+    def stop(self, drain_s: float = 0.0) -> None:
+        raise NotImplementedError
+
+
+async def pieces(*texts: str) -> AsyncIterator[str]:
+    for text in texts:
+        yield text
+        await asyncio.sleep(0)
+
+
+async def heard(engine: Announcer, text: AsyncIterator[str] | None = None) -> list[bytes]:
+    return [chunk.pcm async for chunk in listen(engine, SpeechRequest(text="one"), text)]
+
+
+def test_chunks_reach_asyncio_in_order() -> None:
+    engine = Announcer()
+    assert asyncio.run(heard(engine)) == [b"one", b""] and engine.told == []
+
+
+def test_text_is_fed_while_listening() -> None:
+    engine = Announcer()
+    assert asyncio.run(heard(engine, pieces("two", "three"))) == [b"one", b"two", b"three", b""]
+    assert engine.told == [AppendText("two"), AppendText("three"), EndText()]
+
+
+def test_who_leaves_early_cancels() -> None:
+    engine = Announcer()
+
+    async def leave() -> None:
+        chunks = listen(engine, SpeechRequest(text="one"), pieces("two"))
+        assert (await anext(chunks)).pcm == b"one"
+        await chunks.aclose()
+
+    asyncio.run(leave())
+    assert engine.told[-1] == Cancel()
+
+
+def test_a_cancelled_task_cancels_its_utterance() -> None:
+    engine = Announcer()
+
+    async def endless() -> AsyncIterator[str]:
+        await asyncio.sleep(60)
+        yield "never"
+
+    async def interrupt() -> None:
+        task = asyncio.create_task(heard(engine, endless()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(interrupt())
+    assert engine.told == [Cancel()]
+
+
+def test_an_error_of_the_utterance_is_raised() -> None:
+    with pytest.raises(EngineError, match="gone"):
+        asyncio.run(heard(Announcer(EngineError("gone"))))
+    with pytest.raises(EngineError, match="gone"):
+        speak(Announcer(EngineError("gone")), SpeechRequest(text="one"))
+
+
+def test_an_error_in_the_text_is_raised_and_cancels() -> None:
+    engine = Announcer()
+
+    async def broken() -> AsyncIterator[str]:
+        yield "two"
+        raise RuntimeError("the language model is gone")
+
+    with pytest.raises(RuntimeError, match="language model"):
+        asyncio.run(heard(engine, broken()))
+    assert engine.told[-1] == Cancel()
+
+
+def test_speak_gives_the_whole() -> None:
+    assert speak(Announcer(), SpeechRequest(text="one")) == b"one"
+
+
+def test_speak_gives_no_part_for_the_whole() -> None:
+    class Stopped(Announcer):
+        def end(self) -> None:
+            self.deliver(AudioChunk(b"", 0, "cancelled"))
+
+    with pytest.raises(EngineError, match="stopped before the utterance was whole"):
+        speak(Stopped(), SpeechRequest(text="one"))
+
+
+def test_sound_for_an_event_loop_that_is_closed_is_dropped_and_cancels() -> None:
+    engine = Announcer()
+    asyncio.run(Utterance(engine, SpeechRequest(text="one"), streaming_text=True).__aenter__())
+    engine.deliver(AudioChunk(b"two", 0))
+    assert engine.told == [Cancel()]
