@@ -18,8 +18,8 @@ from tests.speakers import RATE
 
 from oscine import SpeechRequest, Voice, cli
 from oscine.audio import pcm16
+from oscine.narration import narrate
 from oscine.segmenter import segment_text
-from oscine.server.narration import narrate
 from oscine.types import AudioChunk, Speech, SpokenFrames, Usage, VoiceError
 
 FRAME_SAMPLES = 1920

@@ -157,9 +157,9 @@ class _Telling:
         import numpy as np
 
         from oscine.audio import pcm16
-        from oscine.server.narration import Joint
+        from oscine.narration import SegmentJoiner
 
-        joint = Joint(self.spoken[0].sample_rate)
+        joint = SegmentJoiner(self.spoken[0].sample_rate)
         pcm: list[bytes] = []
         for number, speech in enumerate(self.spoken, 1):
             pcm.append(joint.push(pcm16(speech.audio).astype("<i2").tobytes()))

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
+from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
 from oscine.server.metrics import SpeechMeter
-from oscine.server.narration import Sound
 from oscine.server.schemas import BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import usage_facts, whole_file
@@ -167,7 +167,7 @@ class _Batch:
             usage=usage_facts(last.usage),
         )
 
-    async def _listen(self, sounds: AsyncIterable[Sound]) -> AsyncIterator[Sound]:
+    async def _listen(self, sounds: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
         async for sound in sounds:
             self._heard_s = time.monotonic()
             yield sound

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oscine.config import ServerConfig
+from oscine.narration import NarrationChunk, narrate
 from oscine.segmenter import SegmenterConfig
 from oscine.server.api_keys import Access
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
-from oscine.server.narration import Sound, narrate
 from oscine.server.reference_clips import ClipPolicy, ClipVoices
 from oscine.server.streaming_response import OffLoopEncoder
 from oscine.server.voice_aliases import Voices, reserved_names
@@ -58,7 +58,7 @@ class Service:
         """Speeches that run: who drains waits for them."""
         return self.access.streams
 
-    def narrate(self, plan: SpeechPlan) -> AsyncGenerator[Sound, None]:
+    def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
         return narrate(self.engine, plan.request, plan.segments, plan.rate_hz, self.submit_pool, plan.speed)
 
     def encoder(self, plan: SpeechPlan) -> OffLoopEncoder:

@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from oscine.narration import NarrationChunk, SegmentTiming
 from oscine.server.encoders import encode_whole
 from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import facts
 from oscine.server.metrics import SpeechMeter
-from oscine.server.narration import Segment, Sound
 from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan, plan_speech
@@ -81,11 +81,11 @@ class _Speech:
                 await out.write(_event(event))
             raise
 
-    async def _send(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[Sound, None]) -> Sound:
+    async def _send(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[NarrationChunk, None]) -> NarrationChunk:
         if self._body.whole:
             return await self._send_whole(out, plan, sounds)
         encoder = self._service.encoder(plan)
-        last = Sound(b"")
+        last = NarrationChunk(b"")
         try:
             async for sound in sounds:
                 data = await encoder.push(sound.pcm)
@@ -101,7 +101,7 @@ class _Speech:
         await out.write(_event(_done(plan, self._meter.samples, last)) if self._body.events else b"", more=False)
         return last
 
-    async def _send_piece(self, out: Out, plan: SpeechPlan, sound: Sound, data: bytes) -> None:
+    async def _send_piece(self, out: Out, plan: SpeechPlan, sound: NarrationChunk, data: bytes) -> None:
         if not self._body.events:
             await out.write(data)
             return
@@ -112,7 +112,9 @@ class _Speech:
             events += _event({"type": "speech.audio.segment", **segment_facts(plan, sound.segment)})
         await out.write(events)
 
-    async def _send_whole(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[Sound, None]) -> Sound:
+    async def _send_whole(
+        self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[NarrationChunk, None]
+    ) -> NarrationChunk:
         data, samples, last = await whole_file(self._service, plan, sounds)
         headers = {
             "content-length": str(len(data)),
@@ -137,7 +139,7 @@ class _Speech:
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
         }
 
-    def _tell(self, plan: SpeechPlan, last: Sound) -> None:
+    def _tell(self, plan: SpeechPlan, last: NarrationChunk) -> None:
         first_s = self._meter.first_audio_s
         _log.info(
             "spoken",
@@ -152,9 +154,11 @@ class _Speech:
         )
 
 
-async def whole_file(service: Service, plan: SpeechPlan, sounds: AsyncIterable[Sound]) -> tuple[bytes, int, Sound]:
+async def whole_file(
+    service: Service, plan: SpeechPlan, sounds: AsyncIterable[NarrationChunk]
+) -> tuple[bytes, int, NarrationChunk]:
     """The file, how many samples were made for it, and the last of the sound."""
-    pcm, last = bytearray(), Sound(b"")
+    pcm, last = bytearray(), NarrationChunk(b"")
     async for sound in sounds:
         pcm += sound.pcm
         last = sound
@@ -167,7 +171,7 @@ async def whole_file(service: Service, plan: SpeechPlan, sounds: AsyncIterable[S
     return data, len(pcm) // 2, last
 
 
-def segment_facts(plan: SpeechPlan, segment: Segment) -> dict[str, Any]:
+def segment_facts(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
     return {
         "index": segment.index,
         "text": segment.text,
@@ -184,7 +188,7 @@ def usage_facts(usage: Usage) -> dict[str, int]:
     }
 
 
-def _done(plan: SpeechPlan, samples: int, last: Sound) -> dict[str, Any]:
+def _done(plan: SpeechPlan, samples: int, last: NarrationChunk) -> dict[str, Any]:
     return {
         "type": "speech.audio.done",
         "finish_reason": last.finish_reason,

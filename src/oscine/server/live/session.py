@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
+from oscine.narration import PlaybackClock
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.playback_position import Heard, listening_to, played_of
 from oscine.server.live.speech import Line, LiveSpeech, check_speakable
 from oscine.server.live.text import check_letters
 from oscine.server.logs import request_id
-from oscine.server.narration import PlaybackClock
 from oscine.server.schemas import FIELDS, LiveConfig, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan, plan_speech

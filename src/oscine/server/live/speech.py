@@ -13,12 +13,12 @@ from typing import Any
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.playback_position import Heard
 from oscine.server.live.text import LivePart, LiveText, check_letters
 from oscine.server.logs import facts
 from oscine.server.metrics import SpeechMeter
-from oscine.server.narration import Narration, PlaybackClock, Sound
 from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech import segment_facts, usage_facts
@@ -188,19 +188,19 @@ class LiveSpeech:
         )
         while True:
             self._part = part
-            async with narration.part(part.begin(), streaming_text=not whole) as utterance:
+            async with narration.segment(part.begin(), streaming_text=not whole) as utterance:
                 part.attach(utterance)
                 while not (chunk := await utterance.next()).finish_reason:
-                    await self._send(plan, encoder, narration.sound(chunk))
+                    await self._send(plan, encoder, narration.chunk(chunk))
             self._text.over(part)
             at_limit = chunk.finish_reason == "length"
             following = None if at_limit else await self._text.next_part(whole=whole)
-            await self._send(plan, encoder, narration.end_part(chunk, part.text, last=following is None))
+            await self._send(plan, encoder, narration.end_segment(chunk, part.text, last=following is None))
             if following is None:
                 return
             part = following
 
-    async def _send(self, plan: SpeechPlan, encoder: OffLoopEncoder, sound: Sound) -> None:
+    async def _send(self, plan: SpeechPlan, encoder: OffLoopEncoder, sound: NarrationChunk) -> None:
         data = await encoder.push(sound.pcm)
         if sound.finish_reason:
             data += await encoder.finish()

@@ -1,0 +1,183 @@
+"""Speaks a request on the event loop: as one utterance, or as the segments of a long text, joined into one speech.
+
+Nothing here blocks: `submit` runs on a small thread pool, and audio arrives through a queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
+from oscine.utterance import Utterance
+
+_NO_USAGE = Usage(0, 0)
+_FADE_S = 0.005  # at segment borders: too short to hear, long enough to avoid a click
+_SEVERITY: tuple[FinishReason, ...] = ("stop", "runaway", "length", "cancelled", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    index: int
+    text: str
+    start_s: float  # in the audio, before a change of speed
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NarrationChunk:
+    """PCM16 audio, which may be empty, with the events that fall on it."""
+
+    pcm: bytes
+    segment: SegmentTiming | None = None  # the segment that ends with this chunk
+    finish_reason: FinishReason | None = None  # on the last chunk
+    usage: Usage = _NO_USAGE  # of all segments that have ended
+
+
+class PlaybackClock:
+    """Estimates how much of the sent audio a player that started at once has not played yet."""
+
+    def __init__(self) -> None:
+        self._buffer_empty_s: float | None = None  # monotonic time at which the player runs out of audio
+
+    def sent(self, duration_s: float) -> None:
+        if duration_s:
+            self._buffer_empty_s = max(time.monotonic(), self._buffer_empty_s or 0.0) + duration_s
+
+    def stop(self) -> None:
+        """The player dropped its buffer."""
+        self._buffer_empty_s = None
+
+    @property
+    def unplayed_s(self) -> float:
+        return 0.0 if self._buffer_empty_s is None else max(0.0, self._buffer_empty_s - time.monotonic())
+
+
+class Narration:
+    """Speaks segments one after the other, with one voice and one seed, and joins them without clicks.
+
+    Each segment is submitted when the previous one is complete, while the client still has audio to play. Segments
+    after the first are continuations, which the engine does not refuse for load.
+    """
+
+    def __init__(
+        self,
+        engine: SpeechEngine,
+        request: SpeechRequest,
+        rate_hz: int,
+        pool: Executor | None,
+        *,
+        speed: float = 1.0,
+        clock: PlaybackClock | None = None,
+        single_segment: bool = False,
+    ) -> None:
+        """With `single_segment` no audio is held back for joining. `pool` runs `submit` (None: the loop's own)."""
+        self._engine, self._request, self._rate_hz, self._pool = engine, request, rate_hz, pool
+        self._speed, self._clock = speed, clock or PlaybackClock()
+        self._joiner = None if single_segment else SegmentJoiner(rate_hz)
+        self._tokens_left = request.max_new_tokens
+        self._segments = self._samples = self._segment_start = 0
+        self._usage = _NO_USAGE
+        self._finish: FinishReason = "stop"
+
+    def segment(self, text: str, *, streaming_text: bool = False) -> Utterance:
+        """The next segment's utterance, not yet submitted."""
+        request = replace(self._request, text=text, max_new_tokens=self._tokens_left)
+        if self._segments:  # silence before a later segment is the pause between two sentences
+            unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
+            request = replace(request, continues_s=unplayed_s, trim_silence=False)
+        self._segment_start = self._samples
+        return Utterance(self._engine, request, self._pool, streaming_text=streaming_text)
+
+    def chunk(self, audio: AudioChunk) -> NarrationChunk:
+        """For every chunk of a segment but the last."""
+        pcm = self._joiner.push(audio.pcm) if self._joiner else audio.pcm
+        return NarrationChunk(self._sent(pcm), usage=self._usage)
+
+    def end_segment(self, audio: AudioChunk, text: str, *, last: bool) -> NarrationChunk:
+        """For the last chunk of a segment. The result has a finish_reason if the speech is over, which a length limit
+        can cause before the last segment."""
+        pcm = audio.pcm
+        if self._joiner:
+            pcm = self._joiner.push(pcm) + self._joiner.end_segment(last=last)
+        pcm = self._sent(pcm)
+        # A runaway segment does not end the speech, but the speech reports it.
+        self._finish = max(self._finish, audio.finish_reason or "stop", key=_SEVERITY.index)
+        if audio.usage is not None:
+            self._usage = Usage(self._usage.text_ids + audio.usage.text_ids, self._usage.frames + audio.usage.frames)
+            if self._tokens_left is not None:
+                self._tokens_left = max(2, self._tokens_left - audio.usage.frames)
+        segment = SegmentTiming(
+            self._segments, text, self._segment_start / self._rate_hz, self._samples / self._rate_hz
+        )
+        self._segments += 1
+        over = last or self._finish == "length"
+        return NarrationChunk(pcm, segment, self._finish if over else None, self._usage)
+
+    def _sent(self, pcm: bytes) -> bytes:
+        samples = len(pcm) // 2
+        self._samples += samples
+        self._clock.sent(samples / self._rate_hz / self._speed)
+        return pcm
+
+
+async def narrate(
+    engine: SpeechEngine,
+    request: SpeechRequest,
+    segments: Sequence[str],
+    rate_hz: int,
+    pool: Executor | None = None,
+    speed: float = 1.0,
+) -> AsyncGenerator[NarrationChunk, None]:
+    """Speaks the segments as one speech. A single segment yields the engine's chunks unchanged, bit for bit."""
+    narration = Narration(engine, request, rate_hz, pool, speed=speed, single_segment=len(segments) == 1)
+    for index, text in enumerate(segments):
+        async with narration.segment(text) as utterance:
+            while not (audio := await utterance.next()).finish_reason:
+                yield narration.chunk(audio)
+        chunk = narration.end_segment(audio, text, last=index == len(segments) - 1)
+        yield chunk
+        if chunk.finish_reason:
+            return
+
+
+class SegmentJoiner:
+    """Fades the end of each segment out and the start of the next one in.
+
+    Holds back the last samples, because they may turn out to be the end of a segment.
+    """
+
+    def __init__(self, rate_hz: int) -> None:
+        self._fade = np.linspace(0.0, 1.0, round(_FADE_S * rate_hz), dtype=np.float32)
+        self._held = b""
+        self._faded_in = len(self._fade)  # the first segment starts without a fade
+
+    def push(self, pcm: bytes) -> bytes:
+        pcm = self._held + self._fade_in(pcm)
+        cut = max(0, len(pcm) - 2 * len(self._fade))
+        self._held = pcm[cut:]
+        return pcm[:cut]
+
+    def end_segment(self, *, last: bool) -> bytes:
+        tail, self._held = self._held, b""
+        if not last:
+            self._faded_in = 0
+            tail = _scaled(tail, self._fade[::-1][len(self._fade) - len(tail) // 2 :])
+        return tail
+
+    def _fade_in(self, pcm: bytes) -> bytes:
+        count = min(len(pcm) // 2, len(self._fade) - self._faded_in)
+        if not count:
+            return pcm
+        faded = _scaled(pcm[: 2 * count], self._fade[self._faded_in : self._faded_in + count])
+        self._faded_in += count
+        return faded + pcm[2 * count :]
+
+
+def _scaled(pcm: bytes, gains: np.ndarray) -> bytes:
+    samples = np.frombuffer(pcm, "<i2").astype(np.float32) * gains
+    return np.rint(samples).astype("<i2").tobytes()
