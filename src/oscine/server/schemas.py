@@ -34,7 +34,7 @@ _MAX_NAME_CHARS = 80  # of what was given, in an answer
 _Ignored = Field(None, description="Taken and ignored.", deprecated=True)
 
 
-class _Strict(BaseModel):
+class StrictModel(BaseModel):
     # Strict: "1" is no number and 1 no text. A wrong guess about what was meant would be heard, not seen.
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -71,11 +71,11 @@ def _describe_speaker(schema: JsonDict) -> None:
     fields["speaker"] = {**fields["voice"], "title": "Speaker", "description": "Another name of `voice`."}
 
 
-class VoiceId(_Strict):
+class VoiceId(StrictModel):
     id: str
 
 
-class Reference(_Strict):
+class Reference(StrictModel):
     audio_path: str = Field(description="As `ref_audio`.")
     text: str | None = Field(None, description="As `ref_text`.")
 
@@ -83,7 +83,7 @@ class Reference(_Strict):
 References = Annotated[list[Reference], Field(max_length=1, fail_fast=True)]
 
 
-class ExtraParams(_Strict):
+class ExtraParams(StrictModel):
     temperature: Temperature | None = None
     top_k: TopK | None = None
     top_p: TopP | None = None
@@ -95,7 +95,7 @@ class ExtraParams(_Strict):
     subtalker_top_p: TopP | None = None
 
 
-class VoiceOptions(_Strict):
+class VoiceOptions(StrictModel):
     """Everything about a request but its text and how the answer travels."""
 
     model_config = ConfigDict(json_schema_extra=_describe_speaker)
