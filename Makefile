@@ -1,21 +1,37 @@
-# Four environments: .venv (Oscine and its tools), and for tests only .venv-oracle (the official qwen-tts package),
-# .venv-clients (speech clients of others) and .venv-asr (a recogniser, which listens to the demo voice).
+# Environments: .venv holds Oscine (`make install`) and the tools of contributors (`make dev`). For tests only:
+# .venv-oracle (the official qwen-tts package), .venv-clients (speech clients of others), .venv-asr (a recognizer that
+# transcribes the demo voice) and .venv-triton (a second version of Triton).
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install oracle clients asr serve test test-gpu lint clean
+.PHONY: install dev oracle clients asr triton serve check test test-triton test-gpu lint wheel clean FORCE
 
+# TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt
+ifeq ($(origin TORCH),command line)
+.venv/.installed: FORCE
+endif
+.venv/.installed: pyproject.toml constraints.txt tools/install_torch.py
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Oscine needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Name another one: make install PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	$(PIP) install --upgrade 'pip>=25.1'
+	@$(BIN)/python tools/install_torch.py '$(TORCH)'
+	$(PIP) install --editable .
+	touch $@
+
+dev: .venv/.dev
+
+.venv/.dev: .venv/.installed
+	$(PIP) install --editable '.[bench]' --group dev
 	touch $@
 
 oracle: .venv-oracle/.installed
 
 .venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt
+	$(PYTHON) -m venv .venv-oracle
+	@.venv-oracle/bin/python tools/install_torch.py
 	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
 	touch $@
 
@@ -31,24 +47,46 @@ asr: .venv-asr/.installed
 	PYTHON=$(PYTHON) bash tests/asr/environment.sh .venv-asr
 	touch $@
 
+# .venv has the Triton of the pinned torch, 3.7. This is the Triton of torch 2.11.
+OTHER_TRITON := 3.6.0
+triton: .venv-triton/$(OTHER_TRITON)
+
+.venv-triton/$(OTHER_TRITON): | .venv/.installed
+	rm -rf .venv-triton
+	$(PIP) install --no-deps --target .venv-triton triton==$(OTHER_TRITON)
+	touch $@
+
 # The server on the demo voice, or on MODEL=... (a folder or a hub id); ARGS are options of `oscine serve`.
 MODEL ?= demo
 serve: install
 	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
-# What is missing fails a test instead of skipping it.
 # One thread for each of the processes that share the cores.
-TEST_ENVIRONMENT := OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OMP_NUM_THREADS=1
-test: install oracle clients asr
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+
+# For every change before it is pushed: no other environment, no browser, no network.
+check: lint
+	$(PYTEST) -m 'not slow and not gpu'
+
+# Missing environments fail the tests instead of skipping them.
+test: dev oracle clients asr
+	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required $(PYTEST)
+
+test-triton: dev triton
+	PYTHONPATH=.venv-triton $(BIN)/python -c 'import triton; assert triton.__version__ == "$(OTHER_TRITON)", triton'
+	PYTHONPATH=.venv-triton $(PYTEST) tests/kernels
 
 test-gpu:
 	$(PYTHON) -m pytest -m gpu
 
-lint: install
+lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+wheel: install
+	rm -rf dist
+	$(PIP) wheel --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf .venv .venv-oracle .venv-clients .venv-asr .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache dist
