@@ -13,19 +13,19 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tests.conftest import require_environment
-from tests.server.live.live_client import Client
 from websockets.sync.client import connect
 
+from benchmarks.report import RESULTS, Report
+from benchmarks.report_demo import kept_in_real_time
+from benchmarks.server_process import ServerProcess
 from demo_files import CARD, DEMO, files, fingerprint
 from oscine import Oscine, VoiceError
 from oscine.audio import Clip, read_clip, resample
 from oscine.evaluate.recognizer import RATE_HZ as EARS_HZ
 from oscine.evaluate.transcriber import Transcriber, TranscriberConfig, open_transcriber
 from oscine.evaluate.word_error_rate import Alignment, align, normalise
-from report import RESULTS, Report
-from report_demo import kept_in_real_time
-from server_process import ServerProcess
+from tests.conftest import require_environment
+from tests.server.live.live_client import Client
 
 ROOT = Path(__file__).parent.parent
 SPEECH = "/v1/audio/speech"

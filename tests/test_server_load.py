@@ -1,16 +1,13 @@
 """`oscine serve` with more listeners than it can carry, and with clients that vanish: real processes, over loopback.
-The same as tools/stress_server.py, but shorter; what it promises does not depend on how fast this machine is."""
+The same as benchmarks/stress.py, but shorter; what it promises does not depend on how fast this machine is."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import CheckpointMaker
 
-from oscine.bench.load import Load, Span
-from oscine.types import FRAME_RATE_HZ
-from server_process import Figures, ServerProcess
-from server_trials import (
+from benchmarks.server_process import Figures, ServerProcess
+from benchmarks.server_trials import (
     ENVIRONMENT,
     GAP_S,
     SETTINGS,
@@ -21,6 +18,9 @@ from server_trials import (
     overload,
     vanishing,
 )
+from oscine.bench.load import Load, Span
+from oscine.types import FRAME_RATE_HZ
+from tests.conftest import CheckpointMaker
 
 Served = tuple[ServerProcess, str]
 FRAMES = 20

@@ -4,12 +4,12 @@ import asyncio
 import ssl
 
 import pytest
-from tests.bench.scripted import END, HEAD, HELLO, answer, ask, chunk, listening, speech
 
 from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Exchange, Failure
 from oscine.bench.pool import Pool
 from oscine.bench.targets import Address, Target
+from tests.bench.scripted import END, HEAD, HELLO, answer, ask, chunk, listening, speech
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from tests.bench.scripted import HELLO, ScriptClock, listening, speech, talk
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
@@ -12,6 +11,7 @@ from oscine.bench.exchange import Exchange, Failure
 from oscine.bench.live import LiveClient
 from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
+from tests.bench.scripted import HELLO, ScriptClock, listening, speech, talk
 
 PLACE = "/v1/audio/speech/stream"
 

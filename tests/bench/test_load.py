@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.bench.scripted import END, HEAD, chunk, listening, silence, speech
 
 from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Exchange, Failure
@@ -18,6 +17,7 @@ from oscine.bench.summary import Answer, Judge, Window, summarise
 from oscine.bench.targets import Target
 from oscine.bench.workload import Utterance, load_workload
 from oscine.types import RequestError
+from tests.bench.scripted import END, HEAD, chunk, listening, silence, speech
 
 SOUND = HEAD + chunk(speech(0.3)) + chunk(speech(0.2, 1))
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.bench.scripted import RATE_HZ, silence, speech
 
 from oscine.bench.metrics import Timeline, gaps, onset, percentile, play, played_at, spread
+from tests.bench.scripted import RATE_HZ, silence, speech
 
 
 def pcm(*parts: bytes) -> np.ndarray:

@@ -4,9 +4,9 @@ import itertools
 from xml.etree import ElementTree
 
 import pytest
-from tests.bench.test_report import SVG, row
 
 from oscine.bench.plots import LETTER, WIDTH, Series, line_plot, log_bounds, log_ticks, ticks, timeline_plot
+from tests.bench.test_report import SVG, row
 
 
 def test_a_timeline_shows_where_the_player_had_nothing() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bench.test_report import BOTH
 
 from oscine.bench.record import check_writable, read_result, script_result, shown_command, write_result
 from oscine.bench.report import html, markdown
 from oscine.types import OscineError, RequestError
+from tests.bench.test_report import BOTH
 
 
 def test_a_result_says_where_it_comes_from_and_survives_its_file(tmp_path: Path) -> None:

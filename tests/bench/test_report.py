@@ -6,12 +6,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.bench.test_load import good
-
 from oscine.bench.exchange import Failure
 from oscine.bench.record import make_result, read_result
 from oscine.bench.report import COLUMNS, COMPARED, compared, differences, doubts, found, html, markdown, plots, rows
 from oscine.bench.summary import Answer, Window, summarise
+from tests.bench.test_load import good
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,6 +6,14 @@ import json
 import socket
 
 import pytest
+from websockets.asyncio.server import ServerConnection
+
+from oscine.audio import wav_header
+from oscine.bench.client import HttpClient
+from oscine.bench.metrics import Timeline, gaps
+from oscine.bench.summary import Answer, Judge
+from oscine.bench.targets import Target
+from oscine.bench.workload import Utterance
 from tests.bench.scripted import (
     END,
     HEAD,
@@ -22,14 +30,6 @@ from tests.bench.scripted import (
     streamed,
     talk,
 )
-from websockets.asyncio.server import ServerConnection
-
-from oscine.audio import wav_header
-from oscine.bench.client import HttpClient
-from oscine.bench.metrics import Timeline, gaps
-from oscine.bench.summary import Answer, Judge
-from oscine.bench.targets import Target
-from oscine.bench.workload import Utterance
 
 
 def in_time(one: Answer) -> Timeline:

@@ -6,13 +6,13 @@ from array import array
 import av
 import numpy as np
 import pytest
-from tests.bench.scripted import HELLO, RATE_HZ, silence, speech
 
 from oscine.audio import wav_header
 from oscine.bench.exchange import Exchange
 from oscine.bench.sound import BadSoundError, hear
 from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
+from tests.bench.scripted import HELLO, RATE_HZ, silence, speech
 
 SECONDS = 4.0
 CODECS = {"mp3": ("mp3", "libmp3lame"), "opus": ("ogg", "libopus"), "aac": ("adts", "aac"), "flac": ("flac", "flac")}

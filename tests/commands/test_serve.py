@@ -18,17 +18,17 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+from oscine.settings import Settings
 from rich.console import Console
-from tests.conftest import CheckpointMaker
-from tests.server.serving import eventually
 
+from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
 from oscine.audio import pcm16
 from oscine.commands.serve import _bind, _Display
 from oscine.config import ServerConfig
-from oscine.settings import Settings
 from oscine.types import ConfigError, ModelCard
-from server_process import START_S, Figures, ServerProcess
+from tests.conftest import CheckpointMaker
+from tests.server.serving import eventually
 
 Served = tuple[ServerProcess, httpx.Client]
 SPEECH = "/v1/audio/speech"

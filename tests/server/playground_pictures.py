@@ -6,9 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.server_process import ServerProcess
 from tests.server.browsing import chromium
-
-from server_process import ServerProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -18,11 +18,9 @@ from oscine.commands.bench import bench_app
 from oscine.commands.evaluate import eval_app
 from oscine.commands.say import Places, asked_texts, check_clone_options, chosen_voice, load, report, speak
 from oscine.commands.voices import voices_app
-from oscine.model_bench.command import bench_model
 from oscine.types import ConfigError, OscineError, RequestError, SpeechRequest
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-bench_app.command("model")(bench_model)  # here: the benchmark of servers knows no engine
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.add_typer(voices_app, name="voices")

@@ -1,5 +1,5 @@
 """What a running server is put through, and what there is to complain about afterwards: more requests than it can
-carry, clients that vanish, kill -9 of its engine. tools/stress_server.py is the script, tests/test_server_load.py the
+carry, clients that vanish, kill -9 of its engine. benchmarks/stress.py is the script, tests/test_server_load.py the
 short form for CI."""
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
+from benchmarks.vanishing_clients import draw_clients, vanish_all
 from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Client, Exchange
 from oscine.bench.live import LiveClient
@@ -23,8 +25,6 @@ from oscine.bench.session import run_async, showing
 from oscine.bench.summary import Answer, Judge
 from oscine.bench.targets import Target
 from oscine.bench.workload import Utterance, Workload
-from server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
-from vanishing_clients import draw_clients, vanish_all
 
 GAP_S = 0.1  # what a player may wait in all: less than anybody notices, more than a busy scheduler takes
 # What may be there afterwards and was not before: allocators do not give every page back, and a pool may want threads
@@ -38,7 +38,7 @@ TEXT = "hello there you and the world"
 SETTINGS = """
 [engine]
 slots = 8
-guard.enabled = false
+runaway.enabled = false
 memory.positions_per_slot = 1024
 """
 # For the kill: nobody is sent away because this machine is slow.

@@ -1,4 +1,4 @@
-"""gpu/bench_server.py: what it does with a server's answers. That it starts one is shown by running it."""
+"""benchmarks/server.py: what it does with a server's answers. That it starts one is shown by running it."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from gpu.bench_server import Trial, upload_voice
-from tests.bench.scripted import END, HEAD, chunk, in_a_thread, speech
 
+from benchmarks.server import Trial, upload_voice
 from oscine.bench.load import Limits, Load, Span
 from oscine.bench.session import Bench
 from oscine.bench.targets import Target
 from oscine.bench.workload import Workload
+from tests.bench.scripted import END, HEAD, chunk, in_a_thread, speech
 
 FRAMES = 5
 uploads: list[bytes] = []
@@ -54,9 +54,9 @@ def trial(url: str, **extra: int) -> tuple[Trial, list[dict], list[str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.bench_server.WARMUP_S", 0.0)
-    monkeypatch.setattr("gpu.bench_server.seconds_for_p95", lambda rate_per_s: 2 / rate_per_s)
-    monkeypatch.setattr("gpu.bench_server.MAX_SEARCH_PER_S", 100.0)
+    monkeypatch.setattr("benchmarks.server.WARMUP_S", 0.0)
+    monkeypatch.setattr("benchmarks.server.seconds_for_p95", lambda rate_per_s: 2 / rate_per_s)
+    monkeypatch.setattr("benchmarks.server.MAX_SEARCH_PER_S", 100.0)
 
 
 def test_every_load_is_saved_when_it_has_been_measured(url: str) -> None:

@@ -1,5 +1,5 @@
 """Clients that vanish: before they have asked, before the answer, in the middle of the sound; by hanging up, or by a
-reset. For tools/stress_server.py."""
+reset. For benchmarks/stress.py."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """What is said about the demo voice, in docs/benchmarks.md and in its card: how well it speaks and how fast, out of
 docs/results/demo.json (training/judge.py), eval-demo.json (oscine eval) and listeners-demo.json
-(gpu/bench_listeners.py --model demo)."""
+(benchmarks/listeners.py --model demo)."""
 
 from __future__ import annotations
 
+from benchmarks.report_engine import listeners_table
+from benchmarks.report_table import Result, Row, origin, paragraph, table
 from oscine.evaluate.score import FIGURES, Figure, shown, shown_range
-from report_engine import listeners_table
-from report_table import Result, Row, origin, paragraph, table
 
 _PAIRS = ("truncated", "repeated", "DNSMOS")
 _FIGURES = {figure.key: figure for figure in FIGURES}

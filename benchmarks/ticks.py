@@ -1,5 +1,5 @@
-"""Successive frames of the same slots, run as the engine's loop runs them and timed on both sides: when results reach
-the host, and between events on the device where there is one."""
+"""Times successive frames of the same slots, run as the engine loop runs them: on the host, when results arrive; on the
+device, between events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from oscine.runner.runner import Runner, Ticket
 
 @dataclass(frozen=True, slots=True)
 class TickTimes:
-    wall_ms: tuple[float, ...]  # from one frame's results on the host to the next one's
-    device_ms: tuple[float, ...]  # from a frame's first command to its last, copies included; empty: no device
+    wall_ms: tuple[float, ...]  # between the results of two successive frames on the host
+    device_ms: tuple[float, ...]  # from a frame's first command to its last, copies included; empty on a CPU
 
 
 def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:
-    """`count` frames, after one that fills the pipeline. Like the loop, it launches a frame before it collects the one
-    before, and collects at once what is ready at once (always so on a CPU)."""
+    """Runs `count` frames after one that fills the pipeline. Like the engine loop, launches a frame before it collects
+    the previous one, and collects at once when results are ready at once (always on a CPU)."""
     marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
     collected_s: list[float] = []
 

@@ -1,6 +1,6 @@
 """The reference path on a GPU: CPU = GPU on small checkpoints, and checkpoints of the published sizes load and speak.
 
-python gpu/check_model.py --out docs/results [--scratch DIR] [--frames 40]
+python -m benchmarks.check_model --out docs/results [--scratch DIR] [--frames 40]
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from results import write_result
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
-
-from oscine import Oscine, SpeechRequest, Voice  # noqa: E402
-from random_checkpoint import KINDS, write_checkpoint  # noqa: E402
+from benchmarks.results import save
+from oscine import Oscine, SpeechRequest, Voice
+from random_checkpoint import KINDS, write_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while."
 GIB = 2**30
@@ -105,7 +103,7 @@ def main() -> None:
     figures = {"tiny_cpu_against_gpu_fp32": same_codes(options.scratch)}
     for size in ("0b6", "1b7"):
         figures[f"published_{size}"] = published(options.scratch, size, options.frames)
-    print(write_result(options.out, "model", figures))
+    print(save(options.out, "model", figures))
     if not all(figure["codes_equal"] for figure in figures["tiny_cpu_against_gpu_fp32"].values()):
         sys.exit("codes differ between CPU and GPU")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CheckpointMaker
 
+from benchmarks.report import Report
+from benchmarks.report_demo import kept_in_real_time
 from demo_card import demo_card
 from demo_files import CARD, files, fingerprint, parameters
 from oscine.bench.record import script_result
-from report import Report
-from report_demo import kept_in_real_time
+from tests.conftest import CheckpointMaker
 
 
 def share(count: float, of: float) -> dict[str, float]:
@@ -44,7 +44,7 @@ def judged() -> dict[str, Any]:
 
 @pytest.fixture
 def listeners() -> dict[str, Any]:
-    """As gpu/bench_listeners.py --model demo writes it."""
+    """As benchmarks/listeners.py --model demo writes it."""
 
     def row(refused: int, late: int) -> dict[str, Any]:
         times = {"first_audio_ms": {"median": 40.0, "worst": 60.0}, "worst_deficit_ms": 0.0}
@@ -52,7 +52,7 @@ def listeners() -> dict[str, Any]:
         return {**counts, **times, "x_real_time": 3.9}
 
     figures = {"alone": row(0, 0) | {"requests": 20}, "listeners": {"1": row(0, 0), "4": row(0, 0), "6": row(0, 2)}}
-    return script_result("listeners-demo", ["gpu/bench_listeners.py"], figures)
+    return script_result("listeners-demo", ["benchmarks/listeners.py"], figures)
 
 
 def test_the_card_tells_what_was_measured(

@@ -6,11 +6,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.bench.test_report import result, row
 
+from benchmarks.report import BEGIN, END, RESULTS, ROOT, Report
+from benchmarks.report_server import images
 from oscine.bench.record import script_result
-from report import BEGIN, END, RESULTS, ROOT, Report
-from report_server import images
+from tests.bench.test_report import result, row
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_used_is_named_and_left_out(report: Report, name: 
 
 
 def served(size: str = "1b7", kind: str = "preset", **changed: object) -> dict:
-    """As gpu/bench_server.py writes it."""
+    """As benchmarks/server.py writes it."""
     search = {"rate_per_s": 96.5, "limits": {"figure": "first_audio_ms", "p95_ms": 50.0, "underrun_ms": 0.0}}
     made = result("Oscine", row("closed", 1), row("closed", 8, 0.03), row("open", 10, 0.025), search=search)
     held = {"gpu_used_mib": 14336.0, "engine_device_mib": 10240.0, "engine_mib": 900.0, "front_end_mib": 80.0}
@@ -152,7 +152,7 @@ def test_listeners_on_a_gpu_have_their_table_and_their_churn(report: Report) -> 
     figures = copy.deepcopy(json.loads((RESULTS / "listeners-cpu.json").read_text())["figures"])
     churn = {"requests": 500, "at_once": 128, "ends": {"length": 340, "cancelled": 160}, "took_s": 12.0}
     figures |= {"ready_s": 20.0, "memory_bytes": 10 * 2**30, "churn": churn}
-    put(report, "listeners-gpu-1b7", script_result("listeners-gpu-1b7", ["gpu/bench_listeners.py"], figures))
+    put(report, "listeners-gpu-1b7", script_result("listeners-gpu-1b7", ["benchmarks/listeners.py"], figures))
     page = report.benchmarks()
     assert "## Listeners on a GPU" in page and "### 1.7B" in page
     assert "Ready after 20.0 s, 10.0 GiB held. 500 requests of random lengths, 128 at once" in page

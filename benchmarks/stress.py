@@ -5,7 +5,7 @@ overload   what it can carry is measured; then three times as much comes for a m
 vanishing  200 clients that vanish at random moments, over HTTP and WebSocket, leave nothing behind.
 killing    kill -9 of the engine during 8 streams: every client is told, and the server serves again.
 
-    python tools/stress_server.py [--seconds 60] [--out docs/results]
+    python -m benchmarks.stress [--seconds 60] [--out docs/results]
 
 Server, engine (on one core) and client share this machine, which should have nothing else to do.
 """
@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from oscine.bench.record import script_result, write_result
-from random_checkpoint import write_checkpoint
-from server_process import ServerProcess
-from server_trials import (
+from benchmarks.results import save
+from benchmarks.server_process import ServerProcess
+from benchmarks.server_trials import (
     ENVIRONMENT,
     GAP_S,
     PATIENT,
@@ -40,6 +39,7 @@ from server_trials import (
     overload,
     vanishing,
 )
+from random_checkpoint import write_checkpoint
 
 Say = Callable[[str], None]
 
@@ -103,8 +103,7 @@ def main() -> None:
     complaints += more_complaints
     stated = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * GAP_S, "environment": ENVIRONMENT}
     measured = {**stated, **figures, **more, "complaints": complaints}
-    result = script_result("server-cpu", sys.argv, measured, "torch", "uvicorn", "fastapi")
-    write_result(options.out / "server-cpu.json", result)
+    save(options.out, "server-cpu", measured, "torch", "uvicorn", "fastapi")
     say("\n".join(["it does not hold:", *complaints]) if complaints else "everything holds")
     sys.exit(bool(complaints))
 

@@ -1,9 +1,9 @@
-"""Listeners that one engine keeps in real time, through the engine itself: submit, chunks, playback clocks. For a CPU
-with a small random checkpoint, a GPU with one of the published sizes, or a checkpoint that really speaks.
+"""Measures how many listeners one engine keeps in real time: submit, chunks, playback clocks. Runs on a CPU with a tiny
+random checkpoint, on a GPU with random weights of a published size, or with a checkpoint that speaks.
 
-    python gpu/bench_listeners.py [--listeners 1 2 4 8] [--seconds 6]                       a CPU, small checkpoint
-    python gpu/bench_listeners.py --size 1b7 --widths published --process --listeners 1 8 64 128 --churn 500
-    python gpu/bench_listeners.py --model demo --listeners 1 2 4 6 8      true sentences, as the server would speak them
+    python -m benchmarks.listeners [--listeners 1 2 4 8] [--seconds 6]            a CPU, small checkpoint
+    python -m benchmarks.listeners --size 1b7 --widths published --process --listeners 1 8 64 128 --churn 500
+    python -m benchmarks.listeners --model demo --listeners 1 2 4 6 8             real sentences, the server's settings
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,20 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import write_result
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
-
-from demo_files import fingerprint  # noqa: E402
-from oscine.config import EngineConfig  # noqa: E402
-from oscine.engine.build import build_engine  # noqa: E402
-from oscine.engine.in_process import InProcessEngine  # noqa: E402
-from oscine.engine.remote.client import EngineClient  # noqa: E402
-from oscine.model.checkpoint import find_checkpoint  # noqa: E402
-from oscine.model.config import read_config  # noqa: E402
-from oscine.model_bench.listener import Listener  # noqa: E402
-from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest  # noqa: E402
-from random_checkpoint import write_checkpoint  # noqa: E402
+from benchmarks.playback import PlaybackClock
+from benchmarks.results import save
+from demo_files import fingerprint
+from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
+from oscine.engine.build import build_engine
+from oscine.engine.in_process import InProcessEngine
+from oscine.engine.remote.client import EngineClient
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.config import read_config
+from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest
+from random_checkpoint import write_checkpoint
 
 HELD_OUT = Path(__file__).resolve().parent.parent / "training" / "texts" / "heldout.txt"
 RATE_HZ = 24000
@@ -43,11 +40,11 @@ WORDS = ["hello", "there", "you", "and", "the", "world", "how", "are", "things",
 
 
 def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
-    text = " ".join(WORDS * 8)  # long enough that nobody runs out of words
+    text = " ".join(WORDS * 8)  # longer than any stream here
     listeners, refused = [], 0
     begun = time.perf_counter()
     for seed in range(count):
-        listener = Listener(RATE_HZ)
+        listener = PlaybackClock(RATE_HZ)
         try:
             engine.submit(SpeechRequest(text=text, seed=seed, max_new_tokens=frames + 1), listener.deliver)
             listeners.append(listener)
@@ -56,11 +53,11 @@ def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     for listener in listeners:
         listener.ended.wait()
     took_s = time.perf_counter() - begun
-    return {"accepted": len(listeners), "refused": refused, **heard([[one] for one in listeners], took_s)}
+    return {"accepted": len(listeners), "refused": refused, **playback_figures([[one] for one in listeners], took_s)}
 
 
-def heard(each: list[list[Listener]], took_s: float) -> dict[str, Any]:
-    """What all listeners heard, each one request after the other."""
+def playback_figures(each: list[list[PlaybackClock]], took_s: float) -> dict[str, Any]:
+    """Figures over all listeners; each made its requests one after the other."""
     everything = [one for requests in each for one in requests]
     first_ms = [one.first_audio_ms for one in everything if one.first_audio_ms is not None]
     return {
@@ -74,8 +71,8 @@ def heard(each: list[list[Listener]], took_s: float) -> dict[str, Any]:
 # --- a checkpoint that speaks ---
 
 
-class Reading:
-    """True sentences with every voice in turn; speech ends where the model ends it."""
+class SentenceLoad:
+    """Real sentences, voices in rotation; speech ends where the model ends it."""
 
     def __init__(self, engine: SpeechEngine, voices: Sequence[str], texts: Sequence[str]) -> None:
         self._engine, self._voices, self._texts = engine, voices, texts
@@ -84,22 +81,22 @@ class Reading:
     def alone(self, requests: int) -> dict[str, Any]:
         begun = time.perf_counter()
         listeners = self._listen(range(requests))
-        return {"requests": len(listeners), **heard([listeners], time.perf_counter() - begun)}
+        return {"requests": len(listeners), **playback_figures([listeners], time.perf_counter() - begun)}
 
     def together(self, count: int, sentences: int) -> dict[str, Any]:
-        """All come at once; who is refused leaves."""
+        """All listeners start at once; a refused listener leaves."""
         begun = time.perf_counter()
         with ThreadPoolExecutor(count) as threads:
             numbers = [range(place * sentences, (place + 1) * sentences) for place in range(count)]
             each = list(threads.map(self._listen, numbers))
         stayed = [listeners for listeners in each if len(listeners) == sentences]
-        figures = heard([listeners for listeners in each if listeners], time.perf_counter() - begun)
+        figures = playback_figures([listeners for listeners in each if listeners], time.perf_counter() - begun)
         return {"accepted": len(stayed), "refused": count - len(stayed), "sentences_each": sentences, **figures}
 
-    def _listen(self, numbers: range) -> list[Listener]:
-        listeners: list[Listener] = []
+    def _listen(self, numbers: range) -> list[PlaybackClock]:
+        listeners: list[PlaybackClock] = []
         for number in numbers:
-            listener = Listener(RATE_HZ)
+            listener = PlaybackClock(RATE_HZ)
             voice = self._voices[number % len(self._voices)]
             request = SpeechRequest(text=self._texts[number % len(self._texts)], voice=voice, seed=number)
             try:
@@ -110,7 +107,7 @@ class Reading:
             listeners.append(listener)
         return listeners
 
-    def _counted(self, listener: Listener) -> Callable[[AudioChunk], None]:
+    def _counted(self, listener: PlaybackClock) -> Callable[[AudioChunk], None]:
         def deliver(chunk: AudioChunk) -> None:
             if chunk.finish_reason is not None:
                 self.ends[chunk.finish_reason] += 1
@@ -120,7 +117,7 @@ class Reading:
 
 
 def measure_speaking(model: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The engine in its own process, with the settings that `oscine serve` has if none are given."""
+    """The engine in its own process, with the default settings of `oscine serve`."""
     folder = find_checkpoint(model)
     card = read_config(folder).card(model)
     texts = options.texts.read_text(encoding="utf-8").splitlines()
@@ -129,25 +126,25 @@ def measure_speaking(model: str, options: argparse.Namespace) -> dict[str, Any]:
     try:
         engine.wait_ready()
         figures: dict[str, Any] = {"ready_s": time.perf_counter() - begun, "weights": fingerprint(folder)}
-        reading = Reading(engine, card.speakers, texts)
-        figures["alone"] = reading.alone(options.alone)
+        load = SentenceLoad(engine, card.speakers, texts)
+        figures["alone"] = load.alone(options.alone)
         print(figures["alone"], flush=True)
         figures["listeners"] = {}
         for count in options.listeners:
-            figures["listeners"][str(count)] = figure = reading.together(count, options.sentences)
+            figures["listeners"][str(count)] = figure = load.together(count, options.sentences)
             print(count, figure, flush=True)
-        return figures | {"ends": dict(reading.ends), "memory_bytes": engine.status().memory_bytes}
+        return figures | {"ends": dict(load.ends), "memory_bytes": engine.status().memory_bytes}
     finally:
         engine.stop()
 
 
 def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
-    """Random requests, a third of them cancelled on the way: everybody ends once, nothing is left behind."""
+    """Random requests, a third of them cancelled: each ends exactly once, and the engine is empty afterwards."""
     rng, ends, begun = random.Random(0), Counter[str](), time.perf_counter()
     free, ended = threading.Semaphore(at_once), threading.Semaphore(0)
 
     def start(number: int) -> None:
-        listener = Listener(RATE_HZ)
+        listener = PlaybackClock(RATE_HZ)
 
         def deliver(chunk: AudioChunk) -> None:
             listener.deliver(chunk)
@@ -183,33 +180,33 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
     parser.add_argument("--size", default="0b6", help="0b6 or 1b7")
-    parser.add_argument("--widths", default="tiny", help="tiny, or published: random weights of the true shapes")
+    parser.add_argument("--widths", default="tiny", help="tiny, or published: random weights of the published shapes")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--process", action="store_true", help="the engine in its own process, as a server has it")
+    parser.add_argument("--process", action="store_true", help="run the engine in its own process, as the server does")
     parser.add_argument("--listeners", nargs="+", type=int, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--model", help="a checkpoint that speaks: a folder, a hub id or demo")
-    parser.add_argument("--texts", type=Path, default=HELD_OUT, help="with --model: a sentence a line")
-    parser.add_argument("--alone", type=int, default=20, help="with --model: requests one by one")
-    parser.add_argument("--sentences", type=int, default=4, help="with --model: for each listener, one by one")
-    parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, after the rest")
+    parser.add_argument("--texts", type=Path, default=HELD_OUT, help="with --model: one sentence per line")
+    parser.add_argument("--alone", type=int, default=20, help="with --model: sequential requests of one listener")
+    parser.add_argument("--sentences", type=int, default=4, help="with --model: sequential requests of each listener")
+    parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, at the end")
     options = parser.parse_args()
     if options.model:
         if options.process or options.churn:
-            parser.error("--process and --churn are for random weights: --model always has a process of its own")
+            parser.error("--process and --churn need random weights; --model always runs in its own process")
         name = f"listeners-{Path(options.model).name}"
-        print(write_result(options.out, name, measure_speaking(options.model, options)))
+        print(save(options.out, name, measure_speaking(options.model, options)))
         return
-    # Few ends by themselves: everybody is to speak for as long as was asked.
+    # No end of speech: every stream has the requested length.
     kind = {"size": options.size, "kind": "custom_voice", "widths": options.widths, "eos_gain": 0.0}
     model = write_checkpoint(options.scratch / f"listeners-{options.size}-{options.widths}", **kind)
-    settings = {
-        "slots": max(options.listeners),
-        "memory": {"positions_per_slot": 1024},
-        "trim_silence": {"enabled": False},
-        "guard": {"enabled": False},
-    }
-    build = partial(build_engine, model, EngineConfig.from_mapping(settings), device=options.device)
+    settings = EngineConfig(
+        slots=max(options.listeners),
+        memory=MemoryConfig(positions_per_slot=1024),
+        trim_silence=TrimConfig(enabled=False),
+        runaway=RunawayConfig(enabled=False),
+    )
+    build = partial(build_engine, model, settings, device=options.device)
     begun = time.perf_counter()
     engine: InProcessEngine | EngineClient = EngineClient(build) if options.process else build()
     if isinstance(engine, EngineClient):
@@ -231,7 +228,7 @@ def main() -> None:
     finally:
         engine.stop()
     where = f"gpu-{options.size}" if torch.cuda.is_available() else "cpu"
-    print(write_result(options.out, f"listeners-{where}", figures))
+    print(save(options.out, f"listeners-{where}", figures))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.report_table import SIZES, Result, Row, origin, table
 from oscine.bench.report import COLUMNS, doubts, found, load_name, plots
-from report_table import SIZES, Result, Row, origin, table
 
 VOICES = {"preset": "a preset voice", "clone": "a cloned voice, uploaded once, in context"}
 # In docs/images: the plot's name in oscine.bench.report, and what it shows.
@@ -21,7 +21,7 @@ _README_CALLERS = (1, 8, 32, 128)
 
 
 def server_section(results: list[Result], peers: Result | None) -> str:
-    """`results` of gpu/bench_server.py."""
+    """`results` of benchmarks/server.py."""
     results = sorted(results, key=_place)
     parts = [
         "## The server on a GPU, over HTTP",

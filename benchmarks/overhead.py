@@ -3,7 +3,7 @@
 One stream at a time against an engine process that makes its first frame at once. The same requests are put to the
 engine directly, in turns with those over HTTP; the difference of the two is the server's share. Loopback only.
 
-    python tools/bench_overhead.py [--requests 300] [--out docs/results]
+    python -m benchmarks.overhead [--requests 300] [--out docs/results]
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 import uvicorn
 
-from instant_engine import FRAME_SAMPLES, RATE_HZ, build
+from benchmarks.instant_engine import FRAME_SAMPLES, RATE_HZ, build
+from benchmarks.results import save
 from oscine.bench.metrics import percentile
-from oscine.bench.record import script_result, write_result
 from oscine.engine.remote.client import EngineClient
 from oscine.server.app import build_app
 from oscine.types import Cancel, ModelCard, SpeechRequest
@@ -90,8 +90,7 @@ def main() -> None:
         "overhead_ms": spread_ms(overhead_ms),
     }
     print(json.dumps(figures, indent=1))
-    result = script_result("overhead", sys.argv, figures, "uvicorn", "fastapi", "pyzmq")
-    write_result(arguments.out / "overhead.json", result)
+    save(arguments.out, "overhead", figures, "uvicorn", "fastapi", "pyzmq")
     engine.stop()
 
 

@@ -1,4 +1,4 @@
-"""`oscine bench model`: what is timed is what the engine does, with the codec and without."""
+"""`python -m benchmarks.model` times what the engine does, with the codec and without."""
 
 import json
 import sys
@@ -9,28 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
 from typer.testing import CliRunner
 
+from benchmarks.measure_model import MeasurementPlan, measure
+from benchmarks.model import app, facts, pair
+from benchmarks.playback import BackgroundStreams, PlaybackClock
+from benchmarks.ticks import time_ticks
 from oscine import Oscine, SpeechRequest
-from oscine.commands.main import app
-from oscine.model_bench.command import facts, pair
-from oscine.model_bench.listener import Company, Listener
-from oscine.model_bench.measure import Plan, measure
-from oscine.model_bench.ticks import time_ticks
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.memory_budget import plan_memory
-from oscine.runner.runner import SlotAssignment, FrameOutput
+from oscine.runner.runner import FrameOutput, SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, Cancel, OscineError, OverloadedError, RequestError
+from tests.conftest import CheckpointMaker
 
 CPU = torch.device("cpu")
-SHORT = Plan(rows=(1, 2), frames=2, context=1, probes=1)
+SHORT = MeasurementPlan(rows=(1, 2), frames=2, context=1, probes=1)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def same_threads() -> Iterator[None]:
-    """An engine takes fewer on a CPU; other tests keep theirs."""
+    """The engine lowers the number of threads on a CPU; other tests keep theirs."""
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -58,7 +57,7 @@ class ScriptedTicket:
 
 
 class ScriptedRunner:
-    """Notes what it is asked for; results are there at once, or when they are asked for."""
+    """Records calls; results are ready at once, or only when collected."""
 
     def __init__(self, ready: bool) -> None:
         self.calls: list[str] = []
@@ -91,7 +90,7 @@ def test_ticks_overlap_as_in_the_engine_and_the_first_is_not_counted(ready: bool
 # --- codes only ---
 
 
-def said(tts: Oscine, codec: bool) -> np.ndarray:
+def codes_of(tts: Oscine, codec: bool) -> np.ndarray:
     budget = plan_memory(
         tts.config, slots=2, positions_per_slot=128, positions_total=None, element_bytes=4, available_bytes=None
     )
@@ -103,16 +102,16 @@ def said(tts: Oscine, codec: bool) -> np.ndarray:
 
 def test_codes_are_the_same_without_the_codec(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tts = Oscine(checkpoint, device="cpu")
-    expected = said(tts, codec=True)
-    monkeypatch.setattr(CpuCodec, "run", None)  # whoever still has it, cannot use it
-    assert np.array_equal(said(tts, codec=False), expected)
+    expected = codes_of(tts, codec=True)
+    monkeypatch.setattr(CpuCodec, "run", None)  # any use of the codec now fails
+    assert np.array_equal(codes_of(tts, codec=False), expected)
 
 
 # --- listeners ---
 
 
 class ScriptedEngine:
-    """Takes `room` streams at once; they speak when the test says so."""
+    """Accepts `room` streams at once; the test decides when they deliver audio."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -137,48 +136,48 @@ class ScriptedEngine:
         self.deliver.pop(utterance_id)(AudioChunk(b"", 1, reason))  # type: ignore[arg-type]
 
 
-def company(engine: ScriptedEngine, count: int) -> Company:
-    return Company(engine, SpeechRequest(text="x"), count)  # type: ignore[arg-type]
+def background(engine: ScriptedEngine, count: int) -> BackgroundStreams:
+    return BackgroundStreams(engine, SpeechRequest(text="x"), count)  # type: ignore[arg-type]
 
 
-def test_a_company_gathers_speaks_on_and_leaves_nobody_behind() -> None:
+def test_background_streams_restart_and_are_cancelled_at_the_end() -> None:
     engine = ScriptedEngine(room=3)
-    with company(engine, 3) as others:
+    with background(engine, 3) as others:
         engine.speak(["1", "2", "3"])
-        assert others.gathers()
+        assert others.all_running()
         engine.end("2", "stop")
         assert list(engine.deliver) == ["1", "3", "4"]
     assert engine.deliver == {}
 
 
-def test_a_company_that_finds_no_room_says_so() -> None:
-    with company(ScriptedEngine(room=2), 3) as others:
-        assert not others.gathers()
-    queued = ScriptedEngine(room=3)  # lets all of them in, but the last one has to wait until the first has spoken
-    with company(queued, 3) as others:
+def test_background_streams_report_that_the_engine_refused_them() -> None:
+    with background(ScriptedEngine(room=2), 3) as others:
+        assert not others.all_running()
+    queued = ScriptedEngine(room=3)  # accepts all of them, but the last one waits until the first has ended
+    with background(queued, 3) as others:
         queued.speak(["1", "2"])
         queued.end("1", "length")
-        assert not others.gathers()
+        assert not others.all_running()
     assert queued.deliver == {}
 
 
-def test_a_listener_knows_when_his_player_ran_dry() -> None:
-    listener = Listener(24000)
-    assert listener.first_audio_ms is None
-    listener.deliver(AudioChunk(bytes(2 * 24000), 0))
-    assert listener.first_audio_ms is not None and listener.first_s is not None
-    listener.first_s -= 3.0  # as if that had been three seconds ago
-    listener.deliver(AudioChunk(bytes(48), 24000, "stop"))
-    assert listener.worst_deficit_s == pytest.approx(2.0, abs=0.5) and listener.ended.is_set()
+def test_the_playback_clock_reports_how_late_a_chunk_came() -> None:
+    player = PlaybackClock(24000)
+    assert player.first_audio_ms is None
+    player.deliver(AudioChunk(bytes(2 * 24000), 0))
+    assert player.first_audio_ms is not None and player.first_s is not None
+    player.first_s -= 3.0  # as if that had been three seconds ago
+    player.deliver(AudioChunk(bytes(48), 24000, "stop"))
+    assert player.worst_deficit_s == pytest.approx(2.0, abs=0.5) and player.ended.is_set()
 
 
 # --- the whole ---
 
 
-def test_every_number_of_streams_has_its_figures_both_ways(figures: dict) -> None:
-    for way in ("with_codec", "codes_only"):
-        assert list(figures[way]["rows"]) == ["1", "2"] and figures[way]["memory_bytes"] > 0
-        for row in figures[way]["rows"].values():
+def test_every_number_of_streams_has_figures_in_both_modes(figures: dict) -> None:
+    for mode in ("with_codec", "codes_only"):
+        assert list(figures[mode]["rows"]) == ["1", "2"] and figures[mode]["memory_bytes"] > 0
+        for row in figures[mode]["rows"].values():
             first, last = row["positions"]
             assert (first, last - first) == (figures["prompt_rows"] + 2, 2)
             assert row["frame_ms"]["p50"] <= row["frame_ms"]["p95"] and row["device_ms"] is None
@@ -198,57 +197,60 @@ def test_the_command_prints_a_table_and_writes_its_result(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "model.json"
-    words = ["bench", "model", str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
+    words = [str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
     words += ["--device", "cpu", "--name", "[/red] small", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", ["oscine", *words])
+    monkeypatch.setattr(sys, "argv", ["model.py", *words])
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
     assert "[/red] small (times: p50 / p95 ms)" in ran.stdout and "Memory: " in ran.stdout
     result = json.loads(out.read_text())
-    assert result["command"].startswith("oscine bench model ") and "--out" not in result["command"]
+    assert result["command"].startswith("python ") and checkpoint.name in result["command"]
+    assert str(checkpoint) not in result["command"] and "--out" not in result["command"]
     assert result["versions"]["torch"] == torch.__version__
     row = result["figures"]["with_codec"]["rows"]["1"]
     assert pair(row["frame_ms"]).split(" / ")[0] in ran.stdout
 
 
 def refusal(*words: object) -> OscineError:
-    error = CliRunner().invoke(app, ["bench", "model", *map(str, words)]).exception
+    error = CliRunner().invoke(app, [*map(str, words)]).exception
     assert isinstance(error, OscineError) and "\n" not in str(error), error
     return error
 
 
-def test_a_place_for_the_result_that_cannot_be_written_is_refused_before_anything_is_measured(
+def test_an_unwritable_out_path_is_refused_before_anything_is_measured(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oscine.model_bench.measure.measure", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("benchmarks.measure_model.measure", lambda *_, **__: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "x.json"):
         assert str(refusal(checkpoint, "--out", out)).startswith(f"--out {str(out)!r} cannot be written")
 
 
-def test_more_streams_than_fit_are_told_as_the_rows_that_were_asked_for(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("oscine.model_bench.measure.free_bytes", lambda device: 2**29)
-    said = str(refusal(checkpoint, "--rows", "1,100000", "--device", "cpu"))
-    assert said.startswith("--rows 100000 is more than fits: 100000 slots of") and "ask for fewer rows" in said
-    assert "engine." not in said  # there is no such setting here
+def test_more_streams_than_fit_name_the_option_rows(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.measure_model.free_bytes", lambda device: 2**29)
+    message = str(refusal(checkpoint, "--rows", "1,100000", "--device", "cpu"))
+    assert message.startswith("--rows 100000 does not fit: 100000 slots of") and "use fewer rows" in message
+    assert "engine." not in message  # the command has no such setting
 
 
-def test_one_thread_is_said_as_one(figures: dict) -> None:
+def test_one_thread_is_singular(figures: dict) -> None:
     assert "plain PyTorch, 1 thread)" in facts(figures | {"threads": 1})[0]
     assert "plain PyTorch, 3 threads)" in facts(figures | {"threads": 3})[0]
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"rows": ()}, "from 1 on"), ({"rows": (0, 4)}, "from 1 on"), ({"frames": 0}, "frames must be at least 1")],
+    [
+        ({"rows": ()}, "each at least 1"),
+        ({"rows": (0, 4)}, "each at least 1"),
+        ({"frames": 0}, "frames must be at least 1"),
+    ],
 )
 def test_a_plan_that_measures_nothing_is_refused(changed: dict, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        Plan(**changed)
+        MeasurementPlan(**changed)
 
 
 def test_more_positions_than_the_checkpoint_has_are_refused(checkpoint: Path) -> None:
-    with pytest.raises(RequestError, match="32768; ask for fewer frames"):
-        measure(checkpoint, Plan(rows=(1,), frames=40_000), device="cpu")
+    with pytest.raises(RequestError, match="32768; use fewer frames"):
+        measure(checkpoint, MeasurementPlan(rows=(1,), frames=40_000), device="cpu")

@@ -1,7 +1,7 @@
 """Does the bench client distort what it measures? A scripted server in a process of its own sends real-time streams,
 the time of sending inside every chunk; the client drives it at full load and compares with its own stamps.
 
-    python tools/bench_selftest.py [--rate 100] [--seconds 5] [--duration 20]
+    python -m benchmarks.client_selftest [--rate 100] [--seconds 5] [--duration 20]
 
 At 100 requests/s of 5 s each, 500 streams are open at once and 6,250 chunks arrive every second.
 """

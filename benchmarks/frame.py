@@ -1,7 +1,7 @@
 """Milliseconds of a frame on random weights of the published sizes: talker, predictor, codec, the whole tick; first
 audio from submission; start-up time and memory.
 
-    python gpu/bench_frame.py --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128] [--context 64]
+    python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128] [--context 64]
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -17,17 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import write_result
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
-
-from oscine import Oscine, SpeechRequest  # noqa: E402
-from oscine.model_bench.ticks import time_ticks  # noqa: E402
-from oscine.runner.cuda.graphs import GraphSet  # noqa: E402
-from oscine.runner.memory_budget import plan_memory  # noqa: E402
-from oscine.runner.runner import SlotAssignment  # noqa: E402
-from oscine.runner.slot_runner import SlotRunner  # noqa: E402
-from random_checkpoint import write_checkpoint  # noqa: E402
+from benchmarks.results import save
+from benchmarks.ticks import time_ticks
+from oscine import Oscine, SpeechRequest
+from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.runner import SlotAssignment
+from oscine.runner.slot_runner import SlotRunner
+from random_checkpoint import write_checkpoint
 
 GIB = 2**30
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
@@ -233,7 +230,7 @@ def main() -> None:
         if not (folder / "config.json").exists():
             write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
         figures[size] = measure(folder, max(options.rows), options.rows, options.context, bandwidth)
-        print(write_result(options.out, "frame", figures))
+        print(save(options.out, "frame", figures))
 
 
 if __name__ == "__main__":

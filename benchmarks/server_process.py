@@ -1,5 +1,5 @@
 """`oscine serve` as people run it, in processes of its own: started, watched, measured and stopped. For tests, for
-tools/stress_server.py and for gpu/bench_server.py."""
+benchmarks/stress.py and for benchmarks/server.py."""
 
 from __future__ import annotations
 

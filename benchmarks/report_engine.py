@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oscine.model_bench.command import COLUMNS, facts
-from report_table import GIB, SIZES, Result, Row, origin, table
+from benchmarks.model import COLUMNS, facts
+from benchmarks.report_table import GIB, SIZES, Result, Row, origin, table
 
 # Before prefill wrote its keys once, and before whole ticks were divided by the number that was timed.
 _OLD_FRAMES = "4b0bc27"

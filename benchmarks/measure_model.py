@@ -1,4 +1,4 @@
-"""A checkpoint becomes figures: milliseconds of a frame for so many streams at once, and how soon one more is heard."""
+"""Measures a checkpoint: milliseconds per frame for a number of streams, and the first audio of one more stream."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.playback import BackgroundStreams, PlaybackClock
+from benchmarks.ticks import time_ticks
 from oscine.bench.metrics import spread
-from oscine.config import EngineConfig
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
@@ -21,8 +23,6 @@ from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model, weight_bytes
-from oscine.model_bench.listener import Company, Listener
-from oscine.model_bench.ticks import time_ticks
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
@@ -34,37 +34,38 @@ from oscine.types import FRAME_RATE_HZ, ConfigError, OverloadedError, RequestErr
 
 TEXT = "Hello there, how are you today?"
 _CLIP_S = 3.0
-_WARM_FRAMES = 3  # at least so many before any that is timed
+_WARM_FRAMES = 3  # untimed frames before the timed ones, at least
 _WARM_PROBES = 2
-_COMPANY_FRAMES = (32, 10)  # what a stream beside the probes has to say: to gather, and for each probe
+# Length of a background stream, in frames: until all of them run, and for each probe.
+_BACKGROUND_FRAMES, _FRAMES_PER_PROBE = 32, 10
 _PROBE_TOKENS = 6  # a first chunk holds more than one frame where ticks are slow
 
-Progress = Callable[[str, int, int], None]  # stage, steps done, steps in all
+ProgressCallback = Callable[[str, int, int], None]  # stage, steps done, steps in all
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurementPlan:
     rows: tuple[int, ...] = (1, 8, 32, 64, 128)  # streams at once
     frames: int = 56  # timed at each number of streams
-    context: int = 64  # positions that every stream has behind it when timing begins
-    probes: int = 20  # requests for a first audio, at each number of streams
+    context: int = 64  # position of every stream when timing starts
+    probes: int = 20  # requests that measure first audio, at each number of streams
 
     def __post_init__(self) -> None:
         if not self.rows or min(self.rows) < 1:
-            raise RequestError(f"rows are numbers of streams from 1 on, got {list(self.rows)}", "rows")
+            raise RequestError(f"rows must be numbers of streams, each at least 1; got {list(self.rows)}", "rows")
         for name in ("frames", "context", "probes"):
             if getattr(self, name) < 1:
                 raise RequestError(f"{name} must be at least 1, got {getattr(self, name)}", name)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What both ways to run have in common."""
+class LoadedModel:
+    """What both modes (with the codec, codes only) share."""
 
     model: SpeechModel
     tokenizer: Tokenizer
     builder: PromptBuilder
-    request: SpeechRequest  # for as many frames as a slot has room for
+    request: SpeechRequest  # as long as a slot allows
     prompt_rows: int
     budget: MemoryBudget
 
@@ -75,24 +76,28 @@ class Loaded:
 
 def measure(
     checkpoint: str | os.PathLike[str],
-    plan: Plan,
+    plan: MeasurementPlan,
     *,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    progress: Progress = lambda stage, done, total: None,
+    progress: ProgressCallback = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Raises CheckpointError, ConfigError or RequestError for what cannot be measured."""
+    """Raises CheckpointError, ConfigError or RequestError when the checkpoint or the plan cannot be measured."""
     try:
         return _measure(checkpoint, plan, choose_device(device), dtype, progress)
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"the memory is not enough; ask for fewer rows (now {max(plan.rows)}): {reason}") from error
+        raise ConfigError(f"out of memory; use fewer rows (now {max(plan.rows)}): {reason}") from error
 
 
 def _measure(
-    checkpoint: str | os.PathLike[str], plan: Plan, device: torch.device, dtype: Dtype, progress: Progress
+    checkpoint: str | os.PathLike[str],
+    plan: MeasurementPlan,
+    device: torch.device,
+    dtype: Dtype,
+    progress: ProgressCallback,
 ) -> dict[str, Any]:
-    prepare_device(device)  # as many threads as the engine would take
+    prepare_device(device)  # sets the number of threads that the engine uses
     begun_s = time.perf_counter()
     loaded = _load(checkpoint, plan, device, dtype, progress)
     figures: dict[str, Any] = {
@@ -107,9 +112,9 @@ def _measure(
         "loaded_s": time.perf_counter() - begun_s,
         "budget": loaded.budget.describe(),
     }
-    for way in ("with_codec", "codes_only"):
-        figures[way] = _measure_way(loaded, plan, way, progress)
-        gc.collect()  # a runner and its graphs hold each other
+    for mode in ("with_codec", "codes_only"):
+        figures[mode] = _measure_mode(loaded, plan, mode, progress)
+        gc.collect()  # a runner and its graphs reference each other
         if loaded.device.type == "cuda":
             torch.cuda.empty_cache()
     return figures
@@ -119,8 +124,12 @@ def _measure(
 
 
 def _load(
-    checkpoint: str | os.PathLike[str], plan: Plan, device: torch.device, dtype: Dtype, progress: Progress
-) -> Loaded:
+    checkpoint: str | os.PathLike[str],
+    plan: MeasurementPlan,
+    device: torch.device,
+    dtype: Dtype,
+    progress: ProgressCallback,
+) -> LoadedModel:
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(checkpoint)
     config = read_config(folder)
@@ -136,19 +145,17 @@ def _load(
     positions = _positions(plan, prompt_rows)
     budget = _plan_memory(config, max(plan.rows), positions, weights_dtype, left, uses_kernels(device, weights_dtype))
     request = replace(request, max_new_tokens=positions - prompt_rows)
-    return Loaded(model, tokenizer, builder, request, prompt_rows, budget)
+    return LoadedModel(model, tokenizer, builder, request, prompt_rows, budget)
 
 
-def _positions(plan: Plan, prompt_rows: int) -> int:
-    """Of one stream: when frames are timed, and when it is company. Were that shorter, a crowd would end and begin anew
-    while others are timed."""
-    gather, each = _COMPANY_FRAMES
-    company = prompt_rows + gather + each * (_WARM_PROBES + plan.probes)
-    return max(plan.context + plan.frames, prompt_rows + _WARM_FRAMES + plan.frames, company) + 2
+def _positions(plan: MeasurementPlan, prompt_rows: int) -> int:
+    """Positions that one stream needs. Background streams must outlast the probes, or restarts would disturb them."""
+    background = prompt_rows + _BACKGROUND_FRAMES + _FRAMES_PER_PROBE * (_WARM_PROBES + plan.probes)
+    return max(plan.context + plan.frames, prompt_rows + _WARM_FRAMES + plan.frames, background) + 2
 
 
 def _request(model: SpeechModel) -> SpeechRequest:
-    """The same text for every kind of checkpoint, with the least that it must be given besides."""
+    """The same text for every kind of checkpoint, plus the fields that the kind requires."""
     kind, rate_hz = model.config.kind, model.config.codec.sample_rate_hz
     if kind == "voice_design":
         return SpeechRequest(text=TEXT, instruct="A calm voice.")
@@ -165,27 +172,27 @@ def _plan_memory(
     if per_slot > config.talker.max_positions:
         raise RequestError(
             f"prompt, context and frames need {positions} positions, the checkpoint has "
-            f"{config.talker.max_positions}; ask for fewer frames or less context",
+            f"{config.talker.max_positions}; use fewer frames or a smaller context",
             "frames",
         )
     return plan_memory(
         config,
         slots=slots,
         positions_per_slot=per_slot,
-        positions_total=slots * per_slot,  # all of them are to speak to the end
+        positions_total=slots * per_slot,  # every stream can reach its full length
         element_bytes=dtype.itemsize,
         available_bytes=free,
         kernels=kernels,
     )
 
 
-# --- one way to run ---
+# --- one mode ---
 
 
-def _measure_way(loaded: Loaded, plan: Plan, way: str, progress: Progress) -> dict[str, Any]:
-    named = way.replace("_", " ")
+def _measure_mode(loaded: LoadedModel, plan: MeasurementPlan, mode: str, progress: ProgressCallback) -> dict[str, Any]:
+    named = mode.replace("_", " ")
     begun_s = time.perf_counter()
-    runner = SlotRunner(loaded.model, loaded.budget, frame_sizes=plan.rows, sounding=way != "codes_only")
+    runner = SlotRunner(loaded.model, loaded.budget, frame_sizes=plan.rows, sounding=mode != "codes_only")
     runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
     figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}
     rows = {}
@@ -201,23 +208,22 @@ def _measure_way(loaded: Loaded, plan: Plan, way: str, progress: Progress) -> di
     finally:
         engine.stop()
     figures["memory_bytes"] = runner.counts().memory_bytes
-    if loaded.device.type == "cuda":  # what nobody else on the device can have
+    if loaded.device.type == "cuda":  # no other process can use this memory
         figures["memory_reserved_bytes"] = torch.cuda.memory_reserved(loaded.device)
     return figures | {"rows": {str(count): row for count, row in rows.items()}}
 
 
-def _frames(loaded: Loaded, plan: Plan, runner: SlotRunner, count: int) -> dict[str, Any]:
-    """`count` streams that all stand at the same place, frame after frame. Whether one of them would have ended its
-    speech is not asked: the frame costs the same."""
+def _frames(loaded: LoadedModel, plan: MeasurementPlan, runner: SlotRunner, count: int) -> dict[str, Any]:
+    """Times `count` streams, all at the same position. End of speech is ignored: a frame costs the same either way."""
     slots = range(count)
     for slot in slots:
         request = replace(loaded.request, seed=slot)
         sampling = request.sampling(loaded.builder.config.sampling)
         runner.admit(SlotAssignment(slot, loaded.builder.build(request), sampling))
-    before = max(_WARM_FRAMES, plan.context - (loaded.prompt_rows - 1))  # the last prompt row is the first frame's
+    before = max(_WARM_FRAMES, plan.context - (loaded.prompt_rows - 1))  # the last prompt row makes the first frame
     for _ in range(before - 1):
         runner.collect(runner.launch(slots))
-    times = time_ticks(runner, slots, plan.frames, loaded.device)  # one more, which is not timed, comes first
+    times = time_ticks(runner, slots, plan.frames, loaded.device)  # runs one more, untimed, first
     for slot in slots:
         runner.release(slot)
     mean_ms = sum(times.wall_ms) / len(times.wall_ms)
@@ -233,33 +239,31 @@ def _frames(loaded: Loaded, plan: Plan, runner: SlotRunner, count: int) -> dict[
 
 
 def _engine_config(budget: MemoryBudget) -> EngineConfig:
-    """As it serves, but for the last reserve of real time, and for what random weights and missing sound would trip."""
-    return EngineConfig.from_mapping(
-        {
-            "slots": budget.slots,
-            "pacing": {"real_time_share": 1.0},
-            "memory": {"positions_per_slot": budget.positions_per_slot},
-            "trim_silence": {"enabled": False},
-            "guard": {"enabled": False},
-        }
+    """The server's settings without the real-time reserve and without checks that random weights would trip."""
+    return EngineConfig(
+        slots=budget.slots,
+        pacing=PacingConfig(real_time_share=1.0),
+        memory=MemoryConfig(positions_per_slot=budget.positions_per_slot),
+        trim_silence=TrimConfig(enabled=False),
+        runaway=RunawayConfig(enabled=False),
     )
 
 
 def first_audio_ms(engine: InProcessEngine, request: SpeechRequest, others: int, probes: int) -> Sequence[float] | None:
-    """From submission to the first sound, for requests that come one by one while `others` speak. None: the engine
-    cannot keep so many in real time, and lets nobody more in."""
+    """From submission to the first audio, for requests sent one by one while `others` streams run. None: the engine
+    cannot sustain that many and refuses more."""
     times_ms: list[float] = []
     try:
-        with Company(engine, request, others) as company:
-            if not company.gathers():
+        with BackgroundStreams(engine, request, others) as background:
+            if not background.all_running():
                 return None
             for number in range(_WARM_PROBES + probes):
-                listener = Listener(engine.sample_rate_hz)
-                engine.submit(replace(request, seed=number, max_new_tokens=_PROBE_TOKENS), listener.deliver)
-                listener.ended.wait()
-                if listener.first_audio_ms is None:
+                player = PlaybackClock(engine.sample_rate_hz)
+                engine.submit(replace(request, seed=number, max_new_tokens=_PROBE_TOKENS), player.deliver)
+                player.ended.wait()
+                if player.first_audio_ms is None:
                     return None
-                times_ms.append(listener.first_audio_ms)
+                times_ms.append(player.first_audio_ms)
     except OverloadedError:
         return None
     return times_ms[_WARM_PROBES:]

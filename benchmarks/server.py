@@ -1,8 +1,8 @@
 """The whole server on one machine: `oscine serve` on random weights of the published sizes, and `oscine bench` against
 it over loopback. Closed loops, open loops, and the highest rate that holds; a preset voice, and a cloned one.
 
-    python gpu/bench_server.py [--sizes 1b7 0b6] [--kinds preset clone] [--closed 1 8 32] [--open 1 10 50] [--search]
-    python gpu/bench_server.py --widths small --sizes 0b6 --closed 1 2 --open 1 --frames 10 --slots 4     a CPU
+    python -m benchmarks.server [--sizes 1b7 0b6] [--kinds preset clone] [--closed 1 8 32] [--open 1 10 50] [--search]
+    python -m benchmarks.server --widths small --sizes 0b6 --closed 1 2 --open 1 --frames 10 --slots 4     a CPU
 
 End of speech never comes and no silence is trimmed, so that every answer has exactly --frames frames of 80 ms. The
 result, docs/results/server-gpu-<size>-<kind>.json, is written after every load: `oscine bench report` reads it, also
@@ -30,17 +30,16 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
-
-from oscine.audio import pcm16, wav_header  # noqa: E402
-from oscine.bench.load import Limits, Load, Span, seconds_for_p95  # noqa: E402
-from oscine.bench.record import make_result, write_result  # noqa: E402
-from oscine.bench.report import COLUMNS, doubts, load_name  # noqa: E402
-from oscine.bench.session import Bench, run_async  # noqa: E402
-from oscine.bench.targets import Target  # noqa: E402
-from oscine.bench.workload import load_workload  # noqa: E402
-from oscine.types import FRAME_RATE_HZ, OscineError  # noqa: E402
-from server_process import Figures, Footprints, ServerProcess  # noqa: E402
+from benchmarks.results import command_words
+from benchmarks.server_process import Figures, Footprints, ServerProcess
+from oscine.audio import pcm16, wav_header
+from oscine.bench.load import Limits, Load, Span, seconds_for_p95
+from oscine.bench.record import make_result, write_result
+from oscine.bench.report import COLUMNS, doubts, load_name
+from oscine.bench.session import Bench, run_async
+from oscine.bench.targets import Target
+from oscine.bench.workload import load_workload
+from oscine.types import FRAME_RATE_HZ, OscineError
 
 CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
 VOICES = {"preset": "preset voice", "clone": "cloned voice"}
@@ -54,7 +53,7 @@ SEARCH_FROM_PER_S, MAX_SEARCH_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
 SETTINGS = """
 [engine]
 slots = {slots}
-guard.enabled = false
+runaway.enabled = false
 memory.positions_per_slot = 1024
 """
 
@@ -238,7 +237,7 @@ def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[st
         def save(figures: Row) -> None:
             facts["memory_after"] = memory(server, url)
             about = {"size": size, "kind": kind, "widths": options.widths, "server": facts}
-            result = make_result(name, sys.argv, {**figures, **about}, program="python")
+            result = make_result(name, command_words(), {**figures, **about}, program="python")
             result["versions"]["torch"] = metadata.version("torch")
             write_result(path, result)
 

@@ -1,4 +1,7 @@
-"""`oscine bench model`: options become a Plan, figures become a table and a file."""
+"""Measures the engine without a server: frames with the codec and codes only, and the first audio.
+
+python -m benchmarks.model [CHECKPOINT] [--rows 1,8,32] [--out docs/results/bench-model-1b7.json]
+"""
 
 from __future__ import annotations
 
@@ -14,43 +17,46 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from oscine.types import ConfigError, RequestError
+from benchmarks.results import command_words
+from oscine.types import ConfigError, OscineError, RequestError
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)  # standard output is for results
 _MIB = 2**20
 
 Row = dict[str, Any]
 
 
-class Dtype(StrEnum):
+class DtypeChoice(StrEnum):
     auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
 
 
+@app.command()
 def bench_model(
     model: Annotated[str, typer.Argument(help="Folder, hub id, or 'demo'")] = "demo",
     rows: Annotated[
-        str | None, typer.Option(help="Streams at once, such as 1,8,32; default: 1,8,32,64,128, on a CPU 1,2,4,8")
+        str | None, typer.Option(help="Numbers of streams, such as 1,8,32 [default: 1,8,32,64,128; on a CPU 1,2,4,8]")
     ] = None,
-    frames: Annotated[int, typer.Option(help="Frames of 80 ms that are timed at each number of streams")] = 56,
-    context: Annotated[int, typer.Option(help="Positions that a stream has behind it when timing begins")] = 64,
-    probes: Annotated[int, typer.Option(help="Requests for a first audio, at each number of streams")] = 20,
+    frames: Annotated[int, typer.Option(help="Frames of 80 ms timed at each number of streams")] = 56,
+    context: Annotated[int, typer.Option(help="Position of each stream when timing starts")] = 64,
+    probes: Annotated[int, typer.Option(help="Requests that measure first audio, at each number of streams")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[Dtype, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = Dtype.auto,
-    name: Annotated[str | None, typer.Option(help="What tables call this result")] = None,
+    dtype: Annotated[DtypeChoice, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = DtypeChoice.auto,
+    name: Annotated[str | None, typer.Option(help="Name of this result in tables")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None,
 ) -> None:
     """Measure the engine without a server: frames with the codec and codes only, and the first audio."""
+    from benchmarks.measure_model import MeasurementPlan, measure
     from oscine.bench.record import check_writable, script_result, write_result
-    from oscine.model.device import choose_device  # here, not above: torch takes seconds that `--help` should not
-    from oscine.model_bench.measure import Plan, measure
+    from oscine.model.device import choose_device  # not at the top: `--help` should not wait for torch
     from oscine.runner.memory_budget import DoesNotFitError
 
     if out is not None:
         check_writable(out)
     default = "1,2,4,8" if choose_device(device).type == "cpu" else "1,8,32,64,128"
-    plan = Plan(_numbers(rows or default), frames, context, probes)
+    plan = MeasurementPlan(_numbers(rows or default), frames, context, probes)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(escape(model), total=None)
@@ -61,11 +67,10 @@ def bench_model(
         try:
             figures = measure(model, plan, device=device, dtype=dtype.value, progress=show)
         except DoesNotFitError as error:
-            most = max(plan.rows)
-            raise ConfigError(f"--rows {most} is more than fits: {error.sums}; ask for fewer rows") from error
-    # Where the folder lies is this machine's business.
-    words = [Path(word).name if word == model and Path(word).is_dir() else word for word in sys.argv[1:]]
-    result = script_result(name or Path(model).name, words, figures, "torch", program="oscine")
+            raise ConfigError(f"--rows {max(plan.rows)} does not fit: {error.sums}; use fewer rows") from error
+    # The result names the checkpoint, not the folder that holds it on this machine.
+    words = [Path(word).name if word == model and Path(word).is_dir() else word for word in command_words()]
+    result = script_result(name or Path(model).name, words, figures, "torch")
     if out is not None:
         write_result(out, result)
     Console(width=None if sys.stdout.isatty() else 160).print(result_table(result["name"], figures))
@@ -77,12 +82,10 @@ def _numbers(listed: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(word) for word in listed.split(",") if word.strip()}))
     except ValueError:
-        raise RequestError(
-            f"--rows takes whole numbers with commas between them, such as 1,8,32; got {listed!r}", "rows"
-        ) from None
+        raise RequestError(f"--rows takes integers such as 1,8,32; got {listed!r}", "rows") from None
 
 
-# Each cell from the row with the codec and the row of codes only.
+# Each cell from the row with the codec and the row with codes only.
 COLUMNS: dict[str, Any] = {
     "frame": lambda whole, codes: pair(whole["frame_ms"]),
     "on the device": lambda whole, codes: pair(whole["device_ms"]),
@@ -96,7 +99,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def pair(figure: Row | None) -> str:
-    """Median and 95th percentile, in three digits."""
+    """Median and 95th percentile, with three digits."""
     return "-" if figure is None else " / ".join(_number(figure[share]) for share in ("p50", "p95"))
 
 
@@ -105,7 +108,7 @@ def _number(value: float) -> str:
 
 
 def result_table(name: str, figures: Row) -> Table:
-    title = Text(f"{name} (times: p50 / p95 ms)", "table.title")  # a Text: no name is taken for markup
+    title = Text(f"{name} (times: p50 / p95 ms)", "table.title")  # a Text: names are not parsed as markup
     table = Table(title=title, box=None, header_style="bold", pad_edge=False)
     for column in ("streams", *COLUMNS):
         table.add_column(column, justify="right")
@@ -116,7 +119,7 @@ def result_table(name: str, figures: Row) -> Table:
 
 
 def facts(figures: Row) -> list[str]:
-    """What a reader needs beside the table, a sentence each."""
+    """Sentences that stand below the table."""
     whole, codes = figures["with_codec"], figures["codes_only"]
     first, last = next(iter(whole["rows"].values()))["positions"]
     threads = f"{figures['threads']} thread{'' if figures['threads'] == 1 else 's'}"
@@ -125,11 +128,23 @@ def facts(figures: Row) -> list[str]:
         f"{figures['dtype']} on {figures['device']} ({how}); positions {first} to {last}, a prompt of "
         f"{figures['prompt_rows']} rows. Loaded in {figures['loaded_s']:.1f} s, captured in "
         f"{whole['captured_s']:.1f} s.",
-        f"Memory: {_held(whole)}; codes only: {_held(codes)}. {figures['budget']}.",
+        f"Memory: {_memory(whole)}; codes only: {_memory(codes)}. {figures['budget']}.",
     ]
 
 
-def _held(way: Row) -> str:
-    reserved = way.get("memory_reserved_bytes")
-    said = f"{way['memory_bytes'] / _MIB:.0f} MiB"
-    return said if reserved is None else f"{said}, {reserved / _MIB:.0f} MiB reserved"
+def _memory(figures: Row) -> str:
+    reserved = figures.get("memory_reserved_bytes")
+    used = f"{figures['memory_bytes'] / _MIB:.0f} MiB"
+    return used if reserved is None else f"{used}, {reserved / _MIB:.0f} MiB reserved"
+
+
+def main() -> None:
+    try:
+        app()
+    except OscineError as error:
+        console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
+        sys.exit(2 if isinstance(error, RequestError) else 1)
+
+
+if __name__ == "__main__":
+    main()

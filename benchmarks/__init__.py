@@ -1,0 +1,14 @@
+"""Measurements of Oscine. Not part of the wheel; run a module from the repository root: `python -m benchmarks.frame`.
+
+frame        one frame on a GPU, part by part       server       `oscine serve` under `oscine bench`, one machine
+model        the engine without a server            stress       overload, vanishing clients, kill -9
+listeners    streams that one engine can sustain    overhead     latency that the server adds to the engine
+check_model  GPU against CPU, full-size weights     client_selftest   accuracy of the bench client
+report       writes docs/benchmarks.md, its plots, and the tables of the README from docs/results/*.json
+"""
+
+import sys
+from pathlib import Path
+
+# A bare GPU machine has the repository but no installed package.
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / folder) for folder in ("src", "tools")]
