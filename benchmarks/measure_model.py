@@ -15,7 +15,7 @@ import torch
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.ticks import time_ticks
 from oscine.bench.metrics import spread
-from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
@@ -26,7 +26,7 @@ from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.block_allocator import PAGE_POSITIONS, pages_for
+from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner, uses_kernels
@@ -168,7 +168,7 @@ def _request(model: SpeechModel) -> SpeechRequest:
 def _plan_memory(
     config: ModelConfig, slots: int, positions: int, dtype: torch.dtype, free: int | None, kernels: bool
 ) -> MemoryBudget:
-    per_slot = PAGE_POSITIONS * pages_for(positions)
+    per_slot = BLOCK_POSITIONS * blocks_for(positions)
     if per_slot > config.talker.max_positions:
         raise RequestError(
             f"prompt, context and frames need {positions} positions, the checkpoint has "

@@ -76,13 +76,20 @@ class TooLongError(RequestError):
     """The prompt does not fit the model's positions."""
 
 
-def unknown_choice(what: str, asked: str, choices: Iterable[str]) -> str:
-    """The one wording for a name that is not on a list: what was asked, the nearest, all that is possible."""
+_MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked for
+_MAX_NAMES_LISTED = 40
+
+
+def unknown_choice(what: str, name: str, choices: Iterable[str]) -> str:
+    """The message for a name that is not on a list: the name, the nearest choice, and the choices."""
     names = sorted(choices)
-    near = difflib.get_close_matches(asked.lower(), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    possible = ", ".join(names) if names else "none: this checkpoint has no such names"
-    return f"unknown {what} {asked!r}{hint} (possible: {possible})"
+    name = name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "..."
+    by_lower = {choice.lower(): choice for choice in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
+    more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
+    return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
 
 
 # Beyond these, fp32 overflows: the probabilities would be NaN and every draw, silently, code 0.

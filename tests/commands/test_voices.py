@@ -14,7 +14,7 @@ from oscine.commands.main import app
 from oscine.types import OscineError, RequestError
 from oscine.voice import Voice
 
-VARIABLE = "OSCINE_SERVE_SERVER_VOICES_DIR"
+VARIABLE = "OSCINE_SERVE_SERVER__VOICES_DIR"
 
 
 @pytest.fixture(autouse=True)

@@ -142,7 +142,7 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="Show all settings as TOML and end")] = False,
 ) -> None:
     """Serve a model over HTTP and WebSocket, with a page to try it."""
-    from oscine.settings import load_settings
+    from oscine.commands.settings import load_settings
 
     flags: dict[str, Any] = {
         "model": model,
@@ -162,7 +162,7 @@ def serve(
         if not equals:
             raise ConfigError(f"--set takes path=value, such as engine.queue_limit=8; got {one!r}")
         flags[path.strip()] = value.strip()
-    settings = load_settings(config, os.environ, flags)
+    settings = load_settings(config, flags)
     if print_config:
         print(settings.as_toml(), end="")
         return

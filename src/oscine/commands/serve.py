@@ -32,9 +32,9 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.http_protocol import BoundedHttpProtocol
-from oscine.server.logs import facts, log_to_stderr
+from oscine.server.logs import log_fields, log_to_stderr
 from oscine.server.service import Service
-from oscine.settings import Settings
+from oscine.commands.settings import Settings
 from oscine.types import ConfigError, EngineHealth, ModelCard, OscineError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def serve(settings: Settings, console: Console) -> None:
         engines: list[EngineClient] = []
         for device in settings.devices:
             make = partial(build, settings, str(folder), device)
-            engines.append(EngineClient(make, settings.process, on_progress=display.reporter(device)))
+            engines.append(EngineClient(make, settings.worker, on_progress=display.reporter(device)))
             undo.callback(engines[-1].stop)
         engine = engines[0] if len(engines) == 1 else Router(engines)
         app = build_app(engine, card, settings.server, partial(_health, engines))
@@ -187,11 +187,11 @@ class _Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         deadline_s = time.monotonic() + self._service.config.drain_s
-        _log.info("stopping", extra=facts(streams=self._service.streams, drain_s=self._service.config.drain_s))
+        _log.info("stopping", extra=log_fields(streams=self._service.streams, drain_s=self._service.config.drain_s))
         while self._service.streams and time.monotonic() < deadline_s:
             await asyncio.sleep(_POLL_S)
         if self._service.streams:
-            _log.warning("streams are cut off", extra=facts(streams=self._service.streams))
+            _log.warning("streams are cut off", extra=log_fields(streams=self._service.streams))
         self.should_exit = True
 
 
@@ -230,7 +230,7 @@ class _Display:
                 what = f"{self._card.name} on {device}: {stage}"
                 self._bar.update(task, description=what, completed=done, total=total)
             if not self._live and stage != last_stage:
-                _log.info("%s", stage, extra=facts(device=device))
+                _log.info("%s", stage, extra=log_fields(device=device))
             last_stage = stage
 
         return report
@@ -241,7 +241,7 @@ class _Display:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         took_s = time.monotonic() - self._begun_s
         if self._settings.server.log_format == "json":
-            _log.info("ready", extra=facts(url=url, model=self._card.name, slots=slots, ready_s=round(took_s, 1)))
+            _log.info("ready", extra=log_fields(url=url, model=self._card.name, slots=slots, ready_s=round(took_s, 1)))
             return
         docs = f"API under {url}/v1, its description at {url}/docs"
         page = f"playground; {docs}" if self._settings.server.playground else docs

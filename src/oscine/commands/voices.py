@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.settings import ENVIRONMENT, default_voices_dir
+from oscine.commands.settings import default_voices_dir, variable_of
 from oscine.types import OscineError, RequestError
 from oscine.voice import Voice
 
@@ -29,7 +29,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         "--voices-dir",
-        envvar=f"{ENVIRONMENT}SERVER_VOICES_DIR",
+        envvar=variable_of("server.voices_dir"),
         help="Default: the folder of `oscine serve`; a settings file (TOML) is not read here",
     ),
 ]

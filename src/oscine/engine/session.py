@@ -60,12 +60,12 @@ class Session:
         self.idle_since_s: float | None = None  # waits for text since then
         self.ran_dry = False  # before the chunk given last, though its text was there
         self._sound = sound
-        self._guard_config, self._budgeted = config.guard, budgeted and config.guard.enabled
+        self._guard_config, self._budgeted = config.runaway, budgeted and config.runaway.enabled
         self._max_frames = float("inf")  # the guard's budget
         self._known_ids = 0  # text ids that frames have been promised: frame n needs the n-th
         self._unsent_ids: list[int] = []  # came while there was no slot
         self._text_was_late = False  # since the last chunk
-        self._guard = RunawayDetector(config.guard)
+        self._guard = RunawayDetector(config.runaway)
         trim = config.trim_silence if trim_silence is None else replace(config.trim_silence, enabled=trim_silence)
         self._silence = SilenceTrimmer(trim, sound.sample_rate_hz, sound.samples_per_frame)
         self._outbox = _Outbox(config.chunks, sound, plays_until_s)

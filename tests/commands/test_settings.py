@@ -1,0 +1,174 @@
+"""Settings from defaults, file, environment and flags; unknown names are refused with the nearest one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oscine.commands.settings import (
+    ENV_PREFIX,
+    Settings,
+    default_voices_dir,
+    load_settings,
+    setting_fields,
+    variable_of,
+)
+from oscine.types import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.startswith(ENV_PREFIX)]:
+        monkeypatch.delenv(variable)
+
+
+def test_the_defaults_serve_the_demo_on_this_machine_alone() -> None:
+    settings = load_settings(None, {})
+    assert (settings.model, settings.server.host, settings.server.port) == ("demo", "127.0.0.1", 8000)
+    assert settings.server.voices_dir == default_voices_dir()
+
+
+def test_the_later_source_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "oscine.toml"
+    file.write_text(
+        'model = "file"\n[server]\nport = 1\nhost = "file"\n[engine]\nslots = 1\n[engine.pacing]\nlead_s = 2\n'
+    )
+    monkeypatch.setenv("OSCINE_SERVE_SERVER__PORT", "2")
+    monkeypatch.setenv("OSCINE_SERVE_ENGINE__SLOTS", "2")
+    settings = load_settings(file, {"engine.slots": 3})
+    assert (settings.model, settings.server.host) == ("file", "file")
+    assert (settings.server.port, settings.engine.slots, settings.engine.pacing.lead_s) == (2, 3, 2)
+    assert settings.server.voices_dir == default_voices_dir()
+
+
+def test_text_is_parsed_by_the_type_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSCINE_SERVE_ENGINE__RUNAWAY__ENABLED", "false")
+    monkeypatch.setenv("OSCINE_SERVE_SERVER__CORS_ORIGINS", "http://a,http://b")
+    flags = {
+        "server.api_keys": "a, b",
+        "devices": '["cuda:0", "cuda:1"]',
+        "engine.graphs": "false",
+        "engine.graph_buckets": "[1, 2]",
+        "engine.memory.positions_total": "5000",
+        "name": "7",
+    }
+    settings = load_settings(None, flags)
+    assert settings.server.api_keys == ("a", "b") and settings.server.cors_origins == ("http://a", "http://b")
+    assert settings.devices == ("cuda:0", "cuda:1")
+    assert settings.engine.graphs is False and settings.engine.graph_buckets == (1, 2)
+    assert settings.engine.runaway.enabled is False
+    assert settings.engine.memory.positions_total == 5000
+    assert settings.served_name == "7"
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "message"),
+    [
+        ("[sever]\nport = 1", {}, "unknown setting 'sever'; did you mean 'server'?"),
+        ("[server]\nprot = 1", {}, "unknown setting 'server.prot'; did you mean 'server.port'?"),
+        ("[engine.trim_silence]\ntreshold_dbfs = -50", {}, "did you mean 'engine.trim_silence.threshold_dbfs'?"),
+        ("[server\n", {}, "is not valid TOML"),
+        ("[server]\nport = 'x'", {}, "server.port: input should be a valid integer"),
+        ("[server]\nport = 70000", {}, "server.port: input should be less than or equal to 65535, got 70000"),
+        ("server = 1", {}, "server: input should be a dictionary or an instance of ServerConfig, got 1"),
+        (f"[engine]\nslots = 1{'0' * 5000}", {}, "is not valid TOML"),
+        ("", {"engine.slots": f"1{'0' * 5000}"}, "engine.slots: unable to parse"),
+        ("", {"engine.slots": True}, "engine.slots: must be a number, got True"),
+        ("", {"engine.slots": 8.5}, "engine.slots: input should be a valid integer"),
+        ("", {"engine.runaway.enabled": "perhaps"}, "engine.runaway.enabled: input should be a valid boolean"),
+        ("", {"server.host": ""}, "server.host: must not be empty; use 127.0.0.1 for this machine only"),
+        ("", {"server.api_keys": "(hidden)"}, "server.api_keys: '(hidden)' is a placeholder"),
+        ("", {"server.api_keys": ("with space",)}, "server.api_keys: an API key is printable ASCII without spaces"),
+        ("", {"name": "\udcff"}, "name: must be valid Unicode text"),
+        ("", {"engine.slot": "1"}, "unknown setting 'engine.slot'; did you mean 'engine.slots'?"),
+        ("", {"server.log_format": "xml"}, "server.log_format: input should be 'console' or 'json', got 'xml'"),
+        ("", {"dtype": "int4"}, "dtype: input should be 'auto', 'float32' or 'bfloat16', got 'int4'"),
+        ("", {"devices": "cpu,cpu"}, "devices must name each device once"),
+        ("", {"worker.heartbeat_s": "0"}, "worker.heartbeat_s: input should be greater than or equal to 0.01, got '0'"),
+        ("", {"engine.graph_buckets": []}, "engine.graph_buckets must be ascending batch sizes from 1 to 4096"),
+        ("", {"engine.graph_buckets": [4, 2]}, "engine.graph_buckets must be ascending"),
+        ("", {"engine.graph_buckets": "[1,"}, "engine.graph_buckets"),
+        ("", {"engine.graph_buckets": 4}, "engine.graph_buckets: input should be a valid tuple, got 4"),
+        ("", {"engine.chunks.first_chunk_frames": 9}, "engine.chunks.steady_chunk_frames must not be below"),
+        (
+            "",
+            {"engine.memory.positions_per_slot": 512, "engine.memory.positions_total": 100},
+            "engine.memory.positions_total must not be below positions_per_slot (512)",
+        ),
+        (
+            "",
+            {"engine.runaway.repetition_s": 1.0, "engine.runaway.repetition_period_frames": 20},
+            "engine.runaway.repetition_period_frames must be shorter than repetition_s",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_in_one_line(
+    tmp_path: Path, file: str, flags: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "oscine.toml"
+    path.write_text(file)
+    with pytest.raises(ConfigError) as refused:
+        load_settings(path, flags)
+    assert message in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def test_a_refused_key_is_not_printed() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings(None, {"server.api_keys": ("my secret",)})
+    assert "my secret" not in str(refused.value)
+
+
+def test_a_mistyped_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSCINE_SERVE_SERVER_PORT", "1")
+    with pytest.raises(ConfigError, match="did you mean 'OSCINE_SERVE_SERVER__PORT'"):
+        load_settings(None, {})
+
+
+NUMBERS = [path for path, info, _ in setting_fields(Settings) if any(hasattr(one, "le") for one in info.metadata)]
+
+
+def test_numbers_are_found() -> None:
+    assert len(NUMBERS) > 40
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+@pytest.mark.parametrize("value", ["inf", "nan", -(10**400)])
+def test_no_number_is_without_bounds(path: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{path}: "):
+        load_settings(None, {path: value})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml"):
+        load_settings(tmp_path / "none.toml", {})
+
+
+def test_printed_settings_can_be_read_again(tmp_path: Path) -> None:
+    flags = {"engine.slots": 5, "server.ref_urls": "true", "server.live_idle_s": "1e4", "model": "a\\b"}
+    file = tmp_path / "oscine.toml"
+    for name in ("Größe 你好 👋", 'a "quoted" one', "tab\t, bell\a, delete\x7f, line\u2028"):
+        settings = load_settings(None, {**flags, "name": name})
+        file.write_text(settings.as_toml(), encoding="utf-8")
+        assert load_settings(file, {}) == settings
+
+
+def test_printed_settings_carry_their_descriptions() -> None:
+    printed = load_settings(None, {}).as_toml()
+    for path, info, _ in setting_fields(Settings):
+        assert info.description and f"# {info.description}" in printed, path
+
+
+def test_keys_are_counted_and_not_printed(tmp_path: Path) -> None:
+    settings = load_settings(None, {"server.api_keys": "secret,other"})
+    shown = settings.as_toml()
+    assert "secret" not in shown and "# api_keys: 2 hidden" in shown.splitlines()
+    file = tmp_path / "oscine.toml"
+    file.write_text(shown)
+    assert load_settings(file, {}).server.api_keys == ()
+    file.write_text(settings.as_toml(hide_keys=False))
+    assert load_settings(file, {}) == settings
+
+
+def test_variables_are_named_by_the_path() -> None:
+    assert variable_of("engine.pacing.lead_s") == "OSCINE_SERVE_ENGINE__PACING__LEAD_S"
