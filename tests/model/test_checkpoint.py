@@ -1,4 +1,4 @@
-"""Where a checkpoint is found: the demo in the package, a folder, a hub id in the local cache; and clear words else."""
+"""find_checkpoint finds the bundled demo, a folder, or a hub id in the local cache; anything else is a clear error."""
 
 import json
 import os
@@ -25,14 +25,14 @@ def refusal(model: Any) -> str:
     return str(caught.value)
 
 
-def test_a_folder_is_taken_as_it_is(
+def test_a_folder_is_used_directly(
     small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = linked(small_checkpoints("0b6", "custom_voice"), tmp_path / "owner" / "name")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_checkpoint(folder) == find_checkpoint(str(folder)) == folder
-    assert find_checkpoint("owner/name") == Path("owner/name")  # a folder here comes before a hub id
+    assert find_checkpoint("owner/name") == Path("owner/name")  # a local folder comes before a hub id
     assert find_checkpoint("~/owner/name") == folder
     assert Oscine("owner/name", device="cpu").voices[0] == "aiden"
 
@@ -49,26 +49,26 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen", "a/b/c", "/no/such/folder", "Qwen/Qwen3 TTS", "https://hf.co/a", "a\0b/c"])
-def test_what_is_neither_folder_nor_hub_id_is_refused(name: str) -> None:
-    assert refusal(name) == f"{name!r} is neither a folder here nor a hub id of the form 'owner/name'"
+def test_a_name_that_is_neither_folder_nor_hub_id_is_refused(name: str) -> None:
+    assert refusal(name) == f"{name!r} is neither a local folder nor a hub id of the form 'owner/name'"
 
 
 @pytest.mark.parametrize("name", ["./missing", "-owner/name", "owner/name.", "owner/" + "x" * 97, "owner/a--b"])
-def test_a_malformed_hub_id_is_refused_without_asking_the_hub(name: str) -> None:
+def test_a_malformed_hub_id_is_refused_without_contacting_the_hub(name: str) -> None:
     message = refusal(name)
-    assert message.startswith(f"no folder {name!r} here, and as a hub id: ")
-    assert re.search("repo.id", message, re.IGNORECASE)  # the hub library's own words on what is wrong with it
+    assert message.startswith(f"{name!r} is not a local folder, and as a hub id: ")
+    assert re.search("repo.id", message, re.IGNORECASE)  # the hub library's own explanation
 
 
 @pytest.mark.parametrize("name", ["~no_such_user/model", "x" * 5000])
-def test_a_name_that_no_folder_can_have_is_refused(name: str) -> None:
+def test_a_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
     assert refusal(name).startswith(f"{name!r} cannot be opened as a folder: ")
 
 
 # The demo
 
 
-def test_the_demo_comes_before_a_folder_that_happens_to_have_its_name(
+def test_the_demo_comes_before_a_local_folder_of_that_name(
     small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = linked(small_checkpoints("0b6", "custom_voice"), tmp_path / "package" / "demo")
@@ -81,7 +81,7 @@ def test_the_demo_comes_before_a_folder_that_happens_to_have_its_name(
 
 # The hub
 
-ASK = """
+FIND = """
 import json, sys, time
 from oscine.model.checkpoint import find_checkpoint
 from oscine.types import CheckpointError
@@ -99,19 +99,25 @@ print(json.dumps(answers))
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def ask_hub(cache: Path, *names: str, **environment: str) -> dict[str, tuple[str, float]]:
-    """What find_checkpoint says in a fresh process: the hub library reads its environment once, when imported."""
+def query_hub(cache: Path, *names: str, **environment: str) -> dict[str, tuple[str, float]]:
+    """find_checkpoint's answers in a fresh process: the hub library reads its environment once, at import."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     env |= {"HF_HUB_CACHE": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT / "src"), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", ASK, *names], env=env, capture_output=True, text=True, check=True, timeout=60, cwd=cache
+        [sys.executable, "-c", FIND, *names],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=cache,
     )
     return {name: tuple(answer) for name, answer in json.loads(done.stdout).items()}
 
 
 @pytest.fixture(scope="module")
 def hub_cache(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hub library's layout: blobs by hash, a snapshot of links to them, and the commit that `main` stands for."""
+    """The hub library's layout: blobs by hash, a snapshot of links to them, and the commit of `main`."""
     cache = tmp_path_factory.mktemp("hub")
     repository = cache / "models--oscine--tiny"
     (repository / "blobs").mkdir(parents=True)
@@ -129,28 +135,28 @@ def hub_cache(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempP
 
 
 def test_a_hub_id_is_found_in_the_local_cache(hub_cache: Path) -> None:
-    answers = ask_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_HUB_OFFLINE="1")
+    answers = query_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_HUB_OFFLINE="1")
     found, _ = answers["oscine/tiny"]
     assert found == str(hub_cache / "models--oscine--tiny" / "snapshots" / COMMIT)
     assert Oscine(found, device="cpu").speak("hello", seed=1, max_new_tokens=3).codes.shape == (2, 16)
 
     message, took_s = answers["oscine/unknown"]
-    assert message.startswith("refused: no folder 'oscine/unknown' here, and as a hub id: it is not in the local cache")
-    assert message.endswith("download it first, or name a folder")
+    assert message.startswith("refused: 'oscine/unknown' is not a local folder, and as a hub id: the local cache lacks")
+    assert message.endswith("download it first, or use a folder")
     assert took_s < 5
 
 
-def test_a_hub_that_cannot_be_reached_is_no_reason_to_wait(hub_cache: Path) -> None:
-    nobody_listens = "http://127.0.0.1:9"
-    answers = ask_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_ENDPOINT=nobody_listens)
+def test_an_unreachable_hub_fails_fast(hub_cache: Path) -> None:
+    closed_port = "http://127.0.0.1:9"
+    answers = query_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_ENDPOINT=closed_port)
     assert answers["oscine/tiny"][0].endswith(COMMIT)
-    assert "the hub cannot be reached; download it first" in answers["oscine/unknown"][0]
+    assert "the hub cannot be reached: download it first" in answers["oscine/unknown"][0]
     assert max(took_s for _, took_s in answers.values()) < 20
 
 
-def test_an_error_of_the_hub_library_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_hub_library_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     class StrangeError(Exception):
-        """As of an HTTP client whose errors are no OSError."""
+        """Like those of an HTTP client whose errors are not OSErrors."""
 
     def fail(*_: Any, **__: Any) -> str:
         raise StrangeError("connection reset")

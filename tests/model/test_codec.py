@@ -1,19 +1,20 @@
-"""The codec as a stream: any cut gives the same samples, and its state is a value that may be kept, stacked, picked."""
+"""The codec decodes streams: pieces of any size give the same samples; states can be stored, stacked, selected."""
 
 import random
 
 import pytest
 import torch
+from tests.codec_states import decode_official, select_rows, stack_states
 from tests.conftest import CheckpointMaker
 from torch import Tensor
 
 from oscine.model.codec import Codec
-from oscine.model.streaming import StreamState, stack_states
+from oscine.model.streaming import StreamState
 from oscine.model.weights import load_model
 
 CPU = torch.device("cpu")
 WINDOW_FRAMES = 72
-ATOL = 1e-5  # samples in -1..1; another cut means another order of sums, measured 1e-6
+ATOL = 1e-5  # samples are in -1..1; other pieces change the order of sums, measured 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def random_codes(batch: int, frames: int, seed: int = 0) -> Tensor:
 
 
 def ragged(frames: int, seed: int) -> list[int]:
-    """Random cuts, many of them small, as frames arrive from a model that shares its time."""
+    """Random piece sizes, mostly small, like those of a busy model."""
     rng, pieces = random.Random(seed), []
     while left := frames - sum(pieces):
         pieces.append(min(left, rng.choice((1, 1, 1, 2, 3, 7, 20, WINDOW_FRAMES, 90))))
@@ -62,13 +63,13 @@ def test_decode_whole_is_one_forward(codec: Codec) -> None:
 
 def test_up_to_300_frames_official_windows_are_exact(codec: Codec) -> None:
     codes = random_codes(1, 301, seed=2)
-    exact, official = codec.decode_whole(codes), codec.decode_official(codes)
+    exact, official = codec.decode_whole(codes), decode_official(codec, codes)
     assert exact.shape == official.shape
     assert_close(official[:, : 300 * 1920], exact[:, : 300 * 1920])
-    assert (official - exact)[:, 300 * 1920 :].abs().max() > 1e-3  # beyond, the window has forgotten what exact knows
+    assert (official - exact)[:, 300 * 1920 :].abs().max() > 1e-3  # beyond, the official window lacks earlier frames
 
 
-def test_a_row_alone_is_the_row_in_a_batch(codec: Codec) -> None:
+def test_a_row_alone_equals_the_row_in_a_batch(codec: Codec) -> None:
     codes = random_codes(3, 90, seed=3)
     batch, _ = codec.decode(codes)
     for row in range(3):
@@ -99,7 +100,7 @@ def test_decoding_twice_from_a_state_gives_the_same_samples(codec: Codec) -> Non
         assert all(torch.equal(*tails) for tails in zip(left.tails, right.tails, strict=True))
 
 
-def test_the_start_as_tensors_is_the_start_without_a_state(codec: Codec) -> None:
+def test_the_start_state_equals_no_state(codec: Codec) -> None:
     codes = random_codes(2, 20, seed=8)
     samples, state = codec.decode(codes)
     started, after_start = codec.decode(codes, codec.start(2, CPU))
@@ -112,11 +113,20 @@ def test_a_state_does_not_grow_with_the_stream(codec: Codec) -> None:
     _, short = codec.decode(random_codes(1, 1))
     _, long = codec.decode(random_codes(1, 200))
     assert short.nbytes == long.nbytes == codec.start(1, CPU).nbytes
-    # Nor do its tails hold on to the larger tensors that they were cut from.
+    # Its tails do not keep the larger tensors alive that they are views of.
     assert sum(tail.untyped_storage().nbytes() for tail in long.tails) <= 2 * long.nbytes
 
 
-def test_streams_of_different_age_share_a_batch(codec: Codec) -> None:
+def test_the_config_derives_the_layout_of_a_state(codec: Codec) -> None:
+    config, tails = codec.config.decoder, [tail[0] for tail in codec.start(1, CPU).tails]
+    caches = 2 * config.stack.layers  # keys and values follow the first convolution's tail
+    columns = [tails[0], *tails[1 + caches :]]
+    assert [tuple(tail.shape) for tail in columns] == [(one.channels, one.past) for one in config.conv_inputs]
+    assert config.state_elements == sum(tail.numel() for tail in tails)
+    assert config.conv_inputs[-1].columns == config.samples_per_frame == codec.config.samples_per_frame
+
+
+def test_streams_of_different_ages_share_a_batch(codec: Codec) -> None:
     ages = (0, 1, 70, 72, 90)
     codes = random_codes(len(ages), 100, seed=9)
     states = [codec.start(1, CPU)]
@@ -129,18 +139,18 @@ def test_streams_of_different_age_share_a_batch(codec: Codec) -> None:
         assert_close(together[row : row + 1], alone)
 
 
-def test_rows_are_picked_out_of_a_batch_and_go_on(codec: Codec) -> None:
+def test_selected_rows_of_a_batch_continue_alone(codec: Codec) -> None:
     codes = random_codes(4, 110, seed=10)
     whole, _ = codec.decode(codes)
     _, state = codec.decode(codes[:, :85])
-    picked = torch.tensor([3, 1, 1])
-    samples, _ = codec.decode(codes[picked, 85:], state.rows(picked))
-    assert_close(samples, whole[picked, 85 * 1920 :])
+    selected = torch.tensor([3, 1, 1])
+    samples, _ = codec.decode(codes[selected, 85:], select_rows(state, selected))
+    assert_close(samples, whole[selected, 85 * 1920 :])
 
 
 @pytest.mark.parametrize("age", [40_000, 1_080_000])  # 53 minutes, a day
-def test_a_stream_of_any_age_sounds_like_a_young_one(codec: Codec, age: int) -> None:
-    # Empty tails are the same at any age: keys of zero have no angle.
+def test_precision_does_not_decay_with_the_age_of_a_stream(codec: Codec, age: int) -> None:
+    # Zero tails are valid at any age: RoPE does not change zero keys.
     codes, empty = random_codes(1, 150, seed=11), codec.start(1, CPU)
     young, old = (StreamState(torch.tensor([frames]), empty.tails) for frames in (100, age))
     pieces = ragged(150, seed=5)

@@ -1,4 +1,4 @@
-"""The table of names against the published checkpoints: each parameter is filled, each tensor used or named unused."""
+"""The published checkpoints: every parameter is filled, every tensor is used or known to be unused."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def published_config(folder: Path, name: str) -> ModelConfig:
 
 
 def joined(ours: tuple[int, ...], parts: list[tuple[int, ...]]) -> bool:
-    """Whether tensors of these shapes fill ours: alone, one below the other, or stacked along a new first axis."""
+    """Whether tensors of these shapes fill ours: alone, concatenated, or stacked along a new first axis."""
     if parts == [ours] or (len(set(parts)) == 1 and ours == (len(parts), *parts[0])):
         return True
     below = len({part[1:] for part in parts}) == 1 and ours == (sum(part[0] for part in parts), *parts[0][1:])
@@ -70,7 +70,7 @@ def test_every_parameter_is_filled_by_published_tensors_of_its_shape(tmp_path: P
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_published_tensor_is_used_once_or_named_unused(tmp_path: Path, name: str) -> None:
+def test_every_published_tensor_is_used_once_or_listed_as_unused(tmp_path: Path, name: str) -> None:
     config = published_config(tmp_path, name)
     unused_codec = UNUSED_CODEC if config.speaker_encoder else UNUSED_CODEC_WITHOUT_CLONING
     for names, tensors, unused in (
@@ -82,7 +82,7 @@ def test_every_published_tensor_is_used_once_or_named_unused(tmp_path: Path, nam
         assert {tensor for tensor in tensors if not unused.fullmatch(tensor)} == set(used)
 
 
-def test_the_published_sizes_are_the_known_ones(tmp_path: Path) -> None:
+def test_parameter_counts_of_the_published_models(tmp_path: Path) -> None:
     totals = {}
     for name in MODELS:
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""From files to a model: every tensor checked by name, shape and kind, and little more memory than the weights."""
+"""Loading weights: every tensor is checked by name, shape and dtype; peak memory is little more than the weights."""
 
 import json
 import math
@@ -25,7 +25,7 @@ CODEC_WEIGHTS = "speech_tokenizer/model.safetensors"
 HEAD = "talker.codec_head.weight"
 CPU = torch.device("cpu")
 
-# torch's own words on a CPU that has no bf16 instructions; it then computes the same in another way.
+# torch warns on a CPU without bf16 instructions and falls back to another implementation.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 
 
@@ -49,7 +49,7 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_shards_speak_what_one_file_speaks(small_checkpoints: CheckpointMaker, dtype: str) -> None:
+def test_shards_and_one_file_give_the_same_speech(small_checkpoints: CheckpointMaker, dtype: str) -> None:
     one = speech(small_checkpoints("1b7", "custom_voice"), dtype)
     shards = speech(small_checkpoints("1b7", "custom_voice", shards=3), dtype)
     np.testing.assert_array_equal(one.codes, shards.codes)
@@ -64,7 +64,7 @@ def test_the_same_numbers_in_an_fp32_file_give_the_same_speech(folder: Path, dty
     np.testing.assert_array_equal(speech(folder, dtype).codes, before.codes)
 
 
-def test_one_file_is_preferred_to_an_index_left_behind(folder: Path) -> None:
+def test_one_file_takes_precedence_over_a_stale_index(folder: Path) -> None:
     replace_file(folder / "model.safetensors.index.json", "{}")
     load_model(folder, device=CPU)
 
@@ -95,39 +95,43 @@ CONV = "decoder.pre_conv.conv.bias"
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "message"),
     [
         (WEIGHTS, drop(HEAD), f"lacks tensor {HEAD}; is this a complete Qwen3-TTS 12 Hz checkpoint?"),
         (CODEC_WEIGHTS, drop(CONV), f"lacks tensor {CONV}; is this"),
-        (WEIGHTS, put("talker.extra", torch.zeros(1)), "holds tensor talker.extra, which its config.json has no place"),
-        (CODEC_WEIGHTS, put("decoder.extra", torch.zeros(1)), "holds tensor decoder.extra, which its config.json"),
+        (WEIGHTS, put("talker.extra", torch.zeros(1)), "holds tensor talker.extra, unknown to its config.json"),
+        (CODEC_WEIGHTS, put("decoder.extra", torch.zeros(1)), "holds tensor decoder.extra, unknown to its config.json"),
         (
             WEIGHTS,
             put(HEAD, torch.zeros(3072, 64)),
-            f"tensor {HEAD} has shape [3072, 64], config.json asks for [3072, 96]",
+            f"tensor {HEAD} has shape [3072, 64], config.json requires [3072, 96]",
         ),
-        (WEIGHTS, put(HEAD, torch.zeros(96, 3072)), f"tensor {HEAD} has shape [96, 3072], config.json asks for"),
-        (WEIGHTS, put(HEAD, torch.zeros(3072, 96, dtype=torch.int8)), f"tensor {HEAD} has dtype torch.int8; floating"),
+        (WEIGHTS, put(HEAD, torch.zeros(96, 3072)), f"tensor {HEAD} has shape [96, 3072], config.json requires"),
+        (
+            WEIGHTS,
+            put(HEAD, torch.zeros(3072, 96, dtype=torch.int8)),
+            f"tensor {HEAD} has dtype torch.int8; expected",
+        ),
         (
             CODEC_WEIGHTS,
             put(CONV, torch.zeros(48, dtype=torch.int64)),
-            f"tensor {CONV} has dtype torch.int64; floating",
+            f"tensor {CONV} has dtype torch.int64; expected floating",
         ),
         (
             WEIGHTS,
             put("talker.model.layers.0.self_attn.k_proj.weight", torch.zeros(64, 96)),
-            "tensor talker.model.layers.0.self_attn.k_proj.weight has shape [64, 96], config.json asks for [128, 96]",
+            "tensor talker.model.layers.0.self_attn.k_proj.weight has shape [64, 96], config.json requires [128, 96]",
         ),
     ],
     ids=["missing", "missing in codec", "extra", "extra in codec", "misshapen", "transposed", "int8", "int64", "fused"],
 )
 def test_a_wrong_tensor_is_named_with_its_file(
-    folder: Path, file: str, change: Callable[[Tensors], object], said: str
+    folder: Path, file: str, change: Callable[[Tensors], object], message: str
 ) -> None:
     change_tensors(folder / file, change)
-    message = refusal(folder)
-    assert said in message
-    assert str(folder / file) in message
+    refused = refusal(folder)
+    assert message in refused
+    assert str(folder / file) in refused
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -137,7 +141,7 @@ def test_a_wrong_tensor_is_named_with_its_file(
     [(WEIGHTS, HEAD), (WEIGHTS, "talker.model.layers.1.self_attn.k_proj.weight"), (CODEC_WEIGHTS, CONV)],
     ids=["alone", "fused", "codec"],
 )
-def test_weights_that_are_no_numbers_are_refused_by_name(
+def test_nan_and_infinite_weights_are_refused_by_name(
     folder: Path, file: str, name: str, dtype: torch.dtype, number: float
 ) -> None:
     change_tensors(folder / file, lambda tensors: tensors[name].view(-1)[-1:].fill_(number))
@@ -146,7 +150,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(
     assert str(caught.value).startswith(f"{folder / file}: tensor {name} holds NaN or infinite numbers; the checkpoint")
 
 
-def test_several_tensors_that_are_no_numbers_are_counted(folder: Path) -> None:
+def test_several_tensors_with_nan_are_counted(folder: Path) -> None:
     names = [f"talker.model.layers.{layer}.self_attn.k_proj.weight" for layer in (0, 1, 2)]
     change_tensors(folder / WEIGHTS, lambda tensors: [tensors[name].fill_(math.nan) for name in names])
     assert f"tensor {names[0]} holds NaN or infinite numbers (and 2 more)" in refusal(folder)
@@ -173,7 +177,7 @@ def test_a_wrong_tensor_in_a_shard_is_named_with_its_shard(small_checkpoints: Ch
     assert f"{shard}: tensor {HEAD} has shape [3072, 64]" in refusal(folder)
 
 
-def test_tensors_that_inference_does_not_need_may_be_absent(folder: Path) -> None:
+def test_unused_tensors_may_be_absent(folder: Path) -> None:
     change_tensors(
         folder / CODEC_WEIGHTS, lambda tensors: [tensors.pop(n) for n in list(tensors) if n.startswith("encoder.")]
     )
@@ -193,7 +197,7 @@ def header_only(path: Path) -> None:
 
 @pytest.mark.parametrize("file", [WEIGHTS, CODEC_WEIGHTS])
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "expected"),
     [
         (cut, "not a readable safetensors file"),
         (header_only, "not a readable safetensors file"),
@@ -207,10 +211,10 @@ def header_only(path: Path) -> None:
     ],
     ids=["truncated", "header", "empty", "garbage", "folder", "missing"],
 )
-def test_a_bad_file_is_named(folder: Path, file: str, spoil: Callable[[Path], object], said: str) -> None:
+def test_a_bad_file_is_named(folder: Path, file: str, spoil: Callable[[Path], object], expected: str) -> None:
     spoil(folder / file)
     message = refusal(folder)
-    assert said in message
+    assert expected in message
     assert "model.safetensors" in message
     assert str((folder / file).parent) in message
 
@@ -227,7 +231,7 @@ def sharded(small_checkpoints: CheckpointMaker, tmp_path: Path) -> Path:
     return linked(small_checkpoints("1b7", "custom_voice", shards=3), tmp_path / "sharded")
 
 
-def test_a_shard_that_is_missing_is_named(sharded: Path) -> None:
+def test_a_missing_shard_is_named(sharded: Path) -> None:
     (sharded / "model-00002-of-00003.safetensors").unlink()
     assert f"model-00002-of-00003.safetensors is missing in {sharded}" in refusal(sharded)
 
@@ -236,7 +240,7 @@ def test_a_shard_that_is_missing_is_named(sharded: Path) -> None:
 def test_an_index_may_not_name_files_elsewhere(sharded: Path, name: str) -> None:
     index = sharded / "model.safetensors.index.json"
     change_json(index, "weight_map", {HEAD: name})
-    assert f"{index} names {name!r}, which is no file in its own folder" in refusal(sharded)
+    assert f"{index} names {name!r}, which is not a file in its own folder" in refusal(sharded)
 
 
 @pytest.mark.parametrize("name", ["..", "."])
@@ -251,10 +255,10 @@ def test_an_index_without_a_map_is_named(sharded: Path, content: str) -> None:
     assert "model.safetensors.index.json has no weight_map" in refusal(sharded)
 
 
-# AttentionCache
+# Memory
 
-# Anonymous memory is what a process really takes: pages of the mapped weight files count in RSS too, but the kernel
-# may drop them at any time. A thread samples while the tensors are copied.
+# Anonymous memory only: RSS also counts pages of the mapped weight files, which the kernel may drop at any time. A
+# thread samples while the tensors are copied.
 MEASURE = """
 import json, re, sys, threading
 from pathlib import Path
@@ -265,7 +269,7 @@ def anonymous_bytes():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 torch.set_num_threads(1)
-torch.ones(64, 64) @ torch.ones(64, 64)  # whatever the first operation allocates for good
+torch.ones(64, 64) @ torch.ones(64, 64)  # the first operation allocates permanent buffers
 before = peak = anonymous_bytes()
 over = threading.Event()
 
@@ -313,7 +317,7 @@ def test_loading_takes_little_more_memory_than_the_weights(large: Path, dtype: s
     assert measured["peak"] < 1.35 * measured["weights"]
 
 
-def test_a_refused_checkpoint_leaves_no_file_open(folder: Path) -> None:
+def test_a_refused_checkpoint_leaves_no_file_mapped(folder: Path) -> None:
     (folder / CODEC_WEIGHTS).unlink()
     save_file({"decoder.other": torch.zeros(1)}, folder / CODEC_WEIGHTS)
     refusal(folder)

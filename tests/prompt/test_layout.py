@@ -1,11 +1,11 @@
 """Golden rows: which text id lies over which codec entry in every mode, written by hand from the specification
 (model.md, section 7), not computed."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.conftest import CheckpointMaker
 
 from oscine.model.config import ModelConfig, read_config

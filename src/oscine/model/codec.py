@@ -1,6 +1,6 @@
-"""Codes -> waveform: dequantise, windowed transformer, upsampling, vocoder.
+"""Codec decoder: codes -> waveform by a dequantizer, a windowed transformer, upsampling and a vocoder.
 
-Everything is causal, so `decode` is exact in pieces of any size: pass the state of the last piece in.
+Every layer is causal, so decoding in pieces of any size is exact if each call gets the state of the previous one.
 """
 
 from __future__ import annotations
@@ -9,19 +9,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oscine.model.config import CodecConfig, CodecDecoderConfig
+from oscine.model.config import (
+    CODEC_FIRST_KERNEL,
+    CODEC_KERNEL,
+    RESIDUAL_DILATIONS,
+    CodecConfig,
+    CodecDecoderConfig,
+)
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import Stack
 from oscine.model.streaming import History, SlidingWindowCache, StreamState
 from oscine.types import CODEBOOKS
 
+# The official package decodes windows of 300 frames, each with the 25 frames before it as context.
 OFFICIAL_WINDOW_FRAMES = 300
 OFFICIAL_CONTEXT_FRAMES = 25
-_WHOLE_PIECE_FRAMES = 100  # bounds the memory of a whole decode; any number gives the same samples
+_WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives the same samples
 
 
 class Dequantizer(nn.Module):
-    """The sum of 16 codebook entries. Codebooks, usage counts and projections fold into 16 tables once loaded."""
+    """The sum of 16 codebook entries. `prepare` folds codebooks, usage counts and projections into 16 tables."""
 
     tables: Tensor
 
@@ -48,7 +55,7 @@ class Dequantizer(nn.Module):
 class ConvNeXt(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.depthwise = CausalConv(width, width, 7, groups=width)
+        self.depthwise = CausalConv(width, width, CODEC_KERNEL, groups=width)
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
@@ -63,7 +70,7 @@ class ResidualUnit(nn.Module):
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
         self.snake1, self.snake2 = Snake(channels), Snake(channels)
-        self.conv1 = CausalConv(channels, channels, 7, dilation=dilation)
+        self.conv1 = CausalConv(channels, channels, CODEC_KERNEL, dilation=dilation)
         self.conv2 = CausalConv(channels, channels, 1)
 
     def forward(self, x: Tensor, history: History) -> Tensor:
@@ -76,7 +83,7 @@ class VocoderBlock(nn.Module):
         super().__init__()
         self.snake = Snake(inputs)
         self.upsample = CausalUpsample(inputs, outputs, 2 * rate, rate)
-        self.units = nn.ModuleList(ResidualUnit(outputs, dilation) for dilation in (1, 3, 9))
+        self.units = nn.ModuleList(ResidualUnit(outputs, dilation) for dilation in RESIDUAL_DILATIONS)
 
     def forward(self, x: Tensor, history: History) -> Tensor:
         x = self.upsample(self.snake(x), history)
@@ -91,7 +98,7 @@ class Codec(nn.Module):
         self.config = config
         decoder = config.decoder
         self.dequantizer = Dequantizer(decoder)
-        self.pre_conv = CausalConv(decoder.codebook_dim, decoder.latent, 3)
+        self.pre_conv = CausalConv(decoder.codebook_dim, decoder.latent, CODEC_FIRST_KERNEL)
         self.stack_in = nn.Linear(decoder.latent, decoder.stack.width)
         self.stack = Stack(decoder.stack)
         self.stack_out = nn.Linear(decoder.stack.width, decoder.latent)
@@ -99,26 +106,24 @@ class Codec(nn.Module):
             CausalUpsample(decoder.latent, decoder.latent, ratio, ratio) for ratio in decoder.upsampling_ratios
         )
         self.convnexts = nn.ModuleList(ConvNeXt(decoder.latent) for _ in decoder.upsampling_ratios)
-        widths = [decoder.decoder_dim // 2**i for i in range(len(decoder.upsample_rates) + 1)]
-        self.vocoder_in = CausalConv(decoder.latent, widths[0], 7)
+        widths = decoder.vocoder_widths
+        self.vocoder_in = CausalConv(decoder.latent, widths[0], CODEC_KERNEL)
         self.blocks = nn.ModuleList(
             VocoderBlock(inputs, outputs, rate)
             for inputs, outputs, rate in zip(widths, widths[1:], decoder.upsample_rates, strict=False)
         )
         self.snake = Snake(widths[-1])
-        self.vocoder_out = CausalConv(widths[-1], 1, 7)
+        self.vocoder_out = CausalConv(widths[-1], 1, CODEC_KERNEL)
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """codes [batch, frames, 16] -> samples [batch, frames * 1920] in -1..1, and the state for the next piece."""
+        """codes [batch, frames, 16] -> samples [batch, frames * samples_per_frame] in -1..1, and the next state."""
         batch, frames, _ = codes.shape
         history = History(state.tails if state else None)
         done = state.frames if state else torch.zeros(batch, dtype=torch.int64, device=codes.device)
         x = self.pre_conv(self.dequantizer(codes).transpose(1, 2), history)
-        window = self.config.decoder.stack.window
-        assert window is not None
-        memory = SlidingWindowCache(window, done, frames, history)
-        x = self.stack_out(self.stack(self.stack_in(x.transpose(1, 2)), memory)).transpose(1, 2)
+        cache = SlidingWindowCache(self.config.decoder.stack.window, done, frames, history)
+        x = self.stack_out(self.stack(self.stack_in(x.transpose(1, 2)), cache)).transpose(1, 2)
         for upsample, convnext in zip(self.upsamples, self.convnexts, strict=True):
             x = convnext(upsample(x, history), history)
         x = self.vocoder_in(x, history)
@@ -128,24 +133,14 @@ class Codec(nn.Module):
         return samples.clamp(-1, 1), StreamState(done + frames, tuple(history.tails))
 
     def start(self, batch: int, device: torch.device) -> StreamState:
-        """The state before the first frame, as tensors: what `decode` assumes when it is given none."""
+        """The state before the first frame: zeros, which `decode` also assumes without a state."""
         _, state = self.decode(torch.zeros(batch, 1, CODEBOOKS, dtype=torch.int64, device=device))
         return StreamState(torch.zeros_like(state.frames), tuple(torch.zeros_like(tail) for tail in state.tails))
 
     def decode_whole(self, codes: Tensor) -> Tensor:
-        """Exact at any length."""
+        """Equal to one `decode` of all frames, with bounded memory."""
         pieces, state = [], None
         for piece in codes.split(_WHOLE_PIECE_FRAMES, dim=1):
             samples, state = self.decode(piece, state)
             pieces.append(samples)
-        return torch.cat(pieces, dim=1)
-
-    def decode_official(self, codes: Tensor) -> Tensor:
-        """As the official package: windows of 300 frames that forget all but 25 frames before them.
-        Equal to `decode_whole` up to 300 frames; beyond, attention is cut at each window."""
-        pieces = []
-        for begin in range(0, codes.shape[1], OFFICIAL_WINDOW_FRAMES):
-            context = min(begin, OFFICIAL_CONTEXT_FRAMES)
-            samples, _ = self.decode(codes[:, begin - context : begin + OFFICIAL_WINDOW_FRAMES])
-            pieces.append(samples[:, context * self.config.samples_per_frame :])
         return torch.cat(pieces, dim=1)

@@ -1,6 +1,6 @@
-"""A clip -> the codes of its frames (the Mimi encoder), for in-context cloning. Base checkpoints only.
+"""Codec encoder (Mimi's): a reference clip -> the codes of its frames, for in-context cloning with Base checkpoints.
 
-Runs once per voice over the whole clip, so it keeps no state between calls.
+It runs once per voice, over the whole clip, and keeps no state between calls.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from oscine.model.config import CodecEncoderConfig
 from oscine.model.layers import Stack
-from oscine.model.streaming import KVCache
+from oscine.model.streaming import ContiguousKVCache
 from oscine.types import CODEBOOKS
 
 
 class StridedConv(nn.Conv1d):
-    """Causal; the right end is filled up to a whole number of strides."""
+    """Causal; pads the right end to a whole number of strides."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, bias: bool = True, pad: str = "constant"
@@ -40,7 +40,7 @@ class ResidualBlock(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """Semantic code from one projection, fifteen acoustic ones as residuals of another; neither sees the other."""
+    """One semantic code, and fifteen acoustic codes that quantize residuals; the two use separate projections."""
 
     entries: Tensor
 
@@ -88,11 +88,11 @@ class CodecEncoder(nn.Module):
 
     @torch.inference_mode()
     def forward(self, samples: Tensor) -> Tensor:
-        """samples [n] at 24 kHz -> codes [ceil(n / 1920), 16]."""
+        """samples [n] at the codec's rate -> codes [ceil(n / samples_per_frame), 16]."""
         x = self.first(samples[None, None])
         for residual, down in zip(self.residuals, self.downs, strict=True):
             x = down(F.elu(residual(x)))
         x = self.last(F.elu(x)).transpose(1, 2)
-        memory = KVCache(self.config.stack, 1, 0, like=x).prefill(x.shape[1])
-        x = self.downsample(self.stack(x, memory).transpose(1, 2))
+        cache = ContiguousKVCache(self.config.stack, 1, 0, like=x).prefill(x.shape[1])
+        x = self.downsample(self.stack(x, cache).transpose(1, 2))
         return self.quantizer(x[0].T)

@@ -1,34 +1,45 @@
 """Dimensions and special ids, read from the checkpoint's own config.json files.
 
-Nothing here comes from the official config classes: their defaults describe other models.
+The official config classes are not used: their defaults describe other models. `field(name=...)` is the file's key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from oscine.model.fields import Fields, read_json
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from oscine.model.json_files import Section, read_json
 from oscine.types import CODEBOOKS, FRAME_RATE_HZ, CheckpointError, DrawParams, ModelCard, RequestError, SamplingParams
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
 
+CODEC_KERNEL = 7  # of all but the first and the pointwise convolutions of the codec decoder
+CODEC_FIRST_KERNEL = 3
+RESIDUAL_DILATIONS = (1, 3, 9)
 
-@dataclass(frozen=True, slots=True)
-class StackConfig:
-    """One transformer stack. Talker, code predictor and both codec transformers are four values of this."""
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
+Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
+Epsilon = Annotated[float, Meta(ge=1e-12, le=1.0)]
+Theta = Annotated[float, Meta(ge=1.0, le=1e12)]
 
-    width: int
-    inner: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float
-    theta: float
+
+class StackConfig(Struct, frozen=True, kw_only=True):
+    """One transformer stack."""
+
+    width: Size = field(name="hidden_size")
+    inner: Size = field(name="intermediate_size")
+    layers: Size = field(name="num_hidden_layers")
+    heads: Size = field(name="num_attention_heads")
+    kv_heads: Size = field(name="num_key_value_heads")
+    head_dim: Size
+    eps: Epsilon = field(name="rms_norm_eps")
+    theta: Theta = field(name="rope_theta")
     qk_norm: bool = False
     layer_scale: bool = False
     window: int | None = None  # positions a query sees, itself included; None: all earlier ones
@@ -37,106 +48,174 @@ class StackConfig:
     final_norm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TalkerConfig:
-    stack: StackConfig
-    code_vocab: int  # 3072: 2048 codes, then languages, speakers and control ids
-    text_vocab: int
-    text_width: int
-    max_positions: int
-    pad_id: int
-    bos_id: int
-    eos_id: int
-    think_id: int
-    nothink_id: int
-    think_bos_id: int
-    think_eos_id: int
-    languages: Mapping[str, int]  # lower-case name -> codec id, dialects included
-    speakers: Mapping[str, int]
-    dialects: Mapping[str, str]  # speaker -> dialect name, for those that have one
+class QwenStackConfig(StackConfig, frozen=True, kw_only=True):
+    """The stack of the talker and of the code predictor."""
+
+    qk_norm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PredictorConfig:
-    stack: StackConfig
-    vocab: int
+class DecoderStackConfig(StackConfig, frozen=True, kw_only=True):
+    """The stack of the codec decoder."""
+
+    layer_scale: bool = True
+    window: Size = field(name="sliding_window")
+
+
+class EncoderStackConfig(StackConfig, frozen=True, kw_only=True):
+    """The stack of the codec encoder (Mimi's).
+
+    `window` stays None although the file says 250: the official run applies a plain causal mask (its loader never
+    selects windowed attention), and the published codes were made that way.
+    """
+
+    eps: Epsilon = field(name="norm_eps")
+    layer_scale: bool = True
+    norm: Literal["rms", "layer"] = "layer"
+    mlp: Literal["swiglu", "gelu"] = "gelu"
+    final_norm: bool = False
+
+
+class TalkerConfig(Struct, frozen=True, kw_only=True):
+    stack: QwenStackConfig
+    code_vocab: Size = field(name="vocab_size")  # 3072: 2048 codes, then languages, speakers and control ids
+    text_vocab: Size = field(name="text_vocab_size")
+    text_width: Size = field(name="text_hidden_size")
+    max_positions: Size = field(name="max_position_embeddings")
+    pad_id: Count = field(name="codec_pad_id")
+    bos_id: Count = field(name="codec_bos_id")
+    eos_id: Count = field(name="codec_eos_token_id")
+    think_id: Count = field(name="codec_think_id")
+    nothink_id: Count = field(name="codec_nothink_id")
+    think_bos_id: Count = field(name="codec_think_bos_id")
+    think_eos_id: Count = field(name="codec_think_eos_id")
+    languages: dict[str, int] = {}  # lower-case name -> codec id, dialects included
+    speakers: dict[str, int] = {}
+    dialects: dict[str, str] = {}  # speaker -> dialect, for the speakers that have one
+
+
+class PredictorConfig(Struct, frozen=True, kw_only=True):
+    stack: QwenStackConfig
+    vocab: Size = field(name="vocab_size")
     talker_width: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpeakerEncoderConfig:
+class SpeakerEncoderConfig(Struct, frozen=True, kw_only=True):
     """ECAPA-TDNN. Published files give `width` and the sample rate only; the rest are the architecture's constants."""
 
-    width: int
-    sample_rate_hz: int
-    channels: tuple[int, ...] = (512, 512, 512, 512, 1536)
-    kernels: tuple[int, ...] = (5, 3, 3, 3, 1)
-    dilations: tuple[int, ...] = (1, 2, 3, 4, 1)
-    mel_bins: int = 128
-    attention_channels: int = 128
-    res2net_scale: int = 8
-    se_channels: int = 128
+    width: Size = field(name="enc_dim")
+    sample_rate_hz: Annotated[int, Meta(ge=8000, le=192_000)] = field(name="sample_rate")
+    channels: Sizes = field(name="enc_channels", default=(512, 512, 512, 512, 1536))
+    kernels: Sizes = field(name="enc_kernel_sizes", default=(5, 3, 3, 3, 1))
+    dilations: Sizes = field(name="enc_dilations", default=(1, 2, 3, 4, 1))
+    mel_bins: Size = field(name="mel_dim", default=128)
+    attention_channels: Size = field(name="enc_attention_channels", default=128)
+    res2net_scale: Size = field(name="enc_res2net_scale", default=8)
+    se_channels: Size = field(name="enc_se_channels", default=128)
 
 
-@dataclass(frozen=True, slots=True)
-class CodecDecoderConfig:
-    stack: StackConfig
-    codebook_size: int
-    codebook_dim: int  # width after the quantiser's output projection; its codebooks are half as wide
-    latent: int
-    upsampling_ratios: tuple[int, ...]
-    upsample_rates: tuple[int, ...]
-    decoder_dim: int
+class ConvInput(NamedTuple):
+    """The input of a causal convolution that reads earlier columns."""
+
+    columns: int  # new ones per frame
+    past: int  # earlier ones that the convolution still reads
+    channels: int
 
 
-@dataclass(frozen=True, slots=True)
-class CodecEncoderConfig:
-    stack: StackConfig
-    filters: int
-    kernel: int
-    last_kernel: int
-    residual_kernel: int
-    ratios: tuple[int, ...]  # in the order of the signal path
-    codebook_size: int
-    codebook_dim: int
-    stored_codebooks: int  # 32 in the file, 16 used
+class CodecDecoderConfig(Struct, frozen=True, kw_only=True):
+    stack: DecoderStackConfig
+    codebook_size: Size
+    codebook_dim: Size  # width after the quantizer's output projection; its codebooks are half as wide
+    latent: Size = field(name="latent_dim")
+    upsampling_ratios: Sizes  # before the vocoder
+    upsample_rates: Sizes  # of the vocoder's blocks
+    decoder_dim: Size
+
+    @property
+    def samples_per_frame(self) -> int:
+        return math.prod((*self.upsampling_ratios, *self.upsample_rates))
+
+    @property
+    def vocoder_widths(self) -> tuple[int, ...]:
+        """Channels before, between and after the vocoder's blocks: each block halves them."""
+        return tuple(self.decoder_dim // 2**block for block in range(len(self.upsample_rates) + 1))
+
+    @property
+    def conv_inputs(self) -> tuple[ConvInput, ...]:
+        """In the order of the signal path, like the tails of a StreamState."""
+        past, columns = CODEC_KERNEL - 1, 1
+        inputs = [ConvInput(columns, CODEC_FIRST_KERNEL - 1, self.codebook_dim)]
+        for ratio in self.upsampling_ratios:
+            columns *= ratio
+            inputs.append(ConvInput(columns, past, self.latent))
+        inputs.append(ConvInput(columns, past, self.latent))
+        *before, last = self.vocoder_widths
+        for rate, width in zip(self.upsample_rates, before, strict=True):
+            inputs.append(ConvInput(columns, 1, width))
+            columns *= rate
+            inputs += [ConvInput(columns, past * dilation, width // 2) for dilation in RESIDUAL_DILATIONS]
+        return (*inputs, ConvInput(columns, past, last))
+
+    @property
+    def state_elements(self) -> int:
+        """Numbers in the tails of one StreamState: keys and values of the window, and each convolution's past."""
+        stack = self.stack
+        window = 2 * stack.layers * stack.kv_heads * (stack.window - 1) * stack.head_dim
+        return window + sum(one.past * one.channels for one in self.conv_inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class CodecConfig:
+class CodecEncoderConfig(Struct, frozen=True, kw_only=True):
+    stack: EncoderStackConfig
+    filters: Size = field(name="num_filters")
+    kernel: Size = field(name="kernel_size")
+    last_kernel: Size = field(name="last_kernel_size")
+    residual_kernel: Size = field(name="residual_kernel_size")
+    upsampling_ratios: Sizes  # Mimi's decoder's; the encoder downsamples in the reverse order
+    codebook_size: Size
+    codebook_dim: Size
+    stored_codebooks: Size = field(name="num_quantizers")  # 32 in the file, 16 used
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        """In the order of the signal path."""
+        return self.upsampling_ratios[::-1]
+
+
+class CodecConfig(Struct, frozen=True):
     decoder: CodecDecoderConfig
     encoder: CodecEncoderConfig
     sample_rate_hz: int
-    samples_per_frame: int
+
+    @property
+    def samples_per_frame(self) -> int:
+        return self.decoder.samples_per_frame
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    kind: Kind
-    size: str  # "1b7" or "0b6"
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    kind: Kind = field(name="tts_model_type")
+    size: str = field(name="tts_model_size")  # "1b7" or "0b6"
     talker: TalkerConfig
     predictor: PredictorConfig
     codec: CodecConfig
     speaker_encoder: SpeakerEncoderConfig | None
-    im_start_id: int
-    im_end_id: int
-    tts_pad_id: int
-    tts_bos_id: int
-    tts_eos_id: int
+    im_start_id: Count = field(name="im_start_token_id")
+    im_end_id: Count = field(name="im_end_token_id")
+    tts_pad_id: Count = field(name="tts_pad_token_id")
+    tts_bos_id: Count = field(name="tts_bos_token_id")
+    tts_eos_id: Count = field(name="tts_eos_token_id")
     sampling: SamplingParams  # the checkpoint's own defaults
 
     @property
     def follows_instructions(self) -> bool:
-        # The official package drops instructions for the small CustomVoice model without a word; Base takes none.
+        # The official package silently drops the instructions to a small CustomVoice model; Base takes none.
         return self.kind == "voice_design" or (self.kind == "custom_voice" and self.size != "0b6")
 
     @property
     def selectable_languages(self) -> tuple[str, ...]:
-        # Dialects are reached through their speakers, never by name.
+        # A dialect is selected by its speaker, never by name.
         return tuple(name for name in self.talker.languages if "dialect" not in name)
 
     def card(self, name: str) -> ModelCard:
-        """What a front end must know; `name` is what the checkpoint is served as."""
+        """The facts that a front end needs; `name` is the name under which the checkpoint is served."""
         return ModelCard(
             name=name,
             kind=self.kind,
@@ -150,220 +229,132 @@ class ModelConfig:
         )
 
 
+class _CodecRates(Struct):
+    output_sample_rate: Size
+    decode_upsample_rate: Size
+
+
+class _GenerationConfig(Struct):
+    """The defaults are those of the official wrapper."""
+
+    do_sample: bool = True
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+    subtalker_dosample: bool = True
+    subtalker_temperature: float = 0.9
+    subtalker_top_k: int = 50
+    subtalker_top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    max_new_tokens: int = 2048
+
+
 def read_config(folder: Path) -> ModelConfig:
-    top = Fields("config.json", read_json(folder / "config.json"))
-    _refuse_foreign(top)
-    kind = top.text("tts_model_type")
-    if kind not in KINDS:
-        raise CheckpointError(f"config.json.tts_model_type is {kind!r}; supported: {', '.join(KINDS)}")
-    talker_fields = top.object("talker_config")
-    talker = _talker(talker_fields)
+    top = Section.of("config.json", read_json(folder / "config.json"))
+    top.require("model_type", "qwen3_tts", hint="; Oscine serves Qwen3-TTS 12 Hz checkpoints")
+    top.require("tokenizer_type", "qwen3_tts_tokenizer_12hz", hint="; use a checkpoint whose name contains 12Hz")
+    top.require("tts_model_type", *KINDS)
+    kind = top.values["tts_model_type"]
+    talker_section = top.section("talker_config")
+    talker = _talker(talker_section)
     if kind == "custom_voice" and not talker.speakers:
-        raise CheckpointError(
-            "config.json.talker_config.spk_id is empty; a CustomVoice checkpoint names its voices there"
-        )
-    return ModelConfig(
-        kind=kind,
-        size=top.text("tts_model_size"),
+        raise CheckpointError(f"{talker_section.where}.spk_id is empty; a CustomVoice checkpoint lists its voices")
+    config = top.decode(
+        ModelConfig,
         talker=talker,
-        predictor=_predictor(talker_fields.object("code_predictor_config"), talker.stack.width),
-        codec=_codec(folder / "speech_tokenizer" / "config.json"),
-        speaker_encoder=_speaker_encoder(top.object("speaker_encoder_config")) if kind == "base" else None,
-        im_start_id=top.id("im_start_token_id", talker.text_vocab),
-        im_end_id=top.id("im_end_token_id", talker.text_vocab),
-        tts_pad_id=top.id("tts_pad_token_id", talker.text_vocab),
-        tts_bos_id=top.id("tts_bos_token_id", talker.text_vocab),
-        tts_eos_id=top.id("tts_eos_token_id", talker.text_vocab),
+        predictor=_predictor(talker_section.section("code_predictor_config"), talker.stack.width),
+        speaker_encoder=top.section("speaker_encoder_config").decode(SpeakerEncoderConfig) if kind == "base" else None,
+        codec=parse_codec_config(read_json(folder / "speech_tokenizer" / "config.json")),
         sampling=_sampling(folder / "generation_config.json"),
     )
-
-
-def _refuse_foreign(top: Fields) -> None:
-    model_type = top.values.get("model_type")
-    if model_type != "qwen3_tts":
-        raise CheckpointError(
-            f"config.json.model_type is {model_type!r}; Oscine serves Qwen3-TTS 12 Hz checkpoints ('qwen3_tts')"
-        )
-    tokenizer_type = top.values.get("tokenizer_type")
-    if tokenizer_type != "qwen3_tts_tokenizer_12hz":
-        raise CheckpointError(
-            f"config.json.tokenizer_type is {tokenizer_type!r}; only the 12 Hz models are supported "
-            "('qwen3_tts_tokenizer_12hz'): use a checkpoint whose name contains 12Hz"
-        )
-
-
-def _qwen_stack(fields: Fields) -> StackConfig:
-    fields.expect("attention_bias", False)
-    fields.expect("hidden_act", "silu")
-    fields.expect("sliding_window", None)
-    return _stack(fields, eps_key="rms_norm_eps", qk_norm=True)
-
-
-def _stack(fields: Fields, *, eps_key: str, **kind: Any) -> StackConfig:
-    """What every transformer's section has; `kind` is what sets it apart."""
-    return StackConfig(
-        width=fields.size("hidden_size"),
-        inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers"),
-        heads=fields.size("num_attention_heads"),
-        kv_heads=fields.size("num_key_value_heads"),
-        head_dim=fields.size("head_dim"),
-        eps=fields.between(eps_key, 1e-12, 1.0),
-        theta=fields.between("rope_theta", 1.0, 1e12),
-        **kind,
-    )
-
-
-def _talker(fields: Fields) -> TalkerConfig:
-    fields.expect("num_code_groups", CODEBOOKS)
-    vocab = fields.size("vocab_size")
-    languages = fields.ids("codec_language_id", vocab)
-    dialects = {name.lower(): dialect for name, dialect in fields.object("spk_is_dialect").values.items() if dialect}
-    for name, dialect in dialects.items():
-        if not isinstance(dialect, str) or dialect not in languages:
-            raise CheckpointError(f"{fields.where}.spk_is_dialect.{name} is {dialect!r}, no key of codec_language_id")
-    return TalkerConfig(
-        stack=_qwen_stack(fields),
-        code_vocab=vocab,
-        text_vocab=fields.size("text_vocab_size"),
-        text_width=fields.size("text_hidden_size"),
-        max_positions=fields.size("max_position_embeddings"),
-        pad_id=fields.id("codec_pad_id", vocab),
-        bos_id=fields.id("codec_bos_id", vocab),
-        eos_id=fields.id("codec_eos_token_id", vocab),
-        think_id=fields.id("codec_think_id", vocab),
-        nothink_id=fields.id("codec_nothink_id", vocab),
-        think_bos_id=fields.id("codec_think_bos_id", vocab),
-        think_eos_id=fields.id("codec_think_eos_id", vocab),
-        languages=languages,
-        speakers=fields.ids("spk_id", vocab),
-        dialects=dialects,
-    )
-
-
-def _predictor(fields: Fields, talker_width: int) -> PredictorConfig:
-    fields.expect("num_code_groups", CODEBOOKS)
-    return PredictorConfig(_qwen_stack(fields), fields.size("vocab_size"), talker_width)
-
-
-def _speaker_encoder(fields: Fields) -> SpeakerEncoderConfig:
-    constants: dict[str, Any] = {
-        ours: read(theirs)
-        for ours, theirs, read in (
-            ("channels", "enc_channels", fields.sizes),
-            ("kernels", "enc_kernel_sizes", fields.sizes),
-            ("dilations", "enc_dilations", fields.sizes),
-            ("mel_bins", "mel_dim", fields.size),
-            ("attention_channels", "enc_attention_channels", fields.size),
-            ("res2net_scale", "enc_res2net_scale", fields.size),
-            ("se_channels", "enc_se_channels", fields.size),
-        )
-        if theirs in fields.values
-    }
-    fields.between("sample_rate", 8000, 192_000)
-    return SpeakerEncoderConfig(fields.size("enc_dim"), fields.size("sample_rate"), **constants)
-
-
-def _codec(path: Path) -> CodecConfig:
-    top = Fields("speech_tokenizer/config.json", read_json(path))
-    if top.values.get("model_type") != "qwen3_tts_tokenizer_12hz":
-        raise CheckpointError(
-            f"speech_tokenizer/config.json.model_type is {top.values.get('model_type')!r}; "
-            "only the 12 Hz codec ('qwen3_tts_tokenizer_12hz') is supported"
-        )
-    top.expect("encoder_valid_num_quantizers", CODEBOOKS)
-    config = CodecConfig(
-        decoder=_codec_decoder(top.object("decoder_config")),
-        encoder=_codec_encoder(top.object("encoder_config")),
-        sample_rate_hz=top.size("output_sample_rate"),
-        samples_per_frame=top.size("decode_upsample_rate"),
-    )
-    product = 1
-    for factor in config.decoder.upsampling_ratios + config.decoder.upsample_rates:
-        product *= factor
-    if product != config.samples_per_frame:
-        raise CheckpointError(
-            f"speech_tokenizer/config.json.decode_upsample_rate is {config.samples_per_frame}, "
-            f"but the decoder's factors multiply to {product}"
-        )
-    if config.sample_rate_hz != FRAME_RATE_HZ * config.samples_per_frame:
-        raise CheckpointError(
-            f"speech_tokenizer/config.json.output_sample_rate is {config.sample_rate_hz}, but {FRAME_RATE_HZ:g} frames "
-            f"of {config.samples_per_frame} samples (decode_upsample_rate) are one second"
-        )
+    _check_special_ids(config, talker.text_vocab, top.where)
     return config
 
 
-def _codec_decoder(fields: Fields) -> CodecDecoderConfig:
-    fields.expect("num_quantizers", CODEBOOKS)
-    fields.expect("attention_bias", False)
-    fields.expect("hidden_act", "silu")
-    return CodecDecoderConfig(
-        stack=_stack(fields, eps_key="rms_norm_eps", layer_scale=True, window=fields.size("sliding_window")),
-        codebook_size=fields.size("codebook_size"),
-        codebook_dim=fields.size("codebook_dim"),
-        latent=fields.size("latent_dim"),
-        upsampling_ratios=fields.sizes("upsampling_ratios"),
-        upsample_rates=fields.sizes("upsample_rates"),
-        decoder_dim=fields.size("decoder_dim"),
+def parse_codec_config(content: Any) -> CodecConfig:
+    """`content` of speech_tokenizer/config.json."""
+    top = Section.of("speech_tokenizer/config.json", content)
+    top.require("model_type", "qwen3_tts_tokenizer_12hz", hint="; only the 12 Hz codec is implemented")
+    top.expect(encoder_valid_num_quantizers=CODEBOOKS)
+    rates = top.decode(_CodecRates)
+    decoder, encoder = _codec_decoder(top.section("decoder_config")), _codec_encoder(top.section("encoder_config"))
+    samples, rate_hz = decoder.samples_per_frame, rates.output_sample_rate
+    if rates.decode_upsample_rate != samples:
+        raise CheckpointError(
+            f"{top.where}.decode_upsample_rate is {rates.decode_upsample_rate}, but the product of the decoder's "
+            f"upsampling factors is {samples}"
+        )
+    if rate_hz != FRAME_RATE_HZ * samples:
+        raise CheckpointError(
+            f"{top.where}.output_sample_rate is {rate_hz}, but {FRAME_RATE_HZ:g} frames per second of {samples} "
+            f"samples each are {FRAME_RATE_HZ * samples:g} Hz"
+        )
+    return CodecConfig(decoder, encoder, rate_hz)
+
+
+def _talker(section: Section) -> TalkerConfig:
+    talker = section.decode(TalkerConfig, stack=_qwen_stack(section))
+    _check_special_ids(talker, talker.code_vocab, section.where)
+    languages = _named_ids(section.section("codec_language_id"), talker.code_vocab)
+    dialects = section.section("spk_is_dialect")
+    for name, dialect in dialects.values.items():
+        if dialect and (not isinstance(dialect, str) or dialect not in languages):
+            raise CheckpointError(
+                f"{dialects.where}.{name}: expected false or a key of codec_language_id, found {dialect!r}"
+            )
+    return replace(
+        talker,
+        languages=languages,
+        speakers=_named_ids(section.section("spk_id"), talker.code_vocab),
+        dialects={name.lower(): dialect for name, dialect in dialects.values.items() if dialect},
     )
 
 
-def _codec_encoder(fields: Fields) -> CodecEncoderConfig:
-    fields.expect("num_residual_layers", 1)
-    fields.expect("use_conv_shortcut", False)
-    fields.expect("audio_channels", 1)
-    fields.expect("compress", 2)
-    stack = _stack(
-        fields,
-        eps_key="norm_eps",
-        layer_scale=True,
-        # The file says 250, but the official run applies a plain causal mask (its loader never asks for the
-        # attention that windows), and the published codes were made that way.
-        window=None,
-        norm="layer",
-        mlp="gelu",
-        final_norm=False,
-    )
-    return CodecEncoderConfig(
-        stack=stack,
-        filters=fields.size("num_filters"),
-        kernel=fields.size("kernel_size"),
-        last_kernel=fields.size("last_kernel_size"),
-        residual_kernel=fields.size("residual_kernel_size"),
-        ratios=tuple(reversed(fields.sizes("upsampling_ratios"))),
-        codebook_size=fields.size("codebook_size"),
-        codebook_dim=fields.size("codebook_dim"),
-        stored_codebooks=fields.size("num_quantizers"),
-    )
+def _named_ids(section: Section, vocab: int) -> dict[str, int]:
+    for name, value in section.values.items():
+        _check_id(value, vocab, f"{section.where}.{name}")
+    return {name.lower(): value for name, value in section.values.items()}
 
 
-# The official wrapper's, for a file that lacks them.
-_SAMPLING_FALLBACKS: dict[str, Any] = {
-    "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 1.0, "subtalker_dosample": True,
-    "subtalker_temperature": 0.9, "subtalker_top_k": 50, "subtalker_top_p": 1.0, "repetition_penalty": 1.05,
-    "max_new_tokens": 2048,
-}  # fmt: skip
+def _check_special_ids(config: Struct, vocab: int, where: str) -> None:
+    for name, key in zip(config.__struct_fields__, config.__struct_encode_fields__, strict=True):
+        if name.endswith("_id"):
+            _check_id(getattr(config, name), vocab, f"{where}.{key}")
+
+
+def _check_id(value: object, vocab: int, where: str) -> None:
+    if type(value) is not int or not 0 <= value < vocab:
+        raise CheckpointError(f"{where}: expected an id from 0 to {vocab - 1} (its table's rows), found {value!r}")
+
+
+def _qwen_stack(section: Section) -> QwenStackConfig:
+    section.expect(num_code_groups=CODEBOOKS, attention_bias=False, hidden_act="silu", sliding_window=None)
+    return section.decode(QwenStackConfig)
+
+
+def _predictor(section: Section, talker_width: int) -> PredictorConfig:
+    return section.decode(PredictorConfig, stack=_qwen_stack(section), talker_width=talker_width)
+
+
+def _codec_decoder(section: Section) -> CodecDecoderConfig:
+    section.expect(num_quantizers=CODEBOOKS, attention_bias=False, hidden_act="silu")
+    return section.decode(CodecDecoderConfig, stack=section.decode(DecoderStackConfig))
+
+
+def _codec_encoder(section: Section) -> CodecEncoderConfig:
+    section.expect(num_residual_layers=1, use_conv_shortcut=False, audio_channels=1, compress=2)
+    return section.decode(CodecEncoderConfig, stack=section.decode(EncoderStackConfig))
 
 
 def _sampling(path: Path) -> SamplingParams:
-    given = Fields(path.name, read_json(path) if path.exists() else {})
-    fields = Fields(path.name, _SAMPLING_FALLBACKS | given.values)
+    file = Section.of(path.name, read_json(path) if path.exists() else {}).decode(_GenerationConfig)
+    rest = (not file.subtalker_dosample, file.subtalker_temperature, file.subtalker_top_k, file.subtalker_top_p)
     try:
         return SamplingParams(
-            first=_draw(fields, "do_sample", ""),
-            rest=_draw(fields, "subtalker_dosample", "subtalker_"),
-            repetition_penalty=fields.number("repetition_penalty"),
-            max_new_tokens=fields.count("max_new_tokens"),
+            first=DrawParams(not file.do_sample, file.temperature, file.top_k, file.top_p),
+            rest=DrawParams(*rest),
+            repetition_penalty=file.repetition_penalty,
+            max_new_tokens=file.max_new_tokens,
         )
     except RequestError as error:
         raise CheckpointError(f"{path.name}: {error}") from None
-
-
-def _draw(fields: Fields, sample_key: str, prefix: str) -> DrawParams:
-    return DrawParams(
-        greedy=not fields.flag(sample_key),
-        temperature=fields.number(f"{prefix}temperature"),
-        top_k=fields.count(f"{prefix}top_k"),
-        top_p=fields.number(f"{prefix}top_p"),
-    )

@@ -1,7 +1,7 @@
-"""Causal convolutions that can be fed in pieces: what they remember goes through a History that the caller holds.
+"""Causal convolutions over streams that arrive in pieces; the caller's History keeps their earlier columns.
 
-On a CPU they are matrix products over strided views: the library's convolutions of several rows, or with dilation, take
-five to ten times as long there (measured on two ARM cores, widths of 4 to 64), and the weights need no other layout.
+On a CPU they are matrix products over strided views: PyTorch's convolutions of several rows, or with dilation, take
+five to ten times as long there (measured on two ARM cores, widths of 4 to 64). The weights keep their layout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oscine.model.streaming import History
 
 
 class CausalConv(nn.Conv1d):
-    """Sees its own and earlier columns only."""
+    """Reads the current and earlier columns only."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, dilation: int = 1, groups: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, dilation=dilation, groups=groups)
@@ -39,7 +39,7 @@ class CausalConv(nn.Conv1d):
 
 
 class CausalUpsample(nn.ConvTranspose1d):
-    """Transposed convolution with a kernel of one or two strides; columns that would need the future are dropped."""
+    """Transposed convolution with a kernel of one or two strides; drops columns that depend on later input."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride)
@@ -54,7 +54,7 @@ class CausalUpsample(nn.ConvTranspose1d):
         return super().forward(joined).narrow(-1, self.past * self.rate, x.shape[-1] * self.rate)
 
     def _as_product(self, joined: Tensor, columns: int) -> Tensor:
-        """Each input column makes a kernel's length of outputs; the second half falls onto the next column's first."""
+        """Each input column makes one kernel length of outputs; its second half overlaps the next column's first."""
         assert self.bias is not None
         spread = self.weight.flatten(1).T @ joined
         spread = spread.unflatten(1, (self.out_channels, self.past + 1, self.rate))
@@ -76,7 +76,7 @@ class Snake(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels))
 
     def prepare(self) -> None:
-        """After loading: the exponentials once, not per call."""
+        """After loading: computes the exponentials once."""
         self.register_buffer("rate", self.alpha.data.exp()[:, None], persistent=False)
         self.register_buffer("depth", 1.0 / (self.beta.data.exp() + 1e-9)[:, None], persistent=False)
 

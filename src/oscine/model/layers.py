@@ -1,6 +1,6 @@
-"""Norms, RoPE, attention and MLPs: each once, in plain PyTorch, for every transformer of the model.
+"""Norms, RoPE, attention and MLPs in plain PyTorch, shared by every transformer of the model.
 
-A stack keeps no state. Keys and values live in a memory that the caller passes in (memory.py).
+A stack keeps no state: keys and values live in an AttentionCache that the caller passes in.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from oscine.model.config import StackConfig
 
 
 class AttentionCache(Protocol):
-    """What a stack asks of a cache during one forward: where the new rows stand, and to look back from them."""
+    """Keys and values of earlier positions, as a stack uses them during one forward."""
 
     positions: Tensor  # [batch, new rows]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Keeps the new keys and values, [batch, kv heads, rows, head_dim], and mixes all that each query may see."""
+        """Stores the new keys and values, [batch, kv heads, rows, head_dim]; returns the attention of each query."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(q k / sqrt(dim)) v over grouped heads; mask is bool or added, broadcast to [batch, heads, rows, keys]."""
+    """softmax(q k / sqrt(dim)) v over grouped heads; `mask`, bool or additive, has [batch, heads, rows, keys]."""
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -32,13 +32,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, ca
 
 def normed(x: Tensor, eps: float) -> Tensor:
     """x over its root mean square, computed in fp32 and rounded to x's dtype."""
-    # Not F.rms_norm: on the CPU it costs four times as much for rows of this size.
+    # F.rms_norm takes four times as long on a CPU for rows of this size.
     wide = x.float()
     return (wide * wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()).to(x.dtype)
 
 
 class RMSNorm(nn.Module):
-    """fp32 inside, rounded to the activation dtype, then the weight: the official order of roundings."""
+    """Normalizes in fp32, rounds to the activation dtype, then multiplies by the weight, as the official model does."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -50,26 +50,26 @@ class RMSNorm(nn.Module):
 
 
 class FusedLinear(nn.Linear):
-    """Several bias-free projections of one input as one matrix. `parts` are their heights, in order."""
+    """Several bias-free projections of one input as one matrix, with `heights` rows each."""
 
-    def __init__(self, width: int, parts: tuple[int, ...]) -> None:
-        super().__init__(width, sum(parts), bias=False)
-        self.parts = parts
+    def __init__(self, width: int, heights: tuple[int, ...]) -> None:
+        super().__init__(width, sum(heights), bias=False)
+        self.heights = heights
 
 
 def rope_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """[head_dim / 2], radians per position in fp32"""
+    """Radians per position, [head_dim / 2] in fp32."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return 1.0 / theta**exponents
 
 
-def rope_angles(positions: Tensor, head_dim: int, theta: float, *, endless: bool) -> tuple[Tensor, Tensor]:
+def rope_angles(positions: Tensor, head_dim: int, theta: float, *, unbounded: bool) -> tuple[Tensor, Tensor]:
     """cos and sin, [batch, 1, rows, head_dim / 2], in fp32.
 
-    The official angles are fp32 products; they blur at large positions. Bounded stacks do the same, to stay equal.
-    `endless` ones (a codec stream has no last frame) multiply in fp64, so that hour two sounds like minute one.
+    The official angles are fp32 products, which lose precision at large positions; bounded stacks do the same, for
+    parity. `unbounded` stacks (a codec stream has no last frame) multiply in fp64, so precision does not decay.
     """
-    wide = torch.float64 if endless else torch.float32
+    wide = torch.float64 if unbounded else torch.float32
     angles = positions[:, None, :, None].to(wide) * rope_frequencies(head_dim, theta, positions.device).to(wide)
     return angles.cos().float(), angles.sin().float()
 
@@ -94,20 +94,20 @@ class Attention(nn.Module):
             self.q_norm, self.k_norm = RMSNorm(dim, config.eps), RMSNorm(dim, config.eps)
 
     def prepare(self) -> None:
-        """After loading: one weight for the norm of all query and key heads, so that it is one pass over both."""
+        """After loading: joins the q and k norm weights, so that one pass normalizes all query and key heads."""
         if self.qk_norm:
             q, k = self.q_norm.weight.data, self.k_norm.weight.data
             weight = torch.cat((q.expand(self.heads, -1), k.expand(self.kv_heads, -1)))[:, None]
             self.register_buffer("qk_weight", weight, persistent=False)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: AttentionCache, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], cache: AttentionCache, layer: int) -> Tensor:
         batch, rows, _ = x.shape
         heads = self.qkv(x).view(batch, rows, self.heads + 2 * self.kv_heads, self.head_dim).transpose(1, 2)
         qk, v = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
         if self.qk_norm:
             qk = normed(qk, self.eps) * self.qk_weight
         q, k = apply_rope(qk, *rope).split((self.heads, self.kv_heads), dim=1)
-        mixed = memory.attend(layer, q, k, v)
+        mixed = cache.attend(layer, q, k, v)
         return self.out(mixed.transpose(1, 2).reshape(batch, rows, -1))
 
 
@@ -151,8 +151,8 @@ class Layer(nn.Module):
         self.mlp = (SwiGLU if config.mlp == "swiglu" else GeluMLP)(config.width, config.inner)
         self.mlp_scale = LayerScale(config.width) if config.layer_scale else nn.Identity()
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], memory: AttentionCache, layer: int) -> Tensor:
-        x = x + self.attention_scale(self.attention(self.attention_norm(x), rope, memory, layer))
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], cache: AttentionCache, layer: int) -> Tensor:
+        x = x + self.attention_scale(self.attention(self.attention_norm(x), rope, cache, layer))
         return x + self.mlp_scale(self.mlp(self.mlp_norm(x)))
 
 
@@ -163,13 +163,13 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = _norm(config) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, memory: AttentionCache) -> Tensor:
-        """x [batch, rows, width], rows at `memory.positions`."""
+    def forward(self, x: Tensor, cache: AttentionCache) -> Tensor:
+        """x [batch, rows, width], rows at `cache.positions`."""
         config = self.config
-        cos, sin = rope_angles(memory.positions, config.head_dim, config.theta, endless=config.window is not None)
+        cos, sin = rope_angles(cache.positions, config.head_dim, config.theta, unbounded=config.window is not None)
         rope = cos.to(x.dtype), sin.to(x.dtype)
         for index, layer in enumerate(self.layers):
-            x = layer(x, rope, memory, index)
+            x = layer(x, rope, cache, index)
         return self.norm(x)
 
 

@@ -1,6 +1,6 @@
-"""The one table of names: our parameter -> the checkpoint's tensor, or tensors that are joined into it.
+"""Tensor names: our parameter -> the checkpoint's tensor, or the tensors that are joined into it.
 
-Several tensors become one matrix (a FusedLinear's parts, one below the other) or one stack (a new first axis).
+Several tensors become one matrix (the projections of a FusedLinear, one below the other) or one stack (new first axis).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from oscine.types import CODEBOOKS
 
 Names = dict[str, tuple[str, ...]]
 
-# Tensors that a checkpoint may hold and that inference has no use for. Anything else we do not know is an error.
-UNUSED_SPEECH = re.compile(r"(?!)")
+# Tensors that a checkpoint may hold and inference does not use. Any other unknown tensor is an error.
+UNUSED_SPEECH = re.compile(r"(?!)")  # none
 UNUSED_CODEC = re.compile(
-    r"decoder\.quantizer\.rvq_(first|rest)\.input_proj\.weight"  # codes are looked up, never searched, when decoding
+    r"decoder\.quantizer\.rvq_(first|rest)\.input_proj\.weight"  # decoding looks codes up; only encoding searches
     r"|encoder\.quantizer\.\w+\.output_proj\.weight"
     r"|encoder\.quantizer\.\w+\.layers\.\d+\.codebook\.initialized"
     r"|encoder\.quantizer\.acoustic_residual_vector_quantizer\.layers\.(1[5-9]|[2-9]\d)\.codebook\.\w+"  # 16 of 32 used
@@ -47,9 +47,9 @@ def speech_names(config: ModelConfig) -> Names:
 
 def codec_names(config: ModelConfig) -> Names:
     """speech_tokenizer/model.safetensors"""
-    names = _codec_decoder(config.codec.decoder)
+    names = codec_decoder_names(config.codec.decoder)
     if config.speaker_encoder:
-        names |= _codec_encoder(config.codec.encoder)
+        names |= codec_encoder_names(config.codec.encoder)
     return names
 
 
@@ -86,7 +86,7 @@ def _stack(ours: str, theirs: str, config: StackConfig) -> Names:
     return names
 
 
-def _codec_decoder(config: CodecDecoderConfig) -> Names:
+def codec_decoder_names(config: CodecDecoderConfig) -> Names:
     quantizer = "decoder.quantizer"
     books = [f"{quantizer}.rvq_first.vq.layers.0._codebook"]
     books += [f"{quantizer}.rvq_rest.vq.layers.{n}._codebook" for n in range(CODEBOOKS - 1)]
@@ -120,14 +120,14 @@ def _codec_decoder(config: CodecDecoderConfig) -> Names:
     return names | _affine("codec.vocoder_out", f"decoder.decoder.{blocks + 2}.conv")
 
 
-def _codec_encoder(config: CodecEncoderConfig) -> Names:
+def codec_encoder_names(config: CodecEncoderConfig) -> Names:
     convs, quantizer = "encoder.encoder.layers", "encoder.quantizer"
     groups = [f"{quantizer}.{group}_residual_vector_quantizer" for group in ("semantic", "acoustic")]
     books = [f"{groups[0]}.layers.0.codebook"] + [f"{groups[1]}.layers.{n}.codebook" for n in range(CODEBOOKS - 1)]
     ours = "codec_encoder"
     names: Names = {
         **_affine(f"{ours}.first", f"{convs}.0.conv"),
-        # Each stage is a residual block, an activation (which has a number too) and the strided convolution.
+        # A stage is a residual block, an activation (which has an index too) and the strided convolution.
         **_affine(f"{ours}.last", f"{convs}.{3 * len(config.ratios) + 2}.conv"),
         **_stack(f"{ours}.stack", "encoder.encoder_transformer", config.stack),
         f"{ours}.downsample.weight": ("encoder.downsample.conv.weight",),

@@ -1,6 +1,6 @@
-"""The code predictor: codes 1..15 of a frame, one after the other, from the talker's hidden state and code 0.
+"""The code predictor: codes 1..15 of a frame, in order, from the talker's hidden state and code 0.
 
-Sampling happens between its passes, so the loop over codebooks belongs to the runner.
+The runner loops over the codebooks, since it samples between the predictor's passes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oscine.model.config import PredictorConfig
 from oscine.model.layers import Stack
-from oscine.model.streaming import KVCache
+from oscine.model.streaming import ContiguousKVCache
 from oscine.types import CODEBOOKS
 
 
@@ -20,21 +20,21 @@ class Predictor(nn.Module):
         super().__init__()
         self.config = config
         width = config.stack.width
-        # Stacked, so that a whole frame is one gather. Entry j embeds code j+1 and has the talker's width.
+        # Stacked, so that one gather reads a whole frame. Entry j embeds code j + 1 in the talker's width.
         self.embeddings = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, config.talker_width))
         self.heads = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, width))
         self.narrow = nn.Linear(config.talker_width, width) if config.talker_width != width else nn.Identity()
         self.stack = Stack(config.stack)
 
-    def cache(self, batch: int) -> KVCache:
-        return KVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
+    def cache(self, batch: int) -> ContiguousKVCache:
+        return ContiguousKVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
 
-    def first(self, hidden: Tensor, code_rows: Tensor, cache: KVCache) -> Tensor:
+    def first(self, hidden: Tensor, code_rows: Tensor, cache: ContiguousKVCache) -> Tensor:
         """Logits of code 1, from the talker's hidden state and its embedding of code 0, [batch, width] each."""
         rows = self.narrow(torch.stack((hidden, code_rows), dim=1))
         return self._logits(self.stack(rows, cache.prefill(2))[:, -1], 0)
 
-    def next(self, book: int, codes: Tensor, cache: KVCache) -> Tensor:
+    def next(self, book: int, codes: Tensor, cache: ContiguousKVCache) -> Tensor:
         """Logits of code `book` + 1, given code `book` (1..14) as [batch]."""
         rows = self.narrow(F.embedding(codes, self.embeddings[book - 1]))[:, None]
         return self._logits(self.stack(rows, cache.append(book + 1))[:, 0], book)

@@ -1,4 +1,4 @@
-"""A clip -> one vector that says who speaks (ECAPA-TDNN over a log-mel spectrogram). Base checkpoints only."""
+"""Speaker encoder of Base checkpoints: a clip -> a speaker vector (ECAPA-TDNN over a log-mel spectrogram)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAD = (_FFT - _HOP) // 2
 
 
 def slaney_mel_filters(rate_hz: int, fft: int, bins: int) -> Tensor:
-    """[bins, fft / 2 + 1] triangles of equal area: linear below 1 kHz, logarithmic above (Slaney's scale)."""
+    """Triangles of equal area, [bins, fft / 2 + 1]: linear below 1 kHz, logarithmic above (Slaney's scale)."""
     linear_hz, knee_hz = 200.0 / 3, 1000.0
     knee_mel = knee_hz / linear_hz
     log_step = math.log(6.4) / 27.0
@@ -36,8 +36,8 @@ def slaney_mel_filters(rate_hz: int, fft: int, bins: int) -> Tensor:
     return (torch.minimum(rising, falling).clamp(min=0) * area[:, None]).float()
 
 
-class Conv(nn.Module):
-    """Same-length convolution with reflected ends."""
+class ReflectConv(nn.Module):
+    """Convolution that keeps the length by reflecting the ends."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class Conv(nn.Module):
 
 
 class Res2Net(nn.Module):
-    """Transport groups in a chain: each sees its own input plus the previous group's output."""
+    """Channel groups in a chain: each reads its own input plus the previous group's output."""
 
     def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
         super().__init__()
         group = channels // scale
         self.scale = scale
-        self.blocks = nn.ModuleList(Conv(group, group, kernel, dilation) for _ in range(scale - 1))
+        self.blocks = nn.ModuleList(ReflectConv(group, group, kernel, dilation) for _ in range(scale - 1))
 
     def forward(self, x: Tensor) -> Tensor:
         groups = list(x.chunk(self.scale, dim=1))
@@ -74,13 +74,13 @@ class SqueezeExcite(nn.Module):
         return x * torch.sigmoid(self.conv2(F.relu(self.conv1(x.mean(-1, keepdim=True)))))
 
 
-class Block(nn.Module):
+class SERes2NetBlock(nn.Module):
     def __init__(self, config: SpeakerEncoderConfig, index: int) -> None:
         super().__init__()
         channels = config.channels[index]
-        self.tdnn1 = Conv(config.channels[index - 1], channels)
+        self.tdnn1 = ReflectConv(config.channels[index - 1], channels)
         self.res2net = Res2Net(channels, config.res2net_scale, config.kernels[index], config.dilations[index])
-        self.tdnn2 = Conv(channels, channels)
+        self.tdnn2 = ReflectConv(channels, channels)
         self.squeeze = SqueezeExcite(channels, config.se_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,11 +89,11 @@ class Block(nn.Module):
 
 
 class AttentivePooling(nn.Module):
-    """Mean and deviation over time, weighted by an attention that knows the plain mean and deviation."""
+    """Mean and deviation over time, weighted by attention that also reads the unweighted mean and deviation."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        self.tdnn = Conv(3 * channels, inner)
+        self.tdnn = ReflectConv(3 * channels, inner)
         self.conv = nn.Conv1d(inner, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -118,9 +118,9 @@ class SpeakerEncoder(nn.Module):
         super().__init__()
         self.config = config
         channels = config.channels
-        self.first = Conv(config.mel_bins, channels[0], config.kernels[0], config.dilations[0])
-        self.blocks = nn.ModuleList(Block(config, index) for index in range(1, len(channels) - 1))
-        self.merge = Conv(sum(channels[1:-1]), channels[-1], config.kernels[-1], config.dilations[-1])
+        self.first = ReflectConv(config.mel_bins, channels[0], config.kernels[0], config.dilations[0])
+        self.blocks = nn.ModuleList(SERes2NetBlock(config, index) for index in range(1, len(channels) - 1))
+        self.merge = ReflectConv(sum(channels[1:-1]), channels[-1], config.kernels[-1], config.dilations[-1])
         self.pooling = AttentivePooling(channels[-1], config.attention_channels)
         self.last = nn.Conv1d(2 * channels[-1], config.width, 1)
 

@@ -1,4 +1,4 @@
-"""All parts of one checkpoint, and the two sums that join them: prompt rows and frame rows."""
+"""All modules of one checkpoint, and the sums that join them: prompt rows and frame rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SpeechModel(nn.Module):
         self.talker = Talker(config.talker)
         self.predictor = Predictor(config.predictor)
         self.codec = Codec(config.codec)
-        # Only Base clones voices; the other checkpoints never run the two encoders, so they are not loaded.
+        # Only Base checkpoints clone voices and load the two encoders.
         base = config.speaker_encoder is not None
         self.speaker_encoder = SpeakerEncoder(config.speaker_encoder) if config.speaker_encoder else None
         self.codec_encoder = CodecEncoder(config.codec.encoder) if base else None
@@ -40,23 +40,25 @@ class SpeechModel(nn.Module):
         return torch.cat((first, self.predictor.embed(codes[:, 1:])), dim=1).sum(1)
 
     def prompt_rows(self, prompt: Prompt) -> Tensor:
-        """[rows, width]: the talker's input for a prompt. Which rows are what is decided on the host: asking the device
-        would make the host wait for every frame that is enqueued before."""
+        """The talker's input for a prompt, [rows, width]. Row kinds are selected on the host: a device-side selection
+        would make the host wait for all frames enqueued earlier."""
         codec_ids = prompt.codec_ids
-        codec_rows = self.talker.code_embedding(self._sent(codec_ids.clip(min=0)))
-        codec_rows = codec_rows * self._sent(codec_ids >= 0)[:, None]
+        codec_rows = self.talker.code_embedding(self._to_device(codec_ids.clip(min=0)))
+        codec_rows = codec_rows * self._to_device(codec_ids >= 0)[:, None]
         if prompt.speaker is not None:
-            codec_rows[self._sent(np.flatnonzero(codec_ids == SPEAKER))] = self._sent(prompt.speaker).to(codec_rows)
+            codec_rows[self._to_device(np.flatnonzero(codec_ids == SPEAKER))] = self._to_device(prompt.speaker).to(
+                codec_rows
+            )
         if prompt.reference_codes is not None:
             places = np.flatnonzero(codec_ids <= reference_frame(0))
-            frames = self.frame_rows(self._sent(prompt.reference_codes[reference_frame(0) - codec_ids[places]]))
-            codec_rows[self._sent(places)] = frames
-        return self.talker.text_rows(self._sent(prompt.text_ids)) + codec_rows
+            frames = self.frame_rows(self._to_device(prompt.reference_codes[reference_frame(0) - codec_ids[places]]))
+            codec_rows[self._to_device(places)] = frames
+        return self.talker.text_rows(self._to_device(prompt.text_ids)) + codec_rows
 
     def trailing_rows(self, prompt: Prompt) -> Tensor:
-        """[trailing + 1, width]: text rows added to the frames as they are made; the last one for ever."""
-        return self.talker.text_rows(self._sent(np.append(prompt.trailing_ids, self.config.tts_pad_id)))
+        """Text rows to add to the generated frames, [trailing + 1, width]; the last one repeats without end."""
+        return self.talker.text_rows(self._to_device(np.append(prompt.trailing_ids, self.config.tts_pad_id)))
 
-    def _sent(self, values: npt.NDArray[Any]) -> Tensor:
+    def _to_device(self, values: npt.NDArray[Any]) -> Tensor:
         tensor = torch.tensor(values)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

@@ -1,6 +1,6 @@
-"""Where keys and values live between forwards: every position (talker, predictor) or a sliding window (codec).
+"""State between forwards: KV caches of all positions or of a sliding window, and the tails of a codec stream.
 
-History is the codec's way to be fed in pieces: each layer joins its new columns to the tail of the last call.
+The codec decodes a stream in pieces of any size: each layer joins its new columns to the tail of the previous call.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from oscine.model.layers import attention
 _GROWTH = 256  # positions added at a time: 20 s of speech
 
 
-class KVCache:
-    """Every position of several rows, which may stand at different lengths."""
+class ContiguousKVCache:
+    """All positions of several rows, each row at its own length."""
 
     def __init__(self, config: StackConfig, batch: int, capacity: int, like: Tensor) -> None:
         shape = (config.layers, batch, config.kv_heads, capacity, config.head_dim)
-        # Zeros, not empty: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
+        # Not torch.empty: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
         self.keys = like.new_zeros(shape)
         self.values = like.new_zeros(shape)
         self.positions = torch.empty(0)
         self._mask: Tensor | None = None
-        self._begin: int | None = 0  # where the new rows go in every row alike; None: each to its own position
+        self._begin: int | None = 0  # first new position, equal in all rows; None: each row has its own
         self._end = 0
 
-    def prefill(self, rows: int) -> KVCache:
-        """The next forward writes positions 0..rows-1 of every row. Shorter rows are padded on the right: what
-        stands there is hidden by causality, and overwritten by the positions that follow."""
-        return self._in_step(0, rows)
+    def prefill(self, rows: int) -> ContiguousKVCache:
+        """The next forward writes positions 0..rows-1 of every row. Shorter rows are padded on the right; causality
+        hides the padding, and later positions overwrite it."""
+        return self._next(0, rows)
 
-    def append(self, position: int) -> KVCache:
-        """The next forward writes one position, the same in every row; all before it are filled."""
-        return self._in_step(position, position + 1)
+    def append(self, position: int) -> ContiguousKVCache:
+        """The next forward writes one position, the same in every row; all earlier ones are filled."""
+        return self._next(position, position + 1)
 
-    def step(self, positions: Tensor, longest: int) -> KVCache:
-        """The next forward writes one position per row: positions [batch], all below `longest`."""
+    def step(self, positions: Tensor, longest: int) -> ContiguousKVCache:
+        """The next forward writes one position per row: positions [batch], each below `longest`."""
         self._reserve(longest)
         self.positions = positions[:, None]
         keys = torch.arange(longest, device=positions.device)
@@ -49,7 +49,7 @@ class KVCache:
         return self
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all rows but these, in this order."""
+        """Drops all rows but these and puts them in this order."""
         self.keys = self.keys.index_select(1, rows)
         self.values = self.values.index_select(1, rows)
 
@@ -65,7 +65,7 @@ class KVCache:
         seen = (keys[:, :, : self._end], values[:, :, : self._end])
         return attention(q, *seen, mask=self._mask, causal=q.shape[2] > 1)
 
-    def _in_step(self, begin: int, end: int) -> KVCache:
+    def _next(self, begin: int, end: int) -> ContiguousKVCache:
         assert begin == 0 or end == begin + 1, (begin, end)
         self._reserve(end)
         batch = self.keys.shape[1]
@@ -83,34 +83,26 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """All that a stream of the codec remembers: tails in the order of the signal path, [batch, ...] each."""
+    """The state of codec streams between pieces."""
 
     frames: Tensor  # [batch], frames decoded so far
-    tails: tuple[Tensor, ...]
-
-    def rows(self, index: Tensor) -> StreamState:
-        return StreamState(self.frames[index], tuple(tail[index] for tail in self.tails))
+    tails: tuple[Tensor, ...]  # in the order of the signal path, [batch, ...] each
 
     @property
     def nbytes(self) -> int:
         return sum(tail.nbytes for tail in self.tails) + self.frames.nbytes
 
 
-def stack_states(states: Sequence[StreamState]) -> StreamState:
-    tails = zip(*(state.tails for state in states), strict=True)
-    return StreamState(torch.cat([state.frames for state in states]), tuple(torch.cat(tail) for tail in tails))
-
-
 class History:
-    """One forward's pass over the tails: hands each layer its old one, collects the new ones in the same order."""
+    """Gives each layer of one forward its old tail and collects the new tails in the same order."""
 
     def __init__(self, past: Sequence[Tensor] | None) -> None:
         self._past: Iterator[Tensor] | None = iter(past) if past is not None else None
         self.tails: list[Tensor] = []
 
     def join(self, x: Tensor, length: int, dim: int = -1) -> Tensor:
-        """x behind the last `length` columns that came before it; zeros before the first, which is the padding
-        that the whole-utterance forward has."""
+        """Puts the previous `length` columns before x. At the start of a stream they are zeros, the padding of the
+        whole-utterance forward."""
         if self._past is None:
             shape = list(x.shape)
             shape[dim] = length
@@ -119,19 +111,19 @@ class History:
             past = next(self._past)
         joined = torch.cat((past, x), dim)
         tail = joined.narrow(dim, joined.shape[dim] - length, length)
-        # A view would keep all of `joined` alive; copied only where that is much more than the tail.
+        # A view keeps all of `joined` alive, so copy where that is much more than the tail.
         self.tails.append(tail.clone() if joined.shape[dim] > 2 * length else tail)
         return joined
 
 
 class SlidingWindowCache:
-    """A sliding window over an endless stream, for one forward of `rows` new frames."""
+    """A sliding window over an unbounded stream, for one forward of `rows` new frames."""
 
     def __init__(self, window: int, frames: Tensor, rows: int, history: History) -> None:
         self._history, self._past = history, window - 1
         new = torch.arange(rows, device=frames.device)
         self.positions = frames[:, None] + new
-        # Keys stand at -past .. rows-1 relative to the first new frame.
+        # Key positions relative to the first new frame: -past .. rows-1.
         keys = torch.arange(-self._past, rows, device=frames.device)
         in_window = (keys <= new[:, None]) & (keys > new[:, None] - window)
         begun = keys >= -frames[:, None]

@@ -1,4 +1,4 @@
-"""The talker: text rows plus code rows in, one hidden state and the logits of code 0 out, once per frame."""
+"""The talker: maps text rows plus code rows to a hidden state and the logits of code 0, once per frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oscine.model.config import TalkerConfig
 from oscine.model.layers import Stack
-from oscine.model.streaming import KVCache
+from oscine.model.streaming import ContiguousKVCache
 
 
 class Talker(nn.Module):
@@ -16,7 +16,7 @@ class Talker(nn.Module):
         super().__init__()
         self.config = config
         width = config.stack.width
-        # Not the plain constructor: its random numbers, on the meta device, import torch._dynamo (2 s and 70 MB).
+        # The plain constructor draws random numbers, which on the meta device imports torch._dynamo (2 s, 70 MB).
         self.text_embedding = nn.Embedding.from_pretrained(torch.empty(config.text_vocab, config.text_width))
         self.text_in = nn.Linear(config.text_width, config.text_width)
         self.text_out = nn.Linear(config.text_width, width)
@@ -35,13 +35,13 @@ class Talker(nn.Module):
     def text_rows(self, text_ids: Tensor) -> Tensor:
         return self.text_out(F.silu(self.text_in(self.text_embedding(text_ids))))
 
-    def prefill(self, rows: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
-        """rows [batch, longest, width], padded on the right -> the hidden state of each one's last row."""
+    def prefill(self, rows: Tensor, lengths: Tensor, cache: ContiguousKVCache) -> Tensor:
+        """rows [batch, longest, width], padded on the right -> the hidden state of each row's last position."""
         hidden = self.stack(rows, cache.prefill(rows.shape[1]))
         return hidden[torch.arange(len(lengths), device=rows.device), lengths - 1]
 
-    def step(self, rows: Tensor, positions: Tensor, longest: int, cache: KVCache) -> Tensor:
-        """rows [batch, width] at positions [batch], all below `longest` -> hidden states [batch, width]."""
+    def step(self, rows: Tensor, positions: Tensor, longest: int, cache: ContiguousKVCache) -> Tensor:
+        """rows [batch, width] at positions [batch], each below `longest` -> hidden states [batch, width]."""
         return self.stack(rows[:, None], cache.step(positions, longest))[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""A checkpoint -> a ready SpeechModel. Each tensor is read, checked and copied to its place one at a time, so
-loading needs the memory of the weights plus one tensor."""
+"""Loads a checkpoint into a SpeechModel, one tensor at a time: peak memory is the weights plus one tensor."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from oscine.model.names import (
 from oscine.model.speech_model import SpeechModel
 from oscine.types import CheckpointError
 
-Progress = Callable[[int, int], None]  # tensors loaded, tensors in all
+LoadProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
 
-_IN_DTYPE = ("talker.", "predictor.")  # the parts that are computed in the chosen precision
+_IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype
 
 
 def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """What `load_model` will hold on its device, before anything is loaded."""
+    """The size of `load_model`'s result on its device, computed before loading."""
     with torch.device("meta"):
         tensors = SpeechModel(config).named_parameters()
     return sum(tensor.numel() * _dtype_of(name, dtype).itemsize for name, tensor in tensors)
@@ -42,17 +41,17 @@ def load_model(
     *,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    progress: Progress = lambda done, total: None,
+    progress: LoadProgress = lambda done, total: None,
 ) -> SpeechModel:
-    """`dtype` is for talker and predictor. The codec and the encoders stay fp32, as they are stored."""
+    """`dtype` applies to talker and predictor. The codec and the encoders stay fp32, as they are stored."""
     config = read_config(folder)
-    _set_libraries(device)
+    _configure_backends(device)
     with torch.device("meta"):
         model = SpeechModel(config)
     tables = _tables(config, folder)
     total = sum(len(names) for _, names, _ in tables)
     done = 0
-    extremes: dict[str, Tensor] = {}  # "file: tensor" -> its least and its greatest number, on the device
+    extremes: dict[str, Tensor] = {}  # "file: tensor" -> its minimum and maximum, on the device
     for source, names, unused in tables:
         with TensorFiles(source, str(device)) as files:
             _check_names(files, names, unused)
@@ -72,12 +71,12 @@ def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
     return dtype if name.startswith(_IN_DTYPE) else torch.float32
 
 
-def _set_libraries(device: torch.device) -> None:
+def _configure_backends(device: torch.device) -> None:
     if device.type == "cuda":
-        # By default cuDNN computes fp32 convolutions in TF32, with ten bits: audible in a codec.
+        # cuDNN's default for fp32 convolutions is TF32; its 10-bit mantissa is audible in a codec.
         torch.backends.cudnn.allow_tf32 = False
     elif platform.machine() in ("aarch64", "arm64"):
-        # oneDNN has no product of its own for these cores and adds 0.65 ms to each one of 12 rows or more.
+        # oneDNN has no matrix product for these cores and adds 0.65 ms to each product of 12 rows or more.
         torch.backends.mkldnn.set_flags(False)
 
 
@@ -97,7 +96,7 @@ def _check_names(files: TensorFiles, names: Names, unused: re.Pattern[str]) -> N
     extra = sorted(name for name in files.names - wanted if not unused.fullmatch(name))
     if extra:
         raise CheckpointError(
-            f"{files.path} holds {_listed(extra)}, which its config.json has no place for; "
+            f"{files.path} holds {_listed(extra)}, unknown to its config.json; "
             "weights and config may be of different models"
         )
 
@@ -115,26 +114,26 @@ def _fill(
     shape: torch.Size = getattr(owner, leaf).shape
     value = torch.empty(shape, dtype=dtype, device=device)
     extremes = {}
-    for name, place in zip(theirs, _places(owner, value, len(theirs)), strict=True):
-        if files.shape(name) != tuple(place.shape):
+    for name, view in zip(theirs, tensor_views(owner, value, len(theirs)), strict=True):
+        if files.shape(name) != tuple(view.shape):
             raise CheckpointError(
                 f"{files.path_of(name)}: tensor {name} has shape {list(files.shape(name))}, "
-                f"config.json asks for {list(place.shape)}"
+                f"config.json requires {list(view.shape)}"
             )
         tensor = files.read(name)
         if not tensor.is_floating_point():
             raise CheckpointError(
-                f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; floating point is needed"
+                f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; expected floating point"
             )
-        place.copy_(tensor)
-        # One pass and no copy, where isfinite makes several; a NaN is both least and greatest.
-        extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(place)).float()
+        view.copy_(tensor)
+        # aminmax is one pass without a copy (isfinite makes several) and returns NaN if there is one.
+        extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(view)).float()
     setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
     return extremes
 
 
 def _check_finite(extremes: dict[str, Tensor]) -> None:
-    """One look at all of them: to ask a GPU after every tensor would take longer than the tensors."""
+    """Reads all results back at once: a synchronization per tensor would take longer than loading."""
     finite = torch.stack(list(extremes.values())).isfinite().all(dim=1).tolist()
     bad = [name for name, good in zip(extremes, finite, strict=True) if not good]
     if bad:
@@ -144,8 +143,8 @@ def _check_finite(extremes: dict[str, Tensor]) -> None:
         )
 
 
-def _places(owner: nn.Module, value: Tensor, count: int) -> list[Tensor]:
-    """Views into our parameter, one per tensor of the checkpoint."""
+def tensor_views(owner: nn.Module, value: Tensor, count: int) -> list[Tensor]:
+    """Views of our parameter's `value`, one for each of its `count` tensors in the checkpoint."""
     if isinstance(owner, FusedLinear):
-        return list(value.split(owner.parts))
+        return list(value.split(owner.heights))
     return list(value) if count > 1 else [value]
