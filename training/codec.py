@@ -34,8 +34,7 @@ from torch import Tensor, nn
 
 from oscine.model.codec import Codec, ResidualUnit
 from oscine.model.codec_encoder import CodecEncoder
-from oscine.model.config import CodecConfig, _codec_decoder, _codec_encoder
-from oscine.model.fields import Fields
+from oscine.model.config import parse_codec_config
 
 CROP_FRAMES = 34
 SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its first frames are heard, not judged
@@ -53,13 +52,7 @@ WEIGHTS = {
 class CodecModel(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        fields = codec_config(sizes)
-        config = CodecConfig(
-            _codec_decoder(Fields("decoder_config", fields["decoder_config"])),
-            _codec_encoder(Fields("encoder_config", fields["encoder_config"])),
-            fields["output_sample_rate"],
-            fields["decode_upsample_rate"],
-        )
+        config = parse_codec_config(codec_config(sizes))
         self.encoder = CodecEncoder(config.encoder)
         self.quantizer = SplitQuantizer(sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size)
         self.decoder = Codec(config)

@@ -27,10 +27,10 @@ from checkpoint_shapes import ADDED_TOKENS, CHAT_TOKENS, MARKUP_TOKENS, SPEECH_T
 from oscine.model.codec import Codec
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import ModelConfig, read_config
-from oscine.model.names import Names, _codec_decoder, _codec_encoder, speech_names
+from oscine.model.names import Names, codec_decoder_names, codec_encoder_names, speech_names
 from oscine.model.predictor import Predictor
 from oscine.model.talker import Talker
-from oscine.model.weights import _places
+from oscine.model.weights import tensor_views
 from oscine.types import CODEBOOKS
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 
@@ -92,7 +92,7 @@ def _named(parts: nn.Module, names: Names) -> dict[str, Tensor]:
     for ours, theirs in names.items():
         path, _, leaf = ours.rpartition(".")
         owner = parts.get_submodule(path)
-        for name, place in zip(theirs, _places(owner, getattr(owner, leaf).data, len(theirs)), strict=True):
+        for name, place in zip(theirs, tensor_views(owner, getattr(owner, leaf).data, len(theirs)), strict=True):
             tensors[name] = place.contiguous().clone()
     return tensors
 
@@ -150,9 +150,9 @@ def export(work: Path, out: Path, *, with_encoder: bool, generation: dict[str, A
     _fill_codec(parts, codec["model"], sizes)
     speech = _named(parts, speech_names(config))
     _save(out / "model.safetensors", speech, torch.bfloat16)
-    names = _codec_decoder(config.codec.decoder)
+    names = codec_decoder_names(config.codec.decoder)
     if with_encoder:
-        names |= _codec_encoder(config.codec.encoder)
+        names |= codec_encoder_names(config.codec.encoder)
     tensors = _named(parts, names) | _unused_codec(sizes, with_encoder)
     _save(out / "speech_tokenizer" / "model.safetensors", tensors, torch.float16)
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
