@@ -74,14 +74,14 @@ REFUSED: dict[str, Refused] = {
     ),
     "cloned voice on custom_voice": Refused(
         {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice",
-        ("CustomVoice", "preset voices only", CUSTOM_VOICES, "Base checkpoint"), error=VoiceError,
+        ("CustomVoice", "cannot clone", CUSTOM_VOICES, "Base checkpoint"), error=VoiceError,
     ),
     "voice on voice_design": Refused(
-        {"voice": "ryan"}, "voice", ("VoiceDesign", "no voices to choose from", "describe one with `instruct`"),
+        {"voice": "ryan"}, "voice", ("VoiceDesign", "no voices to choose from", "describe one in the instructions"),
         "1b7-voice_design", VoiceError,
     ),
     "cloned voice on voice_design": Refused(
-        {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice", ("VoiceDesign", "`instruct`"),
+        {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice", ("VoiceDesign", "cannot clone", "Base checkpoint"),
         "1b7-voice_design", VoiceError,
     ),
     "preset on base": Refused(
@@ -107,7 +107,7 @@ REFUSED: dict[str, Refused] = {
         "1b7-base",
     ),
     "instruct on the small model": Refused(
-        {"instruct": "whisper"}, "instruct", ("0.6B CustomVoice", "do not follow", "leave `instruct` out"),
+        {"instruct": "whisper"}, "instruct", ("0.6B CustomVoice", "do not follow", "leave them out"),
         "0b6-custom_voice",
     ),
     "no instruct on voice_design": Refused(

@@ -1,4 +1,4 @@
-"""From a request to its prompt: names become ids, and what was left open becomes the official default."""
+"""Prompts of requests: names become ids, and fields left out get the official defaults."""
 
 from collections.abc import Callable
 from functools import cache
@@ -49,7 +49,7 @@ def header(prompt: Prompt) -> list[int]:
         ("ryan", "auto", [NOTHINK, THINK_BOS, THINK_EOS, RYAN]),
         ("Ryan", "English", [THINK, THINK_BOS, ENGLISH, THINK_EOS, RYAN]),
         ("ryan", "chinese", [THINK, THINK_BOS, CHINESE, THINK_EOS, RYAN]),
-        # A speaker of a dialect speaks it, unless another language is asked for.
+        # A speaker of a dialect uses it unless the request names another language.
         ("eric", "auto", [THINK, THINK_BOS, SICHUAN, THINK_EOS, ERIC]),
         ("eric", "Chinese", [THINK, THINK_BOS, SICHUAN, THINK_EOS, ERIC]),
         ("eric", "english", [THINK, THINK_BOS, ENGLISH, THINK_EOS, ERIC]),
@@ -57,7 +57,7 @@ def header(prompt: Prompt) -> list[int]:
         (None, "auto", [NOTHINK, THINK_BOS, THINK_EOS, SERENA]),  # the first voice of the file
     ],
 )
-def test_voice_and_language_stand_in_the_header(
+def test_the_header_holds_voice_and_language(
     build: Build, voice: str | None, language: str, expected: list[int]
 ) -> None:
     assert header(build("1b7-custom_voice", voice=voice, language=language)) == expected
@@ -96,7 +96,7 @@ def test_the_official_text_mode_is_the_default(build: Build, model: str, fields:
     assert len(prompts["whole"].trailing_ids) == 0
 
 
-def test_a_voice_without_a_transcript_gives_its_vector_only(build: Build) -> None:
+def test_a_voice_without_a_transcript_adds_its_vector_only(build: Build) -> None:
     voice = Voice(np.ones(96, np.float32))
     prompt = build("1b7-base", voice=voice)
     assert prompt.speaker is voice.speaker
@@ -104,6 +104,6 @@ def test_a_voice_without_a_transcript_gives_its_vector_only(build: Build) -> Non
     assert -2 in prompt.codec_ids
 
 
-def test_an_empty_instruct_is_none(build: Build) -> None:
+def test_empty_instructions_are_ignored(build: Build) -> None:
     assert build("1b7-custom_voice", instruct="").rows == build("1b7-custom_voice").rows
     assert build("1b7-base", instruct="", voice=Voice(np.ones(96, np.float32))).rows > 0

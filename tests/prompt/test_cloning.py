@@ -1,7 +1,9 @@
-"""A clip is encoded once for its content: not for its name or container, and never for another's words."""
+"""Voices are cached by content: samples, rate and transcript, not file name or container."""
 
 import io
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, noise
 
 from oscine.audio import Clip
+from oscine.capabilities import KIND_NAMES
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.cloning import VoiceCloner
@@ -25,7 +28,7 @@ def model(small_checkpoints: CheckpointMaker) -> SpeechModel:
 
 @pytest.fixture
 def encoded(model: SpeechModel) -> Iterator[list[int]]:
-    """One entry for each time that the speaker encoder runs."""
+    """One entry per run of the speaker encoder."""
     assert model.speaker_encoder is not None
     runs: list[int] = []
     hook = model.speaker_encoder.register_forward_hook(lambda *_: runs.append(1))
@@ -39,7 +42,7 @@ def wav(samples: np.ndarray, form: str = "WAV") -> bytes:
     return file.getvalue()
 
 
-def test_the_key_is_the_sound_whatever_carries_it(model: SpeechModel, encoded: list[int], tmp_path: Path) -> None:
+def test_equal_samples_share_a_voice(model: SpeechModel, encoded: list[int], tmp_path: Path) -> None:
     cloner = VoiceCloner(model)
     samples = noise(0.5)
     (tmp_path / "ann.wav").write_bytes(wav(samples))
@@ -52,9 +55,7 @@ def test_the_key_is_the_sound_whatever_carries_it(model: SpeechModel, encoded: l
     assert len(encoded) == 1
 
 
-def test_a_name_that_holds_another_sound_is_another_voice(
-    model: SpeechModel, encoded: list[int], tmp_path: Path
-) -> None:
+def test_a_file_with_new_content_is_another_voice(model: SpeechModel, encoded: list[int], tmp_path: Path) -> None:
     cloner = VoiceCloner(model)
     path = tmp_path / "voice.wav"
     path.write_bytes(wav(noise(0.5)))
@@ -80,21 +81,21 @@ def test_the_rate_is_part_of_the_key(model: SpeechModel, encoded: list[int]) -> 
     assert len(encoded) == 2
 
 
-def test_the_cache_is_bounded_and_a_miss_is_only_a_recomputation(model: SpeechModel, encoded: list[int]) -> None:
+def test_the_cache_is_bounded_and_evicted_voices_are_encoded_again(model: SpeechModel, encoded: list[int]) -> None:
     cloner = VoiceCloner(model, capacity=2)
     clips = [(noise(0.5) * loudness, RATE) for loudness in (1.0, 0.9, 0.8)]
     voices = [cloner.clone(clip) for clip in clips]
     assert len(cloner._voices) == 2
     assert cloner.clone(clips[2]) is voices[2]
     assert len(encoded) == 3
-    again = cloner.clone(clips[0])  # had to leave
+    again = cloner.clone(clips[0])  # was evicted
     assert again is not voices[0]
     assert again == voices[0]
     assert len(encoded) == 4
     assert len(cloner._voices) == 2
 
 
-def test_a_refused_clip_is_not_kept(model: SpeechModel, encoded: list[int]) -> None:
+def test_a_refused_clip_is_not_cached(model: SpeechModel, encoded: list[int]) -> None:
     cloner = VoiceCloner(model)
     for _ in range(2):
         with pytest.raises(VoiceError, match="silent"):
@@ -103,7 +104,7 @@ def test_a_refused_clip_is_not_kept(model: SpeechModel, encoded: list[int]) -> N
     assert encoded == []
 
 
-def test_nobody_can_spoil_the_kept_voice(model: SpeechModel) -> None:
+def test_cached_voices_are_immutable(model: SpeechModel) -> None:
     cloner = VoiceCloner(model)
     samples = noise(0.5)
     voice = cloner.clone((samples, RATE), "hello")
@@ -113,16 +114,30 @@ def test_nobody_can_spoil_the_kept_voice(model: SpeechModel) -> None:
     assert cloner.clone((noise(0.5), RATE), "hello") is voice
 
 
-def test_shapes(model: SpeechModel) -> None:
+def test_shapes_of_a_cloned_voice(model: SpeechModel) -> None:
     voice = VoiceCloner(model).clone((noise(0.5), RATE), "hello")
     assert voice.speaker.shape == (64,)
     assert voice.reference_codes is not None
-    assert voice.reference_codes.shape == (7, 16)  # 6.25 frames, the last is filled up
+    assert voice.reference_codes.shape == (7, 16)  # 6.25 frames, the last is padded
     assert 0 <= voice.reference_codes.min() <= voice.reference_codes.max() < 2048
+
+
+def test_threads_clone_at_the_same_time(model: SpeechModel) -> None:
+    assert model.speaker_encoder is not None
+    cloner, both = VoiceCloner(model), threading.Barrier(2)
+
+    def wait_for_the_other(*_: object) -> None:
+        both.wait(timeout=30)
+
+    hook = model.speaker_encoder.register_forward_hook(wait_for_the_other)
+    with ThreadPoolExecutor(2) as pool:
+        voices = list(pool.map(lambda loudness: cloner.clone((noise(0.5) * loudness, RATE)), (1.0, 0.9)))
+    hook.remove()
+    assert voices[0] != voices[1] and len(cloner._voices) == 2
 
 
 @pytest.mark.parametrize("kind", ["custom_voice", "voice_design"])
 def test_other_kinds_of_checkpoint_do_not_clone(small_checkpoints: CheckpointMaker, kind: str) -> None:
     other = load_model(small_checkpoints("0b6", kind), device=torch.device("cpu"))
-    with pytest.raises(VoiceError, match=f"this {kind} checkpoint cannot clone; use a Base checkpoint"):
+    with pytest.raises(VoiceError, match=f"this {KIND_NAMES[kind]} checkpoint cannot clone; use a Base checkpoint"):
         VoiceCloner(other).clone((noise(0.5), RATE))

@@ -1,4 +1,4 @@
-"""Text in pieces gives the ids of the whole, on the true vocabulary, and gives them early."""
+"""Streaming text gives the ids of the whole text, as early as possible; with the published vocabulary."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def tokenizer(vocabulary: Path) -> Tokenizer:
     return Tokenizer.from_folder(vocabulary)
 
 
-def fed(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
-    feed = IncrementalTokenizer(tokenizer)
-    body = list(itertools.chain.from_iterable(feed.push(piece) for piece in pieces))
-    return body + feed.finish(), feed.role_ids
+def tokenized(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
+    incremental = IncrementalTokenizer(tokenizer)
+    body = list(itertools.chain.from_iterable(incremental.push(piece) for piece in pieces))
+    return body + incremental.finish(), incremental.role_ids
 
 
 def cut(text: str, rng: random.Random) -> list[str]:
@@ -56,7 +56,7 @@ def cut(text: str, rng: random.Random) -> list[str]:
 
 def assert_same(tokenizer: Tokenizer, pieces: Sequence[str]) -> None:
     turn = tokenizer.encode_turn("assistant", "".join(pieces))
-    assert fed(tokenizer, pieces) == (turn.body_ids, turn.role_ids), pieces
+    assert tokenized(tokenizer, pieces) == (turn.body_ids, turn.role_ids), pieces
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -78,7 +78,7 @@ def test_any_cut_of_any_text_gives_the_ids_of_the_whole(tokenizer: Tokenizer, se
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_characters_of_every_kind_may_stand_beside_each_other(tokenizer: Tokenizer, seed: int) -> None:
+def test_random_characters_give_the_ids_of_the_whole(tokenizer: Tokenizer, seed: int) -> None:
     rng = random.Random(seed)
     surrogates = range(0xD800, 0xE000)
     for _ in range(400):
@@ -87,29 +87,29 @@ def test_characters_of_every_kind_may_stand_beside_each_other(tokenizer: Tokeniz
         assert_same(tokenizer, list(text))
 
 
-def test_a_word_leaves_as_soon_as_the_next_one_begins(tokenizer: Tokenizer) -> None:
-    feed = IncrementalTokenizer(tokenizer)
-    assert feed.push("Hello") == []
-    assert feed.push(" world") == tokenizer.encode("Hello") and len(feed.role_ids) == 2
-    assert feed.push(",") == tokenizer.encode(" world")
-    assert feed.push(" it") == tokenizer.encode(",")
-    assert feed.push("'s") == tokenizer.encode(" it")
-    assert feed.finish() == tokenizer.encode("'s")
+def test_a_word_is_final_when_the_next_one_begins(tokenizer: Tokenizer) -> None:
+    incremental = IncrementalTokenizer(tokenizer)
+    assert incremental.push("Hello") == []
+    assert incremental.push(" world") == tokenizer.encode("Hello") and len(incremental.role_ids) == 2
+    assert incremental.push(",") == tokenizer.encode(" world")
+    assert incremental.push(" it") == tokenizer.encode(",")
+    assert incremental.push("'s") == tokenizer.encode(" it")
+    assert incremental.finish() == tokenizer.encode("'s")
 
 
-def test_a_clause_of_chinese_leaves_with_its_punctuation(tokenizer: Tokenizer) -> None:
-    feed = IncrementalTokenizer(tokenizer)
-    assert feed.push("今天天气") == [] and feed.push("真好") == []
-    assert feed.push("，") == tokenizer.encode("今天天气真好")
+def test_a_chinese_clause_is_final_with_its_punctuation(tokenizer: Tokenizer) -> None:
+    incremental = IncrementalTokenizer(tokenizer)
+    assert incremental.push("今天天气") == [] and incremental.push("真好") == []
+    assert incremental.push("，") == tokenizer.encode("今天天气真好")
 
 
-def test_nothing_at_all_has_no_body(tokenizer: Tokenizer) -> None:
-    assert fed(tokenizer, []) == ([], tokenizer.encode("assistant\n"))
-    assert fed(tokenizer, ["", "\n", "\n"])[0] == []
+def test_an_empty_text_has_no_body_ids(tokenizer: Tokenizer) -> None:
+    assert tokenized(tokenizer, []) == ([], tokenizer.encode("assistant\n"))
+    assert tokenized(tokenizer, ["", "\n", "\n"])[0] == []
 
 
-def test_python_knows_no_joining_character_that_the_feed_does_not() -> None:
-    """Every character that NFC can join to the one before it is a mark or one of the ranges in feed.py."""
+def test_every_character_that_nfc_joins_is_known() -> None:
+    """Every character that NFC can join to the one before it is a mark or in the ranges of `_never_joins`."""
     composed = [chr(point) for point in range(0x110000) if unicodedata.decomposition(chr(point))[:1] not in ("", "<")]
     for char in composed:
         parts = [chr(int(part, 16)) for part in unicodedata.decomposition(char).split()]

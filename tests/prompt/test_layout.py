@@ -1,4 +1,4 @@
-"""Golden rows: which text id lies over which codec entry in every mode, written by hand from the specification
+"""Golden rows: the text id and the codec entry of each row in every mode, written by hand from the specification
 (model.md, section 7), not computed."""
 
 from typing import Any
@@ -101,12 +101,12 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[tuple[int, int]], list[int]]] = {
         [*ROLE_ROWS, *ENGLISH_HEADER, (P, S), (B, PAD), *WHOLE_TEXT],
         [],
     ),
-    "in context, streaming, more text than sound": (
+    "in context, streaming, more text than audio": (
         {"text_mode": "streaming", "speaker": VECTOR, "reference_ids": TRANSCRIPT, "reference_codes": frames(2)},
         [*ROLE_ROWS, *AUTO_HEADER, (P, S), (B, PAD), (20, BOS), (21, F(0)), (10, F(1))],
         [11, 12, E],
     ),
-    "in context, streaming, as much text as sound": (
+    "in context, streaming, as much text as audio": (
         {"text_mode": "streaming", "speaker": VECTOR, "reference_ids": TRANSCRIPT, "reference_codes": frames(5)},
         [
             *[*ROLE_ROWS, *AUTO_HEADER, (P, S), (B, PAD)],
@@ -114,7 +114,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], list[tuple[int, int]], list[int]]] = {
         ],
         [],
     ),
-    "in context, streaming, more sound than text": (
+    "in context, streaming, more audio than text": (
         {"text_mode": "streaming", "speaker": VECTOR, "reference_ids": TRANSCRIPT, "reference_codes": frames(7)},
         [
             *[*ROLE_ROWS, *AUTO_HEADER, (P, S), (B, PAD)],
@@ -159,14 +159,14 @@ def test_the_rows_of_each_mode(config: ModelConfig, name: str) -> None:
     assert {prompt.text_ids.dtype, prompt.codec_ids.dtype, prompt.trailing_ids.dtype} == {np.dtype(np.int64)}
 
 
-def test_entries_that_are_no_codec_ids_are_told_apart() -> None:
+def test_special_codec_entries_are_distinct_and_negative() -> None:
     assert len({NO_CODEC, SPEAKER, reference_frame(0), reference_frame(1)}) == 4
     assert max(NO_CODEC, SPEAKER, reference_frame(0)) < 0
     assert [reference_frame(i) for i in range(3)] == [F(i) for i in range(3)]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_prefix_is_all_that_does_not_depend_on_the_text(config: ModelConfig, name: str) -> None:
+def test_the_prefix_does_not_depend_on_the_text(config: ModelConfig, name: str) -> None:
     fields, rows, _ = GOLDEN[name]
     prompt = laid_out(config, fields)
     other = laid_out(config, fields | {"body_ids": [77, 78, 79]})

@@ -1,4 +1,4 @@
-"""Our ids are upstream's on the true Qwen vocabulary, except that no typed text can become a special token."""
+"""Token ids equal the official ones with the published vocabulary, but no text becomes a special token."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from oscine.prompt.tokenizer import Tokenizer, check_text
-from oscine.types import CheckpointError, OscineError, RequestError
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.types import CheckpointError, OscineError
 
 IM_START, IM_END = 151644, 151645
 FIRST_SPECIAL = 151643
@@ -71,7 +71,7 @@ Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch
 𠮷野家 𩸽 㐀 𪚥 豈 樂 ﬁ ﬂ ﬀ
 """.strip().split("\n")
 
-# Built from code points, so that no editor or formatter can normalise them away.
+# Built from code points, so that no editor or formatter normalizes them.
 BY_CODE_POINT = [
     "cafe\u0301 e\u0301 E\u0301",  # NFC joins these
     "A\u030a \u212b \u00c5 \u2126 \u03a9 \u212a K",  # Angstrom, Ohm and Kelvin signs
@@ -212,14 +212,14 @@ def test_plain_text_has_the_official_ids(
         assert tokenizer.encode(text) == list(ids), f"{text[:80]!r}"
 
 
-def test_the_known_ids_of_the_chat_frame(tokenizer: Tokenizer) -> None:
+def test_the_ids_of_the_chat_markup(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_turn("assistant", "Hello").role_ids == [77091, 198]
     assert tokenizer.encode_turn("user", "Hello").role_ids == [872, 198]
     assert tokenizer.encode("\n") == [198]
 
 
 @pytest.mark.parametrize(("opening", "newline_id"), [("", 198), ("\n", 271), ("\n\n", 1406)])
-def test_opening_newlines_melt_into_the_role(tokenizer: Tokenizer, opening: str, newline_id: int) -> None:
+def test_newlines_at_the_start_merge_into_the_role(tokenizer: Tokenizer, opening: str, newline_id: int) -> None:
     turn = tokenizer.encode_turn("assistant", opening + "Hello")
     assert turn.role_ids == [77091, newline_id]
     assert turn.body_ids == tokenizer.encode("Hello")
@@ -257,43 +257,6 @@ def test_encoding_from_many_threads_gives_the_same_ids(tokenizer: Tokenizer) -> 
     expected = [tokenizer.encode(text) for text in TEXTS]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(tokenizer.encode, TEXTS)) == expected
-
-
-# The door
-
-
-def test_speakable_texts_pass_the_door() -> None:
-    for text in itertools.chain(TEXTS, SPECIAL_LITERALS):
-        if text.strip():
-            check_text(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "must be a string, got NoneType"),
-        (b"bytes", "must be a string, got bytes"),
-        (7, "must be a string, got int"),
-        (["a"], "must be a string, got list"),
-        ("", "text is empty"),
-        (" \t\r\n\u3000\u00a0", "only white space (6 characters)"),
-        ("abc\0def", "NUL character at index 3"),
-        ("ab\ud83d", "(U+D83D) at index 2"),
-        ("\udc00ab", "(U+DC00) at index 0"),
-        ("ok 👍 \ude00", "(U+DE00) at index 5"),
-    ],
-)
-def test_the_door_says_what_is_wrong(text: object, said: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        check_text(text)
-    assert said in str(caught.value)
-    assert caught.value.param == "text"
-
-
-def test_the_door_names_the_field() -> None:
-    with pytest.raises(RequestError, match="ref_text is empty") as caught:
-        check_text("", "ref_text")
-    assert caught.value.param == "ref_text"
 
 
 # Vocabulary files

@@ -24,7 +24,7 @@ from oscine.model.names import (
 from oscine.model.speech_model import SpeechModel
 from oscine.types import CheckpointError
 
-LoadProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
+TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
 
 _IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype
 
@@ -41,7 +41,7 @@ def load_model(
     *,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    progress: LoadProgress = lambda done, total: None,
+    progress: TensorProgress = lambda done, total: None,
 ) -> SpeechModel:
     """`dtype` applies to talker and predictor. The codec and the encoders stay fp32, as they are stored."""
     config = read_config(folder)

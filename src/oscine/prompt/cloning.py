@@ -1,43 +1,43 @@
-"""A reference clip -> a Voice, once per content: equal clips with equal transcripts are encoded a single time."""
+"""Encodes reference clips into voices. Equal clips with equal transcripts are encoded once."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import torch
+from cachetools import LRUCache, cachedmethod
 
 from oscine.audio import Clip, ClipSource, check_reference, read_clip, resample
-from oscine.cache import BoundedCache
+from oscine.capabilities import check_can_clone, check_text
 from oscine.model.speech_model import SpeechModel
-from oscine.prompt.tokenizer import check_text
-from oscine.types import VoiceError
 from oscine.voice import Voice
 
-_CACHED_VOICES = 256  # about 20 kB each; the least recently used goes first
+_CACHED_VOICES = 256  # about 20 kB each
 
 
 class VoiceCloner:
     def __init__(self, model: SpeechModel, capacity: int = _CACHED_VOICES) -> None:
         self._model = model
-        self._voices: BoundedCache[Voice] = BoundedCache(capacity)
+        self._voices: LRUCache[str, Voice] = LRUCache(capacity)
+        self._lock = threading.Lock()  # guards the cache; clips are encoded outside it
         self._stream = _own_stream(model.device)
 
     def clone(self, source: ClipSource, transcript: str | None = None) -> Voice:
-        """With the transcript of what is said in the clip: in-context cloning. Without: the speaker vector alone."""
-        model = self._model
-        if model.speaker_encoder is None or model.codec_encoder is None:
-            raise VoiceError(f"this {model.config.kind} checkpoint cannot clone; use a Base checkpoint", "ref_audio")
+        """With a transcript of the clip: in-context cloning. Without: the speaker vector alone."""
+        check_can_clone(self._model.config.card(""))
         if transcript is not None:
             check_text(transcript, "ref_text")
         clip = read_clip(source)
         check_reference(clip)
-        return self._voices.get_or_make(_key(clip, transcript), lambda: self._encode(clip, transcript))
+        return self._encode(clip, transcript)
 
+    @cachedmethod(lambda self: self._voices, key=lambda self, *content: _key(*content), lock=lambda self: self._lock)
     def _encode(self, clip: Clip, transcript: str | None) -> Voice:
         model = self._model
         assert model.speaker_encoder is not None and model.codec_encoder is not None
         samples_cpu = torch.from_numpy(resample(clip, model.speaker_encoder.config.sample_rate_hz).samples)
-        # All of it is made, used and read back on one stream: `cpu` waits for that one, and nobody waits for it.
+        # All work stays on one stream: `cpu` waits for that stream only, and no other stream waits for it.
         with torch.cuda.stream(self._stream):
             samples = samples_cpu.to(model.device)
             speaker = model.speaker_encoder(samples[None])[0].float().cpu().numpy()
@@ -46,11 +46,11 @@ class VoiceCloner:
 
 
 def _own_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """So that frames, which run on the default stream, go on while a voice is made. None: no GPU."""
+    """Lets frames, which run on the default stream, continue while a voice is encoded. None: no GPU."""
     if device.type != "cuda":
         return None
     stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))  # the weights are being written there
+    stream.wait_stream(torch.cuda.current_stream(device))  # the weights are loaded there
     return stream
 
 

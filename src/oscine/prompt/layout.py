@@ -1,7 +1,6 @@
-"""Which text id lies over which codec entry, per mode: integers only. This is the model's real interface.
+"""Pairs text ids with codec entries for every mode. This is the model's real interface, in integers only.
 
-A row of the talker's input is T(text id) + codec entry (types.py); `trailing` are the text ids that are added to the
-frames as they are made.
+A row of the talker's input is T(text id) + codec entry (types.py); `trailing` text ids are added to generated frames.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from oscine.types import NO_CODEC, SPEAKER, Codes, Prompt, Samples, TextMode, re
 
 @dataclass(frozen=True, slots=True)
 class LayoutInput:
-    """Everything a layout depends on, as ids."""
+    """Everything that a layout depends on."""
 
     role_ids: Sequence[int]  # <|im_start|> assistant \n
     body_ids: Sequence[int]  # the text to speak
     text_mode: TextMode
     instruct_ids: Sequence[int] = ()  # the whole user turn, or nothing
-    language_id: int | None = None  # None: the model finds out
+    language_id: int | None = None  # None: the model detects it
     speaker_id: int | None = None  # a preset voice
     speaker: Samples | None = None  # a cloned voice; at most one of the two
     reference_ids: Sequence[int] = ()  # transcript of the reference clip
@@ -52,7 +51,7 @@ def build_layout(config: ModelConfig, given: LayoutInput) -> Prompt:
         trailing = _body(config, given, rows)
     else:
         trailing = _body_in_context(config, given, rows)
-        # In both text modes the transcript comes first, over codec rows that do not depend on the text either.
+        # In both text modes the transcript comes first, on codec entries that do not depend on the text.
         prefix_rows += min(len(given.reference_ids), 1 + len(given.reference_codes))
     return Prompt(
         text_ids=np.array(rows.text, dtype=np.int64),
@@ -81,7 +80,7 @@ def _body(config: ModelConfig, given: LayoutInput, rows: _Rows) -> list[int]:
         rows.add(text, [talker.pad_id] * len(text))
         rows.add([config.tts_pad_id], [talker.bos_id])
         return []
-    # Official quirk: of an empty text, the token after it (<|im_end|>) is spoken first.
+    # Official quirk: an empty text speaks the token after it (<|im_end|>).
     first, *later = given.body_ids or [config.im_end_id]
     rows.add([first], [talker.bos_id])
     return [*later, config.tts_eos_id]
@@ -90,11 +89,11 @@ def _body(config: ModelConfig, given: LayoutInput, rows: _Rows) -> list[int]:
 def _body_in_context(config: ModelConfig, given: LayoutInput, rows: _Rows) -> list[int]:
     assert given.reference_codes is not None
     text = [*given.reference_ids, *given.body_ids, config.tts_eos_id]
-    sound = [config.talker.bos_id, *(reference_frame(i) for i in range(len(given.reference_codes)))]
+    audio = [config.talker.bos_id, *(reference_frame(i) for i in range(len(given.reference_codes)))]
     if given.text_mode == "whole":
         rows.add(text, [config.talker.pad_id] * len(text))
-        rows.add([config.tts_pad_id] * len(sound), sound)
+        rows.add([config.tts_pad_id] * len(audio), audio)
         return []
-    over = text[: len(sound)]
-    rows.add(over + [config.tts_pad_id] * (len(sound) - len(over)), sound)
-    return text[len(sound) :]
+    paired = text[: len(audio)]
+    rows.add(paired + [config.tts_pad_id] * (len(audio) - len(paired)), audio)
+    return text[len(audio) :]

@@ -1,6 +1,6 @@
-"""Text to token ids with the checkpoint's own vocabulary, and the check that a text can be spoken at all.
+"""Tokenizes text with the checkpoint's own vocabulary.
 
-Special tokens are not known here, so that "<|im_end|>" typed by a user is plain text: layout.py adds them by id.
+Special tokens are not known here, so "<|im_end|>" in a user's text is plain text; layout.py adds special ids.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BpeTokenizer
 
-from oscine.types import CheckpointError, RequestError
+from oscine.types import CheckpointError
 
-# Qwen's own split. The official package, loading a local folder, silently takes Mistral's instead (a loader's patch for
-# another model); the two differ on mixed-case words such as "iPhone". The model was surely trained with this one.
+# Qwen's own split. When it loads a local folder, the official package silently uses Mistral's instead (a loader patch
+# for another model); they differ on mixed-case words such as "iPhone". The model was presumably trained with this one.
 QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -32,35 +32,16 @@ QWEN_SPLIT = (
 class TextTurn:
     """One chat turn between its im_start and im_end."""
 
-    role_ids: list[int]  # the role and its newline; the newline id takes in newlines that open the text
+    role_ids: list[int]  # the role and its newline, merged with newlines at the start of the text
     body_ids: list[int]
 
 
-def check_text(text: object, what: str = "text") -> None:
-    """The door for every text a user sends; `what` names its field."""
-    if not isinstance(text, str):
-        raise RequestError(f"{what} must be a string, got {type(text).__name__}", what)
-    if not text.strip():
-        found = f"only white space ({len(text)} characters)" if text else "empty"
-        raise RequestError(f"{what} is {found}; give at least one word to speak", what)
-    if (at := text.find("\0")) >= 0:
-        raise RequestError(f"{what} has a NUL character at index {at}; remove it", what)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"{what} has half a surrogate pair (U+{ord(text[error.start]):04X}) at index {error.start}, which is no "
-            "character; it was cut or decoded wrongly on the way: send the whole character",
-            what,
-        ) from None
-
-
 class Tokenizer:
-    """Byte-level BPE. Building takes most of a second: make one per checkpoint. Encoding is safe from any thread."""
+    """Byte-level BPE. Building one takes most of a second. Encoding is thread-safe."""
 
     def __init__(self, bpe: BpeTokenizer, vocab_size: int) -> None:
         self._bpe = bpe
-        self.vocab_size = vocab_size  # every id is below
+        self.vocab_size = vocab_size  # the largest id plus one
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -80,8 +61,8 @@ class Tokenizer:
         return list(self._bpe.encode(text, add_special_tokens=False).ids)
 
     def encode_turn(self, role: str, text: str) -> TextTurn:
-        # Role and text in one go, cut by count, as upstream does it: newlines that open the text melt into the role's
-        # own newline id and leave the body.
+        # Encoded together and split by count, as upstream does: newlines at the start of the text merge into the
+        # role's newline id.
         ids = self.encode(f"{role}\n{text}")
         return TextTurn(role_ids=ids[:2], body_ids=ids[2:])
 
@@ -92,7 +73,7 @@ def _read_text_file(path: Path) -> str:
     except FileNotFoundError:
         raise CheckpointError(
             f"the checkpoint has no {path.name} (looked for {str(path)!r}); its folder must hold the tokenizer files "
-            "vocab.json and merges.txt: download it whole"
+            "vocab.json and merges.txt: download all of it"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(path, str(error)) from error
@@ -109,7 +90,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         raise _damaged(path, f"it is not JSON ({error})") from error
     if not isinstance(vocabulary, dict) or not all(type(rank) is int and rank >= 0 for rank in vocabulary.values()):
         raise _damaged(path, "it is not a table of token to id")
-    # Without its byte's token a character would be dropped without a word.
+    # BPE silently drops a character whose bytes have no token.
     missing = [letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter not in vocabulary]
     if missing:
         raise _damaged(path, f"{len(missing)} of the 256 single-byte tokens are missing")
