@@ -16,7 +16,7 @@ from oscine.types import (
     EngineStatus,
     SpeechRequest,
 )
-from oscine.utterance import Utterance, listen, speak
+from oscine.utterance import Utterance, stream_utterance, synthesize
 from oscine.voice import Voice
 
 
@@ -64,7 +64,7 @@ async def pieces(*texts: str) -> AsyncIterator[str]:
 
 
 async def heard(engine: Announcer, text: AsyncIterator[str] | None = None) -> list[bytes]:
-    return [chunk.pcm async for chunk in listen(engine, SpeechRequest(text="one"), text)]
+    return [chunk.pcm async for chunk in stream_utterance(engine, SpeechRequest(text="one"), text)]
 
 
 def test_chunks_reach_asyncio_in_order() -> None:
@@ -82,7 +82,7 @@ def test_who_leaves_early_cancels() -> None:
     engine = Announcer()
 
     async def leave() -> None:
-        chunks = listen(engine, SpeechRequest(text="one"), pieces("two"))
+        chunks = stream_utterance(engine, SpeechRequest(text="one"), pieces("two"))
         assert (await anext(chunks)).pcm == b"one"
         await chunks.aclose()
 
@@ -112,7 +112,7 @@ def test_an_error_of_the_utterance_is_raised() -> None:
     with pytest.raises(EngineError, match="gone"):
         asyncio.run(heard(Announcer(EngineError("gone"))))
     with pytest.raises(EngineError, match="gone"):
-        speak(Announcer(EngineError("gone")), SpeechRequest(text="one"))
+        synthesize(Announcer(EngineError("gone")), SpeechRequest(text="one"))
 
 
 def test_an_error_in_the_text_is_raised_and_cancels() -> None:
@@ -128,7 +128,7 @@ def test_an_error_in_the_text_is_raised_and_cancels() -> None:
 
 
 def test_speak_gives_the_whole() -> None:
-    assert speak(Announcer(), SpeechRequest(text="one")) == b"one"
+    assert synthesize(Announcer(), SpeechRequest(text="one")) == b"one"
 
 
 def test_speak_gives_no_part_for_the_whole() -> None:
@@ -136,8 +136,8 @@ def test_speak_gives_no_part_for_the_whole() -> None:
         def end(self) -> None:
             self.deliver(AudioChunk(b"", 0, "cancelled"))
 
-    with pytest.raises(EngineError, match="stopped before the utterance was whole"):
-        speak(Stopped(), SpeechRequest(text="one"))
+    with pytest.raises(EngineError, match="stopped before the utterance was complete"):
+        synthesize(Stopped(), SpeechRequest(text="one"))
 
 
 def test_sound_for_an_event_loop_that_is_closed_is_dropped_and_cancels() -> None:

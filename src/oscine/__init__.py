@@ -6,29 +6,65 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oscine.api import Oscine
-    from oscine.types import CheckpointError, OscineError, RequestError, Speech, SpeechRequest, TooLongError, VoiceError
+    from oscine.api import Oscine, SpeechOptions, start_engine
+    from oscine.config import EngineConfig
+    from oscine.speech import Speech
+    from oscine.types import (
+        AudioChunk,
+        CheckpointError,
+        ConfigError,
+        EngineError,
+        OscineError,
+        OverloadedError,
+        RequestError,
+        SpeechEngine,
+        SpeechRequest,
+        TooLongError,
+        VoiceError,
+    )
+    from oscine.utterance import Utterance
     from oscine.voice import Voice
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AudioChunk",
     "CheckpointError",
+    "ConfigError",
+    "EngineConfig",
+    "EngineError",
     "Oscine",
     "OscineError",
+    "OverloadedError",
     "RequestError",
     "Speech",
+    "SpeechEngine",
+    "SpeechOptions",
     "SpeechRequest",
     "TooLongError",
+    "Utterance",
     "Voice",
     "VoiceError",
+    "start_engine",
 ]
 
-_HOMES = {"Oscine": "oscine.api", "Voice": "oscine.voice"}
+_MODULES = {
+    "EngineConfig": "oscine.config",
+    "Oscine": "oscine.api",
+    "Speech": "oscine.speech",
+    "SpeechOptions": "oscine.api",
+    "Utterance": "oscine.utterance",
+    "Voice": "oscine.voice",
+    "start_engine": "oscine.api",
+}
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
 
 
 def __getattr__(name: str) -> Any:
-    # On first use, so that `import oscine.types` (server, bench) does not pull in torch.
+    # Loaded on first use, so that the server and the benchmark client do not import torch.
     if name not in __all__:
         raise AttributeError(f"module 'oscine' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "oscine.types")), name)
+    return getattr(importlib.import_module(_MODULES.get(name, "oscine.types")), name)

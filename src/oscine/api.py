@@ -1,49 +1,78 @@
-"""The Python API: a checkpoint that speaks. Requests go through prompt, runner and codec in one process."""
+"""The Python API: `Oscine` speaks with an engine in this process, `start_engine` starts one in its own process."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, get_args
+import queue
+import secrets
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
-import torch
 
-from oscine.audio import ClipSource
-from oscine.cache import BoundedCache
-from oscine.model.checkpoint import DEMO, find_checkpoint
-from oscine.model.config import ModelConfig
-from oscine.model.device import Device, Dtype, choose_device, choose_dtype
-from oscine.model.weights import Progress, load_model
-from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.cloning import VoiceCloner
-from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.codec_stream import CodecStream, CodecWindows
-from oscine.runner.reference import generate
+from oscine.config import EngineConfig, PacingConfig, WorkerConfig
+from oscine.engine.build import build_engine
+from oscine.engine.remote.client import EngineClient
+from oscine.model.checkpoint import DEMO
+from oscine.narration import NarrationChunk, narrate
+from oscine.segmenter import segment_text
+from oscine.speech import Speech
 from oscine.types import (
+    CODEBOOKS,
     ConfigError,
-    FinishReason,
-    OscineError,
-    Prompt,
+    ReportProgress,
     RequestError,
     Samples,
-    SamplingParams,
-    Speech,
     SpeechRequest,
-    SpokenFrames,
-    unknown_choice,
+    TextMode,
 )
-from oscine.voice import Voice
 
-# Frames per decoded piece: small while somebody waits for the first sound, then larger, as fewer calls are faster.
-# The same for speak and stream, so that both give the same samples to the last bit.
-_PIECE_FRAMES = (1, 2, 4, 8)
-_REFERENCE_PIECE_FRAMES = 100  # bounds the memory of one push
-_CACHED_REFERENCES = 32  # codec states after a voice's reference frames: 5 MB each with the published codec
+if TYPE_CHECKING:
+    from oscine.audio import ClipSource
+    from oscine.model.config import ModelConfig
+    from oscine.model.device import Device, Dtype
+    from oscine.voice import Voice
+
+_T = TypeVar("_T")
+_SCALE = np.float32(32767)
+DEFAULT_SLOTS = 8
+
+
+class SpeechOptions(TypedDict, total=False):
+    """The options of a request; SpeechRequest says what each means."""
+
+    voice: str | Voice | None
+    language: str
+    instruct: str | None
+    text_mode: TextMode | None
+    seed: int | None
+    greedy: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float | None
+    subtalker_temperature: float | None
+    subtalker_top_k: int | None
+    subtalker_top_p: float | None
+    max_new_tokens: int | None
+    trim_silence: bool | None
+
+
+def _no_progress(stage: str, done: int, total: int) -> None: ...
 
 
 class Oscine:
-    """`model` is a folder, a hub id or "demo". Threads may share one; only bounded caches stay behind a call."""
+    """A checkpoint that speaks: a folder in the published layout, a hub id, or "demo".
+
+    Threads and event loops may share one. Up to `slots` requests run side by side; further ones wait. Use it as a
+    context manager, or call `close`, to free the device early.
+    """
 
     def __init__(
         self,
@@ -51,29 +80,39 @@ class Oscine:
         *,
         device: Device = "auto",
         dtype: Dtype = "auto",
-        codec_windows: CodecWindows = "exact",
-        progress: Progress = lambda done, total: None,
+        slots: int = DEFAULT_SLOTS,
+        config: EngineConfig | None = None,
+        progress: ReportProgress = _no_progress,
     ) -> None:
+        """`config` replaces the engine's settings, `slots` included."""
         if not isinstance(model, str | os.PathLike):
             raise ConfigError(f"model must be a folder, a hub id or {DEMO!r}, got {type(model).__name__}")
-        if codec_windows not in get_args(CodecWindows):
-            raise OscineError(unknown_choice("codec_windows", str(codec_windows), get_args(CodecWindows)))
-        self._device = choose_device(device)
-        self._dtype = choose_dtype(dtype, self._device)
-        folder = find_checkpoint(model)
-        self._model = load_model(folder, device=self._device, dtype=self._dtype, progress=progress)
-        self._builder = PromptBuilder(self._model.config, Tokenizer.from_folder(folder))
-        self._cloner = VoiceCloner(self._model)
-        self._codec_windows: CodecWindows = codec_windows
-        self._references: BoundedCache[CodecStream] = BoundedCache(_CACHED_REFERENCES)
+        self._engine = build_engine(model, config or offline_config(slots), progress, device=device, dtype=dtype)
+        self._loop = asyncio.new_event_loop()  # runs the synchronous calls
+        self._thread = threading.Thread(target=self._loop.run_forever, name="oscine-api", daemon=True)
+        self._thread.start()
+        self._finalizer = weakref.finalize(self, _shut_down, self._engine, self._loop)
+
+    def close(self) -> None:
+        """Ends running speech and frees the device."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Oscine({self.config.kind}, voices: {', '.join(self.voices) or 'none'})"
 
     @property
     def config(self) -> ModelConfig:
-        return self._model.config
+        return self._engine.model_config
 
     @property
     def sample_rate(self) -> int:
-        return self.config.codec.sample_rate_hz
+        return self._engine.sample_rate_hz
 
     @property
     def voices(self) -> list[str]:
@@ -84,121 +123,143 @@ class Oscine:
         return ["auto", *sorted(self.config.selectable_languages)]
 
     def clone(self, clip: ClipSource, transcript: str | None = None) -> Voice:
-        """A voice from a clip: a path, a file's bytes, or (samples, rate). With the words said in it, the model
-        continues in that manner (in-context cloning); without, it takes the timbre alone."""
-        return self._cloner.clone(clip, transcript)
+        """A voice from a clip: a path, a file's bytes, or (samples, rate). With the transcript of the clip the model
+        continues in its manner (in-context cloning); without it, only the timbre is used."""
+        return self._engine.clone(clip, transcript)
 
-    def speak(self, text: str, **fields: Any) -> Speech:
-        """`fields` are SpeechRequest's: voice, language, instruct, seed, greedy, temperature, ..."""
-        return self.speak_batch([SpeechRequest(text=text, **fields)])[0]
+    def speak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
+        return self.speak_batch([SpeechRequest(text=text, **options)])[0]
 
-    def stream(self, text: str, **fields: Any) -> Iterator[Samples]:
-        """The samples of `speak` in pieces, as they are made. Bad input raises here, before the first piece."""
-        chunks = self.run([SpeechRequest(text=text, **fields)])
-        return (chunk.samples for chunk in chunks if len(chunk.samples))
+    def stream(self, text: str, **options: Unpack[SpeechOptions]) -> Iterator[Samples]:
+        """The samples of `speak` in pieces, as they are generated. Bad input raises here, before the first piece."""
+        request = self._checked(SpeechRequest(text=text, **options))
+        pieces: queue.SimpleQueue[Samples | BaseException | None] = queue.SimpleQueue()
+
+        async def produce() -> None:
+            try:
+                async for chunk in self._narrate(request):
+                    pieces.put(_samples(chunk.pcm))
+                pieces.put(None)
+            except BaseException as error:
+                pieces.put(error)
+                raise
+
+        def consume() -> Iterator[Samples]:
+            producing = asyncio.run_coroutine_threadsafe(produce(), self._loop)
+            try:
+                while (piece := pieces.get()) is not None:
+                    if isinstance(piece, BaseException):
+                        raise piece
+                    if len(piece):
+                        yield piece
+            finally:
+                producing.cancel()
+
+        return consume()
 
     def speak_batch(
-        self, requests: Sequence[SpeechRequest], on_chunk: Callable[[SpokenFrames], None] = lambda chunk: None
+        self, requests: Sequence[SpeechRequest], on_chunk: Callable[[int, NarrationChunk], None] | None = None
     ) -> list[Speech]:
-        """Several utterances in step. Each is what it would be alone (docs/architecture.md says how exactly)."""
-        chunks: list[list[SpokenFrames]] = [[] for _ in requests]
-        for chunk in self.run(requests):
-            chunks[chunk.row].append(chunk)
-            on_chunk(chunk)
-        return [self._joined(row) for row in chunks]
+        """Several requests side by side. Each gives what it would give alone (docs/architecture.md says how exactly).
+        `on_chunk` gets the index of a request and each chunk of its audio."""
+        checked = [self._checked(request) for request in requests]
+
+        async def speak_all() -> list[Speech]:
+            free = asyncio.Semaphore(self._engine.status().slots)
+
+            async def speak_one(index: int, request: SpeechRequest) -> Speech:
+                async with free:  # or the engine would take the last of many for waiting too long
+                    return await self._speech(request, partial(on_chunk, index) if on_chunk else None)
+
+            return await asyncio.gather(*(speak_one(index, request) for index, request in enumerate(checked)))
+
+        return self._wait_for(speak_all())
 
     def check(self, requests: Sequence[SpeechRequest]) -> None:
-        """Raises what `run` would raise, and makes nothing."""
+        """Raises what speaking these requests would raise, and speaks nothing."""
         for request in requests:
             self._checked(request)
 
-    def run(self, requests: Sequence[SpeechRequest]) -> Iterator[SpokenFrames]:
-        """Everything is checked before this returns; the iterator then makes the audio of all rows side by side."""
-        checked = [self._checked(request) for request in requests]
-        prompts, sampling = [prompt for prompt, _ in checked], [params for _, params in checked]
-        streams = [self._codec_stream(request.voice) for request in requests]
+    async def aspeak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
+        return await self._speech(self._checked(SpeechRequest(text=text, **options)))
 
-        def chunks() -> Iterator[SpokenFrames]:
-            rows = [
-                _Row(index, stream, params.seed)
-                for index, (stream, params) in enumerate(zip(streams, sampling, strict=True))
-            ]
-            for step in generate(self._model, prompts, sampling):
-                for row, reason in step.ended:
-                    yield rows[row].finish(reason)
-                for row, codes in zip(step.rows, step.codes, strict=True):
-                    chunk = rows[row].push(codes)
-                    if chunk:
-                        yield chunk
+    async def astream(self, text: str, **options: Unpack[SpeechOptions]) -> AsyncGenerator[Samples, None]:
+        """The async form of `stream`. Closing the generator cancels the speech."""
+        async with contextlib.aclosing(self._narrate(self._checked(SpeechRequest(text=text, **options)))) as chunks:
+            async for chunk in chunks:
+                if chunk.pcm:
+                    yield _samples(chunk.pcm)
 
-        return chunks()
-
-    def _checked(self, request: SpeechRequest) -> tuple[Prompt, SamplingParams]:
+    def _checked(self, request: SpeechRequest) -> SpeechRequest:
+        """The request with its seed, and with leading silence kept by default: audio and codes stay aligned."""
         if not isinstance(request, SpeechRequest):
             raise RequestError(
                 f"a request must be a SpeechRequest, got {type(request).__name__}; write SpeechRequest(text=...)"
             )
-        request.check_delivery()  # of it, `continues_s` asks for nothing here: nobody waits in a queue
-        if request.trim_silence:
-            raise RequestError(
-                "here every sample is given as the model makes it, so trim_silence cannot be true; leave it out, or "
-                "let an engine speak",
-                "trim_silence",
-            )
-        return self._builder.build(request), request.sampling(self.config.sampling)
+        seed = secrets.randbits(63) if request.seed is None else request.seed
+        trim = False if request.trim_silence is None else request.trim_silence
+        request = replace(request, seed=seed, trim_silence=trim, return_codes=True)
+        for text in segment_text(request.text) if isinstance(request.text, str) else [request.text]:
+            self._engine.check(replace(request, text=text))
+        return request
 
-    def _codec_stream(self, voice: str | Voice | None) -> CodecStream:
-        """Fresh; for an in-context voice one that has heard the reference, which is decoded once per voice."""
-        stream = CodecStream(self._model.codec, self._codec_windows)
-        if not isinstance(voice, Voice) or voice.reference_codes is None:
-            return stream
-        reference = torch.tensor(voice.reference_codes, device=self._device)
+    def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
+        """Long texts are spoken in segments, as in the server."""
+        return narrate(self._engine, request, segment_text(request.text), self.sample_rate, None)
 
-        def heard() -> CodecStream:
-            for piece in reference.split(_REFERENCE_PIECE_FRAMES):
-                stream.push(piece)
-            return stream
-
-        return self._references.get_or_make(voice.content_hash, heard).fork()
-
-    def _joined(self, chunks: Sequence[SpokenFrames]) -> Speech:
-        last = chunks[-1]
-        assert last.finish_reason is not None
+    async def _speech(self, request: SpeechRequest, on_chunk: Callable[[NarrationChunk], None] | None = None) -> Speech:
+        pcm, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
+        async for chunk in self._narrate(request):
+            if on_chunk:
+                on_chunk(chunk)
+            pcm.append(chunk.pcm)
+            if chunk.codes is not None:
+                codes.append(chunk.codes)
+        assert chunk.finish_reason is not None and request.seed is not None
         return Speech(
-            audio=np.concatenate([chunk.samples for chunk in chunks]),
-            sample_rate=self.sample_rate,
-            codes=np.concatenate([chunk.codes for chunk in chunks]),
-            finish_reason=last.finish_reason,
-            seed=last.seed,
+            _samples(b"".join(pcm)), self.sample_rate, np.concatenate(codes), chunk.finish_reason, request.seed
         )
 
+    def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # an interrupt; of a finished one this is a no-op
 
-class _Row:
-    """Collects one row's frames until there are enough for a piece."""
 
-    def __init__(self, index: int, stream: CodecStream, seed: int) -> None:
-        self._index, self._stream, self._seed = index, stream, seed
-        self._waiting: list[torch.Tensor] = []
-        self._pieces = 0
-        self._frames = 0
+def _samples(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / _SCALE
 
-    def push(self, codes: torch.Tensor) -> SpokenFrames | None:
-        self._waiting.append(codes)
-        wanted = _PIECE_FRAMES[min(self._pieces, len(_PIECE_FRAMES) - 1)]
-        return self._chunk(None) if len(self._waiting) >= wanted else None
 
-    def finish(self, reason: FinishReason) -> SpokenFrames:
-        return self._chunk(reason)
+def _shut_down(engine: Any, loop: asyncio.AbstractEventLoop) -> None:
+    engine.stop()
+    loop.call_soon_threadsafe(loop.stop)
 
-    def _chunk(self, reason: FinishReason | None) -> SpokenFrames:
-        first_frame = self._frames
-        if self._waiting:
-            codes = torch.stack(self._waiting)
-            samples = self._stream.push(codes).float().cpu().numpy()
-            self._waiting = []
-            self._pieces += 1
-            self._frames += len(codes)
-            codes_cpu = codes.cpu().numpy()
-        else:
-            samples, codes_cpu = np.zeros(0, np.float32), np.zeros((0, 16), np.int64)
-        return SpokenFrames(self._index, first_frame, samples, codes_cpu, self._seed, reason)
+
+def offline_config(slots: int) -> EngineConfig:
+    """Nobody listens in real time: requests wait as long as they must, and none is refused for load."""
+    return EngineConfig(
+        slots=slots, queue_limit=1_000_000, queue_wait_s=3600.0, pacing=PacingConfig(real_time_share=1.0)
+    )
+
+
+def start_engine(
+    model: str | os.PathLike[str] = DEMO,
+    config: EngineConfig | None = None,
+    *,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    worker: WorkerConfig | None = None,
+    progress: ReportProgress = _no_progress,
+) -> EngineClient:
+    """An engine for many listeners in a process of its own, which is restarted if it dies. Returns when it is ready;
+    use it as a context manager, or call `stop`."""
+    build = partial(build_engine, model, config or EngineConfig(), device=device, dtype=dtype)
+    engine = EngineClient(build, worker, on_progress=progress)
+    try:
+        engine.wait_ready()
+    except BaseException:
+        engine.stop()
+        raise
+    return engine

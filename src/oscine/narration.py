@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
+from oscine.types import MAX_CONTINUES_S, AudioChunk, Codes, FinishReason, SpeechEngine, SpeechRequest, Usage
 from oscine.utterance import Utterance
 
 _NO_USAGE = Usage(0, 0)
@@ -36,6 +36,7 @@ class NarrationChunk:
     segment: SegmentTiming | None = None  # the segment that ends with this chunk
     finish_reason: FinishReason | None = None  # on the last chunk
     usage: Usage = _NO_USAGE  # of all segments that have ended
+    codes: Codes | None = None  # of the segment that ends with this chunk, for a request with return_codes
 
 
 class PlaybackClock:
@@ -116,7 +117,7 @@ class Narration:
         )
         self._segments += 1
         over = last or self._finish == "length"
-        return NarrationChunk(pcm, segment, self._finish if over else None, self._usage)
+        return NarrationChunk(pcm, segment, self._finish if over else None, self._usage, audio.codes)
 
     def _sent(self, pcm: bytes) -> bytes:
         samples = len(pcm) // 2

@@ -1,11 +1,11 @@
-"""What was asked, what comes back, and every error a caller may meet. No torch here: these names are for everyone.
+"""Requests, results, the engine protocol and the error tree. No torch here.
 
 OscineError
- ├─ CheckpointError   the model folder or hub id cannot be used as it is
- ├─ ConfigError       settings that cannot work, found before any weight is loaded
- ├─ OverloadedError   not now: says in how many seconds to try again
- ├─ EngineError       the engine itself failed or is gone; the request may be sent again
- └─ RequestError      this one request cannot be spoken; others are not affected
+ ├─ CheckpointError   the model folder or hub id cannot be used
+ ├─ ConfigError       the settings cannot work; found before weights are loaded
+ ├─ OverloadedError   the engine is full; says in how many seconds to retry
+ ├─ EngineError       the engine failed or is stopped; the request may be sent again
+ └─ RequestError      this request cannot be spoken; others are not affected
      ├─ VoiceError    the voice, clip or saved voice file cannot be used
      └─ TooLongError  the prompt does not fit the model's positions
 """
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 
 FRAME_RATE_HZ = 12.5
 CODEBOOKS = 16
-MAX_CONTINUES_S = 3600.0  # the largest SpeechRequest.continues_s: who has more to play is in no hurry
+MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
 
 TextMode = Literal["whole", "streaming"]
-# stop: the model ended its speech. length: the frame limit. runaway: it never would have ended (the good part is kept).
+# stop: end of speech. length: the frame limit. runaway: runaway detection ended it (the good audio is kept).
 FinishReason = Literal["stop", "length", "runaway", "cancelled", "error"]
 Codes = npt.NDArray[np.int64]  # [frames, 16]
 Samples = npt.NDArray[np.float32]  # mono, -1..1
+ReportProgress = Callable[[str, int, int], None]  # stage, steps done, steps in all
 ClipData = bytes | tuple[npt.NDArray[np.generic], int]  # an audio file's content, or samples with their rate in Hz
 
 
 class OscineError(Exception):
-    """The root of every error that Oscine raises on purpose."""
+    """Base class of all errors that Oscine raises on purpose."""
 
 
 class CheckpointError(OscineError):
-    """The model folder or hub id cannot be used as it is."""
+    """The model folder or hub id cannot be used."""
 
 
 class ConfigError(OscineError, ValueError):
-    """Settings that cannot work, found before any weight is loaded."""
+    """The settings cannot work."""
 
 
 class OverloadedError(OscineError):
-    """Not now: every listener that was let in stays in real time, so this one has to wait."""
+    """The engine is full: one more stream would not keep all of them in real time."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -57,11 +58,11 @@ class OverloadedError(OscineError):
 
 
 class EngineError(OscineError):
-    """The engine itself failed or is gone; the request may be sent again."""
+    """The engine failed or is stopped; the request may be sent again."""
 
 
 class RequestError(OscineError, ValueError):
-    """This one request cannot be spoken. `param` names the field that was wrong, where there is one."""
+    """This request cannot be spoken. `param` names the wrong field, if there is one."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -92,25 +93,27 @@ def unknown_choice(what: str, name: str, choices: Iterable[str]) -> str:
     return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
 
 
-# Beyond these, fp32 overflows: the probabilities would be NaN and every draw, silently, code 0.
-_LEAST, _MOST = 1e-6, 1e6
-_WHOLE = (int, np.integer)
-_REAL = (*_WHOLE, float, np.floating)
+# Beyond these fp32 overflows: probabilities would be NaN, and every draw would silently be code 0.
+_MIN_FACTOR, _MAX_FACTOR = 1e-6, 1e6
+_INTEGER = (int, np.integer)
+_REAL = (*_INTEGER, float, np.floating)
 
 
 def _check_factor(name: str, value: object, hint: str = "") -> None:
-    if not isinstance(value, _REAL) or isinstance(value, bool) or not _LEAST <= value <= _MOST:
-        raise RequestError(f"{name} must be a number above 0 ({_LEAST:g} to {_MOST:g}), got {value!r}{hint}", name)
+    if not isinstance(value, _REAL) or isinstance(value, bool) or not _MIN_FACTOR <= value <= _MAX_FACTOR:
+        raise RequestError(
+            f"{name} must be a number above 0 ({_MIN_FACTOR:g} to {_MAX_FACTOR:g}), got {value!r}{hint}", name
+        )
 
 
-def _check_whole(name: str, value: object, least: int, end: float, rule: str) -> None:
-    if not isinstance(value, _WHOLE) or isinstance(value, bool) or not least <= value < end:
+def _check_integer(name: str, value: object, least: int, end: float, rule: str) -> None:
+    if not isinstance(value, _INTEGER) or isinstance(value, bool) or not least <= value < end:
         raise RequestError(f"{name} must be {rule}, got {value!r}", name)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawParams:
-    """How one code is drawn from its logits. `top_k` 0 and `top_p` 1.0 mean off."""
+    """How a code is sampled from its logits. `top_k` 0 and `top_p` 1.0 mean off."""
 
     greedy: bool = False
     temperature: float = 0.9
@@ -119,15 +122,15 @@ class DrawParams:
 
     @property
     def tail(self) -> float:
-        """The share of the least likely ids that top-p cuts off; 0: off. Subtracted here, in double precision, as
-        upstream does it: in fp32 a share of exactly this size would fall to the other side."""
+        """The probability that top-p cuts off; 0: off. Subtracted in double precision, as the official package does:
+        in fp32 a tail of exactly this size would fall on the other side."""
         return 1.0 - self.top_p
 
     def check(self, prefix: str = "") -> None:
         if not isinstance(self.greedy, bool):
             raise RequestError(f"greedy must be true or false, got {self.greedy!r}", "greedy")
         _check_factor(f"{prefix}temperature", self.temperature, "; for no randomness ask for greedy")
-        _check_whole(f"{prefix}top_k", self.top_k, 0, 2**31, "a whole number, 0 (off) or more")
+        _check_integer(f"{prefix}top_k", self.top_k, 0, 2**31, "a whole number, 0 (off) or more")
         if not isinstance(self.top_p, _REAL) or not 0 < self.top_p <= 1:
             raise RequestError(
                 f"{prefix}top_p must be a number above 0 and at most 1 (off), got {self.top_p!r}", f"{prefix}top_p"
@@ -136,12 +139,12 @@ class DrawParams:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Draws of code 0 (`first`) and of codes 1..15 (`rest`), as the published generation_config.json has them."""
+    """Sampling of code 0 (`first`) and of codes 1..15 (`rest`); defaults of the published generation_config.json."""
 
     first: DrawParams = field(default_factory=DrawParams)
     rest: DrawParams = field(default_factory=DrawParams)
     repetition_penalty: float = 1.05
-    # Official meaning: drawn code-0 tokens, the last of which is never expanded, so N gives at most N-1 frames.
+    # Official meaning: sampled code-0 tokens. The last one never becomes a frame, so N gives at most N-1 frames.
     max_new_tokens: int = 8192
     seed: int = 0
 
@@ -150,20 +153,20 @@ class SamplingParams:
         self.rest.check("subtalker_")
         _check_factor("repetition_penalty", self.repetition_penalty, "; 1 is off")
         rule = "a whole number of at least 2 (it gives one frame less)"
-        _check_whole("max_new_tokens", self.max_new_tokens, 2, float("inf"), rule)
-        _check_whole("seed", self.seed, 0, 2**64, "a whole number between 0 and 2**64 - 1")
+        _check_integer("max_new_tokens", self.max_new_tokens, 2, float("inf"), rule)
+        _check_integer("seed", self.seed, 0, 2**64, "a whole number between 0 and 2**64 - 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRequest:
-    """What was asked, as it was asked. None means: as the checkpoint or the mode has it."""
+    """One request for speech. None means: the default of the checkpoint or the mode."""
 
     text: str
     voice: str | Voice | None = None  # a preset's name, or a cloned voice
     language: str = "auto"
     instruct: str | None = None
     text_mode: TextMode | None = None
-    seed: int | None = None  # None: drawn anew, and told in the result
+    seed: int | None = None  # None: random; the result reports it
     greedy: bool | None = None  # for all 16 codebooks
     temperature: float | None = None
     top_k: int | None = None
@@ -173,13 +176,14 @@ class SpeechRequest:
     subtalker_top_k: int | None = None
     subtalker_top_p: float | None = None
     max_new_tokens: int | None = None
-    trim_silence: bool | None = None  # leave the silence before the first sound out; None: as the engine has it
-    # The next part of a speech whose listener was let in already, and the seconds that this listener still has to play:
-    # never refused for load, first in the queue, and due when they are over.
+    trim_silence: bool | None = None  # drop the silence before the first sound; None: the engine's setting
+    return_codes: bool = False  # the last chunk carries the codes of all frames
+    # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
+    # listener has not played yet. A continuation is never refused for load and goes first in the queue.
     continues_s: float | None = None
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:
-        """The checkpoint's defaults with this request's own values over them."""
+        """The checkpoint's defaults, overridden by this request's values."""
         first = _over(
             defaults.first, greedy=self.greedy, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
         )
@@ -201,15 +205,15 @@ class SpeechRequest:
         )
 
     def check_delivery(self) -> None:
-        """How it is to be heard. Raises RequestError."""
+        """Checks trim_silence and continues_s. Raises RequestError."""
         trim, left_s = self.trim_silence, self.continues_s
         if trim is not None and not isinstance(trim, bool):
-            raise RequestError(f"trim_silence must be true or false, or be left out, got {trim!r}", "trim_silence")
+            raise RequestError(f"trim_silence must be true or false, got {trim!r}", "trim_silence")
         real = isinstance(left_s, _REAL) and not isinstance(left_s, bool)
         if left_s is not None and not (real and 0 <= left_s <= MAX_CONTINUES_S):
             raise RequestError(
-                f"continues_s must be a number of seconds from 0 to {MAX_CONTINUES_S:g} (what the listener still has "
-                f"to play), or be left out for a new listener, got {left_s!r}",
+                f"continues_s must be from 0 to {MAX_CONTINUES_S:g} seconds (unplayed audio of the listener); "
+                f"leave it out for a new listener, got {left_s!r}",
                 "continues_s",
             )
 
@@ -221,26 +225,26 @@ def _over(params: _Params, **values: object) -> _Params:
     return replace(params, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
 
 
-# A prompt row is T(text id) plus one of: nothing, C(codec id), the speaker vector, a reference frame's summed codes.
+# A prompt row is T(text id) plus: nothing, C(codec id), the speaker vector, or the codes of a reference frame, summed.
 NO_CODEC = -1
 SPEAKER = -2
 
 
 def reference_frame(index: int) -> int:
-    """The codec-side entry that stands for reference frame `index`."""
+    """The codec id that stands for reference frame `index`."""
     return -3 - index
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The talker's input as integers and vectors: everything a model needs, nothing it has to know about requests."""
+    """The talker's input as integers and vectors."""
 
     text_ids: npt.NDArray[np.int64]  # [rows]
     codec_ids: npt.NDArray[np.int64]  # [rows]: codec id, NO_CODEC, SPEAKER or reference_frame(i)
-    trailing_ids: npt.NDArray[np.int64]  # text ids added to the frames as they are made; tts_pad after the last
+    trailing_ids: npt.NDArray[np.int64]  # text ids added to the generated frames, one each; tts_pad after the last
     speaker: Samples | None = None  # [talker width], for the SPEAKER row
     reference_codes: Codes | None = None  # [reference frames, 16]
-    prefix_rows: int = 0  # rows from the first on that do not depend on the text to speak: worth keeping
+    prefix_rows: int = 0  # leading rows that do not depend on the text: shared through the prefix cache
 
     @property
     def rows(self) -> int:
@@ -248,35 +252,8 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
-    """One finished utterance."""
-
-    audio: Samples
-    sample_rate: int
-    codes: Codes
-    finish_reason: FinishReason
-    seed: int
-
-    @property
-    def duration_s(self) -> float:
-        return len(self.audio) / self.sample_rate
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenFrames:
-    """A piece of one utterance of a batch, as the reference path makes it."""
-
-    row: int  # which request of the batch
-    first_frame: int
-    samples: Samples
-    codes: Codes  # [frames, 16]
-    seed: int
-    finish_reason: FinishReason | None = None  # on the last piece
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
-    """What an utterance took: text ids spoken (without the prompt's own), frames made."""
+    """What an utterance consumed: text tokens spoken, frames generated."""
 
     text_ids: int
     frames: int
@@ -284,7 +261,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AudioChunk:
-    """What a listener gets: sound with its place in the utterance. The last chunk says why it is the last."""
+    """Audio with its position in the utterance. The last chunk has a finish_reason."""
 
     pcm: bytes  # PCM16, mono; may be empty on the last chunk
     first_sample: int
@@ -292,6 +269,7 @@ class AudioChunk:
     error: OscineError | None = None  # with finish_reason "error"
     seed: int = 0
     usage: Usage | None = None  # on the last chunk
+    codes: Codes | None = None  # [frames, 16], on the last chunk of a request with return_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +295,7 @@ TICK_BOUNDS_S = (0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.024, 0.04, 0.06, 0.
 
 @dataclass(frozen=True, slots=True)
 class TickHistogram:
-    """How long ticks took since the start: counts up to each of TICK_BOUNDS_S, and beyond the last; not cumulative."""
+    """Tick durations since the start: counts per bucket of TICK_BOUNDS_S and above the last; not cumulative."""
 
     counts: tuple[int, ...] = (0,) * (len(TICK_BOUNDS_S) + 1)
     sum_s: float = 0.0
@@ -329,14 +307,16 @@ class EngineStatus:
     slots: int
     slots_active: int
     queued: int
-    frames: int  # made since the start
-    tick_s: float  # of the last ticks, smoothed
+    frames: int  # generated since the start
+    tick_s: float  # smoothed over recent ticks
     ticks: TickHistogram = field(default_factory=TickHistogram)
-    underruns: int = 0  # times that a listener ran dry while its text was there, since the start
-    prefix_hits: int = 0  # prompts whose beginning was kept from another one
+    underruns: int = 0  # times a listener ran out of audio although its text was there, since the start
+    prefix_hits: int = 0  # of the prefix cache
     prefix_misses: int = 0
     prefix_bytes: int = 0
-    memory_bytes: int = 0  # of the device, held by the engine
+    memory_bytes: int = 0  # device memory that the engine holds
+    device: str = ""  # such as "NVIDIA H200, bfloat16" or "CPU, 1 thread, float32"
+    real_time_streams: int = 0  # streams that stay in real time, by the measured tick cost
 
 
 EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]
@@ -344,23 +324,23 @@ EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """How the process of an engine is doing; of several engines, the best one's state."""
+    """State of the worker process; of several engines, the best one's state."""
 
     state: EngineState
     pid: int | None = None
     restarts: int = 0  # since the start
-    last_reason: str | None = None  # why the engine process ended the last time
+    last_reason: str | None = None  # why the worker process ended the last time
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a front end must know of a checkpoint, without its weights or torch."""
+    """What a front end needs to know about a checkpoint, without its weights."""
 
     name: str
     kind: Literal["custom_voice", "voice_design", "base"]
-    speakers: tuple[str, ...]  # lower case; none but for custom_voice
-    languages: tuple[str, ...]  # that can be asked for, without "auto"
-    dialects: tuple[tuple[str, str], ...]  # (speaker, dialect that he speaks)
+    speakers: tuple[str, ...]  # lower case; only custom_voice has any
+    languages: tuple[str, ...]  # selectable ones, without "auto"
+    dialects: tuple[tuple[str, str], ...]  # (speaker, dialect)
     takes_instructions: bool
     sample_rate_hz: int
     samples_per_frame: int
@@ -372,25 +352,24 @@ class ModelCard:
 
 
 class SpeechEngine(Protocol):
-    """What a server or a program talks to: an engine in this process, in another one, or several behind a router."""
+    """The engine as a server or a program sees it: in this process, in a worker, or several behind a router."""
 
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
-        """Checks the request and queues it; chunks arrive through `deliver` on another thread, the last one with a
-        finish_reason. Returns the utterance's id. Raises RequestError, OverloadedError or EngineError: nothing was
-        queued then. With `streaming_text`, more text may follow by `tell`."""
+        """Checks and queues a request; returns the utterance's id. `deliver` gets its chunks on another thread, the
+        last one with a finish_reason. With `streaming_text`, `tell` may append text. Raises RequestError,
+        OverloadedError or EngineError; nothing is queued then."""
 
     def tell(self, utterance_id: str, command: Command) -> None:
-        """An utterance that has ended, or never was, is no error: commands and ends cross on the way."""
+        """Sends a command. Unknown or ended utterances are ignored: commands and ends may cross on the way."""
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        """A voice from a clip, for any number of requests to any engine of this checkpoint. With the words said in it,
-        the model continues in that manner (in-context cloning); without, it takes the timbre alone. Waits for the
-        voice, which may take a second: never to be called in `deliver`. Raises VoiceError, OverloadedError or
-        EngineError."""
+        """A voice from a clip, for any engine of this checkpoint. With the transcript of the clip the model continues
+        in its manner (in-context cloning); without it, only the timbre is used. Blocks for up to a second: never call
+        it from `deliver`. Raises VoiceError, OverloadedError or EngineError."""
 
     def status(self) -> EngineStatus: ...
 
     def stop(self, drain_s: float = 0.0) -> None:
-        """Refuses new requests, lets running ones finish for up to `drain_s`, ends the rest as cancelled."""
+        """Refuses new requests, lets running ones continue for up to `drain_s`, then cancels the rest."""

@@ -1,5 +1,4 @@
-"""How to listen to any SpeechEngine: `speak` waits for the whole, `listen` gives chunks to asyncio, and an `Utterance`
-is what a coroutine holds while it lasts. Only `speak` blocks."""
+"""Clients of a SpeechEngine: `synthesize` blocks, `stream_utterance` is async, `Utterance` gives full control."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from typing import Self
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineError, SpeechEngine, SpeechRequest
 
 
-def speak(engine: SpeechEngine, request: SpeechRequest) -> bytes:
-    """The whole utterance as PCM16. Raises what ended it early, be it an error or the engine's stop."""
+def synthesize(engine: SpeechEngine, request: SpeechRequest) -> bytes:
+    """The whole utterance as PCM16. Raises the error that ended it, also when the engine was stopped."""
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
     utterance_id = engine.submit(request, chunks.put)
     pcm: list[bytes] = []
@@ -25,33 +24,33 @@ def speak(engine: SpeechEngine, request: SpeechRequest) -> bytes:
             pcm.append(chunk.pcm)
             if chunk.error is not None:
                 raise chunk.error
-            if chunk.finish_reason == "cancelled":  # not by this caller, who only waits
-                raise EngineError("the engine was stopped before the utterance was whole; send the request again")
+            if chunk.finish_reason == "cancelled":
+                raise EngineError("the engine was stopped before the utterance was complete; send the request again")
             if chunk.finish_reason is not None:
                 return b"".join(pcm)
     except BaseException:
-        engine.tell(utterance_id, Cancel())  # an interrupt; of what has ended already it is no news
+        engine.tell(utterance_id, Cancel())  # after an interrupt; a no-op if the utterance has ended
         raise
 
 
-async def listen(
+async def stream_utterance(
     engine: SpeechEngine, request: SpeechRequest, text: AsyncIterable[str] | None = None
 ) -> AsyncGenerator[AudioChunk, None]:
-    """Chunks as they come; the last one carries its finish_reason, an error is raised. With `text`, the request's own
-    text is only the beginning. Leaving early (aclose, cancellation, an exception in `text`) cancels the utterance."""
+    """Chunks as they arrive; the last one has a finish_reason, errors are raised. With `text`, the request's own text
+    is only the beginning. Closing the generator, cancellation or an error in `text` cancels the utterance."""
     async with Utterance(engine, request, streaming_text=text is not None) as utterance:
-        feeding = asyncio.create_task(_feed(utterance, text)) if text is not None else None
+        appending = asyncio.create_task(_append_all(utterance, text)) if text is not None else None
         try:
             while not utterance.ended:
                 yield await utterance.next()
         finally:
-            if feeding is not None:
-                feeding.cancel()
+            if appending is not None:
+                appending.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await feeding
+                    await appending
 
 
-async def _feed(utterance: Utterance, text: AsyncIterable[str]) -> None:
+async def _append_all(utterance: Utterance, text: AsyncIterable[str]) -> None:
     try:
         async for piece in text:
             utterance.append(piece)
@@ -61,8 +60,10 @@ async def _feed(utterance: Utterance, text: AsyncIterable[str]) -> None:
 
 
 class Utterance:
-    """One utterance of an engine, as a coroutine hears it. Leaving the `async with` early cancels it. The engine is
-    asked on a thread of `pool` (None: the event loop's own), as its answer may take a while."""
+    """One utterance of an engine, for a coroutine. Leaving the `async with` block early cancels it.
+
+    `submit` runs on a thread of `pool` (None: the event loop's own), because it waits for the engine's answer.
+    """
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Utterance:
         *,
         streaming_text: bool = False,
     ) -> None:
-        self._engine, self._request, self._pool, self._text_open = engine, request, pool, streaming_text
+        self._engine, self._request, self._pool, self._streaming_text = engine, request, pool, streaming_text
         self._chunks: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
         self._utterance_id = ""
         self.ended = False
@@ -87,18 +88,18 @@ class Utterance:
             except RuntimeError:
                 if not loop.is_closed():
                     raise
-                self.cancel()  # nobody is left to hear it
+                self.cancel()
 
         def submit() -> str:
-            # Known at once: where the event loop is closed meanwhile, nothing below runs any more.
-            self._utterance_id = self._engine.submit(self._request, deliver, streaming_text=self._text_open)
+            # Set on this thread: if the event loop closes meanwhile, nothing below runs any more.
+            self._utterance_id = self._engine.submit(self._request, deliver, streaming_text=self._streaming_text)
             return self._utterance_id
 
         submitting = loop.run_in_executor(self._pool, submit)
         try:
             await asyncio.shield(submitting)
         except asyncio.CancelledError:
-            # The listener left while the engine was being asked: what it may still accept is cancelled at once.
+            # The client left while the engine was being asked: cancel the utterance if it is still accepted.
             submitting.add_done_callback(self._cancel_accepted)
             raise
         return self
@@ -114,7 +115,7 @@ class Utterance:
             self.cancel()
 
     async def next(self) -> AudioChunk:
-        """The next chunk; the last one has a finish_reason. An error of the engine is raised."""
+        """The next chunk; the last one has a finish_reason. Errors of the engine are raised."""
         chunk = await self._chunks.get()
         if isinstance(chunk, Exception):
             raise chunk
@@ -124,11 +125,11 @@ class Utterance:
         return chunk
 
     def interrupt(self, error: Exception) -> None:
-        """`next` raises this when it has given all that came before."""
+        """`next` raises this error after the chunks that arrived before it."""
         self._chunks.put_nowait(error)
 
     def append(self, text: str) -> None:
-        """Raises RequestError for a piece that cannot be spoken."""
+        """Raises RequestError for text that cannot be spoken."""
         self._engine.tell(self._utterance_id, AppendText(text))
 
     def end_text(self) -> None:

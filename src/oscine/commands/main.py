@@ -1,8 +1,7 @@
-"""The `oscine` command: parse, hand over, turn every known error into one line."""
+"""The `oscine` command: parses arguments, calls the commands, prints every known error in one line."""
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,15 +14,17 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.bench import bench_app
+from oscine.commands.doctor import doctor
 from oscine.commands.evaluate import eval_app
-from oscine.commands.say import Places, asked_texts, check_clone_options, chosen_voice, load, report, speak
+from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
 from oscine.commands.voices import voices_app
 from oscine.types import ConfigError, OscineError, RequestError, SpeechRequest
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.add_typer(voices_app, name="voices")
+app.command()(doctor)
 console = Console(stderr=True)  # standard output is for results
 
 
@@ -32,7 +33,7 @@ class TextMode(StrEnum):
     streaming = "streaming"
 
 
-class Dtype(StrEnum):
+class DtypeOption(StrEnum):
     auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
@@ -42,65 +43,73 @@ def main() -> None:
     try:
         app()
     except OscineError as error:
-        # A Text, so that nothing in the message is taken for markup or an emoji's name.
+        # A Text, so that nothing in the message is read as markup or as an emoji's name.
         console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
         sys.exit(2 if isinstance(error, RequestError) else 1)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"oscine {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Oscine: speech from Qwen3-TTS 12 Hz models."""
 
 
 @app.command()
 def say(
-    text: Annotated[str | None, typer.Argument(help="What to say; '-' or nothing: from standard input")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to speak; '-' or nothing: standard input")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="WAV file ('-': standard output), or speech.wav; with --file a folder, or speech"
+            "-o",
+            "--output",
+            help="Audio file; its suffix chooses the format (wav, mp3, opus, flac, aac, pcm). '-': standard output, as "
+            "it is generated. Default: speech.wav. With --file: a folder",
         ),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Say every line of this file, one WAV each")] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="Folder, hub id, or 'demo'")] = "demo",
-    voice: Annotated[str | None, typer.Option(help="A preset's name, or a voice file (.safetensors)")] = None,
-    language: Annotated[str, typer.Option(help="A language's name, or 'auto'")] = "auto",
-    instruct: Annotated[str | None, typer.Option(help="How to say it; for VoiceDesign: the voice in words")] = None,
+    play: Annotated[bool, typer.Option("--play", help="Play on the loudspeaker")] = False,
+    file: Annotated[Path | None, typer.Option(help="Speak every line of this file, one audio file each")] = None,
+    format_name: Annotated[str | None, typer.Option("--format", help="Format of standard output or of --file")] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
+    voice: Annotated[str | None, typer.Option(help="Name of a preset voice, or a voice file (.safetensors)")] = None,
+    language: Annotated[str, typer.Option(help="Language name, or 'auto'")] = "auto",
+    instruct: Annotated[str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
-    ref_text: Annotated[str | None, typer.Option(help="The words that are said in the clip")] = None,
-    x_vector_only: Annotated[bool, typer.Option("--x-vector-only", help="Take only the timbre from the clip")] = False,
-    save_voice: Annotated[Path | None, typer.Option(help="Keep the cloned voice in this file")] = None,
+    ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
+    x_vector_only: Annotated[bool, typer.Option("--x-vector-only", help="Use only the timbre of the clip")] = False,
+    save_voice: Annotated[Path | None, typer.Option(help="Save the cloned voice to this file")] = None,
     text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="At most one frame (80 ms) less than this")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Limit of the speech: one frame (80 ms) less")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="No randomness in any codebook")] = False,
-    temperature: Annotated[float | None, typer.Option(help="Of the first codebook")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of the first codebook")] = None,
     top_k: Annotated[int | None, typer.Option(help="0: off")] = None,
     top_p: Annotated[float | None, typer.Option(help="1: off")] = None,
     repetition_penalty: Annotated[float | None, typer.Option(help="1: off")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[Dtype, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = Dtype.auto,
+    dtype: Annotated[DtypeOption, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = DtypeOption.auto,
     save_codes: Annotated[
         Path | None,
-        typer.Option(help=escape("Also write the codes, int [frames, 16], as .npy; with --file, a folder of them")),
+        typer.Option(help=escape("Also write the codes, int [frames, 16], as .npy; with --file: a folder of them")),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
 ) -> None:
-    """Turn text into a WAV file."""
-    texts = asked_texts(text, file)
+    """Turn text into speech: a file, standard output or the loudspeaker."""
+    texts = read_texts(text, file)
     check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
-    places = Places.of_lines(len(texts), output, save_codes) if file else Places.of_text(output, save_codes)
-    places.check(save_voice)
-    tts = load(model, device, dtype.value)
-    speaker = chosen_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
+    if file:
+        outputs = Outputs.for_lines(len(texts), output, save_codes, format_name)
+    else:
+        outputs = Outputs.for_text(output, save_codes, format_name, play=play)
+    outputs.check(save_voice)
+    tts = load(model, device, dtype.value, slots=1 if play or not file else min(MAX_SLOTS, len(texts)))
+    speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
     requests = [
         SpeechRequest(
             text=line,
@@ -118,34 +127,37 @@ def say(
         )
         for line in texts
     ]
-    speeches, took_s = speak(tts, requests)
-    places.write(speeches)
-    report(speeches, places, took_s, as_json)
+    speeches, took_s = speak(tts, requests, outputs, play=play)
+    outputs.write(speeches)
+    report(speeches, outputs, took_s, as_json)
 
 
 @app.command()
 def serve(
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Folder, hub id, or 'demo'")] = None,
+    model: Annotated[str | None, typer.Argument(help="Checkpoint folder, hub id, or 'demo' (the default)")] = None,
+    model_option: Annotated[str | None, typer.Option("--model", "-m", help="The same as the argument")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all (default 127.0.0.1)")] = None,
     port: Annotated[int | None, typer.Option("--port", "-p", help="Default 8000; 0: any free one")] = None,
-    api_key: Annotated[list[str] | None, typer.Option(help="Ask for this key; may be given several times")] = None,
+    api_key: Annotated[list[str] | None, typer.Option(help="Require this key; may be given several times")] = None,
     devices: Annotated[str | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
+    dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
     slots: Annotated[int | None, typer.Option(help="Streams at once, per device")] = None,
-    name: Annotated[str | None, typer.Option(help="The name that the model is served under")] = None,
-    voices_dir: Annotated[Path | None, typer.Option(help="Where uploaded voices are kept")] = None,
+    name: Annotated[str | None, typer.Option(help="Name that the model is served under")] = None,
+    voices_dir: Annotated[Path | None, typer.Option(help="Folder of uploaded voices")] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; see --print-config")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file; see --print-config")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
     ] = None,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Show all settings as TOML and end")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as TOML and exit")] = False,
 ) -> None:
-    """Serve a model over HTTP and WebSocket, with a page to try it."""
+    """Serve a model over HTTP and WebSocket, with a playground page."""
     from oscine.commands.settings import load_settings
 
+    if model is not None and model_option is not None and model != model_option:
+        raise ConfigError(f"two models are named, {model!r} and {model_option!r}; name one")
     flags: dict[str, Any] = {
-        "model": model,
+        "model": model or model_option,
         "server.host": host,
         "server.port": port,
         "server.api_keys": tuple(api_key) if api_key else None,

@@ -1,4 +1,4 @@
-"""`oscine voices`: the folder of voices that `oscine serve` speaks with, without a server."""
+"""`oscine voices`: lists, adds and removes voices in the folder of `oscine serve`, without a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oscine.server.voice_store import VoiceStore
 
 voices_app = typer.Typer(
-    no_args_is_help=True, help="Voices that `oscine serve` has uploaded, or may find in its folder."
+    no_args_is_help=True, help="Preset voices of a checkpoint, and uploaded voices in the folder of `oscine serve`."
 )
 
 Folder = Annotated[
@@ -30,7 +30,7 @@ Folder = Annotated[
     typer.Option(
         "--voices-dir",
         envvar=variable_of("server.voices_dir"),
-        help="Default: the folder of `oscine serve`; a settings file (TOML) is not read here",
+        help="Default: the folder of `oscine serve`; settings files are not read here",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
@@ -39,8 +39,8 @@ _MAX_CONSENT_CHARS = 1024  # characters, as the server has it
 
 @contextmanager
 def _store(voices_dir: Path | None, *, make: bool = False) -> Iterator[VoiceStore]:
-    """The server's own store; what it would answer to a client is an error of the command line here. With `make`, the
-    folder need not be there yet."""
+    """The server's voice store, with its API errors as errors of the command line. With `make`, the folder is created
+    if it is missing."""
     from oscine.server.errors import ApiError
     from oscine.server.voice_aliases import reserved_names
     from oscine.server.voice_store import VoiceStore
@@ -50,7 +50,7 @@ def _store(voices_dir: Path | None, *, make: bool = False) -> Iterator[VoiceStor
     if not usable and voices_dir is not None:
         raise RequestError(f"there is no folder {str(folder)!r}; give one that holds voices", "voices_dir")
     try:
-        yield VoiceStore(folder if usable else None, reserved_names(()))  # None: nobody has added a voice yet
+        yield VoiceStore(folder if usable else None, reserved_names(()))  # None: there are no voices yet
     except ApiError as error:
         if error.status >= 500:
             raise OscineError(error.message) from error
@@ -58,19 +58,30 @@ def _store(voices_dir: Path | None, *, make: bool = False) -> Iterator[VoiceStor
 
 
 @voices_app.command("list")
-def list_voices(voices_dir: Folder = None, as_json: AsJson = False) -> None:
-    """Names, kinds and sizes."""
+def list_voices(
+    model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint whose preset voices are listed")] = "demo",
+    voices_dir: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List preset and uploaded voices."""
+    from oscine.model.checkpoint import find_checkpoint
+    from oscine.model.config import read_config
+
+    presets = read_config(find_checkpoint(model)).card(model).speakers
     with _store(voices_dir) as store:
-        voices = store.all()
+        uploaded = store.all()
     if as_json:
-        facts = [
+        voices = [{"name": name, "mode": "preset", "content_hash": None, "consent": None} for name in presets]
+        voices += [
             {"name": one.name, "mode": one.mode, "content_hash": one.voice.content_hash, "consent": one.consent}
-            for one in voices
+            for one in uploaded
         ]
-        print(json.dumps(facts))
+        print(json.dumps(voices))
         return
-    table = Table("name", "mode", "made for a width of", "consent")
-    for one in voices:
+    table = Table("name", "mode", "vector width", "consent")
+    for name in presets:
+        table.add_row(name, f"preset of {model}", "", "")
+    for one in uploaded:
         table.add_row(one.name, one.mode, str(len(one.voice.speaker)), Text(one.consent or ""))
     Console().print(table)
 
@@ -79,16 +90,16 @@ def list_voices(voices_dir: Folder = None, as_json: AsJson = False) -> None:
 def add_voice(
     name: Annotated[str, typer.Argument(help="1 to 64 of a-z, 0-9, _ and -")],
     source: Annotated[Path, typer.Argument(help="A clip to clone, or a voice file (.safetensors)")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The Base checkpoint that clones the clip")] = None,
-    ref_text: Annotated[str | None, typer.Option(help="The words that are said in the clip")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Base checkpoint that clones the clip")] = None,
+    ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     consent: Annotated[
-        str, typer.Option(help="Needed: who agreed to the use of this voice, or where that is written")
+        str, typer.Option(help="Required: who agreed to the use of this voice, or where that is recorded")
     ] = "",
     voices_dir: Folder = None,
 ) -> None:
-    """Clone a clip, or take a saved voice, and keep it under a name."""
+    """Add a voice from a clip or a saved voice file."""
     with _store(voices_dir, make=True) as store:
-        store.check_name(name)  # this and the next two before a model is loaded
+        store.check_name(name)  # all checks come before a model is loaded
         _check_source(source, model, ref_text)
         _check_consent(consent)
         print(store.add(name, _voice(source, model, ref_text), consent=consent).name)
@@ -106,18 +117,18 @@ def remove_voice(name: str, voices_dir: Folder = None) -> None:
 def _check_source(source: Path, model: str | None, ref_text: str | None) -> None:
     if not _is_saved(source):
         if model is None:
-            raise RequestError("a clip is cloned by a model; name a Base checkpoint with --model", "model")
+            raise RequestError("cloning a clip needs a model; name a Base checkpoint with --model", "model")
         return
     for given, option in ((model, "--model"), (ref_text, "--ref-text")):
         if given is not None:
-            raise RequestError(f"{option} goes with a clip; a voice file is taken as it is: leave it out", "source")
+            raise RequestError(f"{option} is for clips; leave it out for a voice file", "source")
 
 
 def _check_consent(consent: str) -> None:
     if not 1 <= len(consent) <= _MAX_CONSENT_CHARS:
         raise RequestError(
-            f"--consent takes 1 to {_MAX_CONSENT_CHARS} characters, got {len(consent)}; say who agreed to the use of this "
-            "voice, or where that is written",
+            f"--consent takes 1 to {_MAX_CONSENT_CHARS} characters, got {len(consent)}; say who agreed to the use of "
+            "this voice, or where that is recorded",
             "consent",
         )
 
@@ -132,4 +143,5 @@ def _voice(source: Path, model: str | None, ref_text: str | None) -> Voice:
     assert model is not None
     from oscine.api import Oscine  # here: torch takes seconds
 
-    return Oscine(model).clone(source, ref_text)
+    with Oscine(model, slots=1) as tts:
+        return tts.clone(source, ref_text)

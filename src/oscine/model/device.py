@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MEMINFO = Path("/proc/meminfo")
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_device(name: str) -> torch.device:
@@ -46,3 +48,26 @@ def free_bytes(device: torch.device) -> int | None:
         return None
     lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     return int(lines["MemAvailable"].removesuffix("kB")) * 1024
+
+
+def describe_device(device: torch.device) -> str:
+    """Such as "NVIDIA H200" or "CPU, 2 threads"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def missing_cuda_warning() -> str | None:
+    """A warning where the machine has an NVIDIA GPU that this build of PyTorch cannot use."""
+    if torch.cuda.is_available() or not (_NVIDIA_DRIVER.exists() or shutil.which("nvidia-smi")):
+        return None
+    if torch.version.cuda is None:
+        return (
+            f"this machine has an NVIDIA GPU, but PyTorch {torch.__version__} is a CPU build; install one with CUDA: "
+            "`pip install --force-reinstall torch`, or `make clean install` in a checkout"
+        )
+    return (
+        f"this machine has an NVIDIA GPU, but PyTorch {torch.__version__} cannot use it; the driver may be too old "
+        f"for CUDA {torch.version.cuda}"
+    )

@@ -1,0 +1,101 @@
+"""Shows the start of the server until it is ready: a progress bar on a terminal, log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from functools import partial
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from oscine import __version__
+from oscine.commands.settings import Settings
+from oscine.server.logs import log_fields
+from oscine.types import EngineStatus, ModelCard, ReportProgress
+
+_log = logging.getLogger("oscine.commands.serve")
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class StartupDisplay:
+    def __init__(self, settings: Settings, card: ModelCard, console: Console) -> None:
+        self._settings, self._card, self._console = settings, card, console
+        self._begun_s = time.monotonic()
+        self._notes: dict[str, str] = {}  # what the engines reported for the end: "memory", "warning"
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._live = console.is_terminal and settings.server.log_format == "console"
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_bar()
+
+    def _stop_bar(self) -> None:
+        if self._live:  # otherwise it would print an empty line into a JSON log
+            self._bar.stop()
+
+    def reporter(self, device: str) -> ReportProgress:
+        """A callback for one engine: stages that begin with "memory: " or "warning: " are shown when it is ready."""
+        on_device = "" if device == "auto" else f" on {device}"
+        task = self._bar.add_task(f"{self._card.name}{on_device}: starting", total=None)
+        last_stage = ""
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal last_stage
+            kind, separator, note = stage.partition(": ")
+            if separator and kind in ("memory", "warning"):
+                self._notes[kind] = note
+            else:
+                self._bar.update(
+                    task, description=f"{self._card.name}{on_device}: {stage}", completed=done, total=total
+                )
+            if not self._live and stage != last_stage:
+                level = logging.WARNING if kind == "warning" else logging.INFO
+                _log.log(level, "%s", stage, extra=log_fields(device=device))
+            last_stage = stage
+
+        return report
+
+    def ready(self, listener: socket.socket, status: EngineStatus) -> None:
+        self._stop_bar()
+        host, port = listener.getsockname()[:2]
+        # A wildcard address cannot be opened in a browser.
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        url = f"http://{shown}:{port}"
+        took_s = time.monotonic() - self._begun_s
+        capacity = describe_capacity(status)
+        if self._settings.server.log_format == "json":
+            facts = {"url": url, "model": self._card.name, "slots": status.slots, "ready_s": round(took_s, 1)}
+            _log.info("ready", extra=log_fields(**facts, device=capacity))
+            return
+        docs = f"API under {url}/v1, reference at {url}/docs"
+        page = f"playground; {docs}" if self._settings.server.playground else docs
+        # Texts, so that nothing in a name or an address is read as markup or as an emoji's name.
+        show = partial(self._console.print, highlight=False, soft_wrap=True)
+        show(Text.assemble("\n", (f"Oscine {__version__}", "bold green"), f" is ready after {took_s:.1f} s"))
+        show(Text.assemble("  ", (url, "bold"), f"        {page}"))
+        show(Text(f"  model   {self._card.name} ({self._card.kind})"))
+        show(Text(f"  device  {capacity}"))
+        if "memory" in self._notes:
+            show(Text(f"  memory  {self._notes['memory']}"))
+        if "warning" in self._notes:
+            show(Text(f"  warning {self._notes['warning']}", "yellow"))
+        if not self._settings.server.api_keys and host not in _LOOPBACK:
+            show(
+                Text("  warning anyone who reaches this address may use the server; --api-key requires a key", "yellow")
+            )
+
+
+def describe_capacity(status: EngineStatus) -> str:
+    """Such as "NVIDIA H200, bfloat16, 128 slots" or "CPU, 2 threads, float32, about 6 streams in real time"."""
+    if status.real_time_streams and status.real_time_streams < status.slots:
+        return f"{status.device}, about {status.real_time_streams} streams in real time"
+    return f"{status.device}, {status.slots} slots"

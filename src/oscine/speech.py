@@ -1,0 +1,74 @@
+"""A finished speech: save it, play it, or show it in a notebook. No torch here."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from oscine.audio import pcm16, write_whole
+from oscine.types import Codes, FinishReason, OscineError, RequestError, Samples, unknown_choice
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Speech:
+    audio: Samples
+    sample_rate: int
+    codes: Codes
+    finish_reason: FinishReason
+    seed: int
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.audio) / self.sample_rate
+
+    def __repr__(self) -> str:
+        return f"Speech({self.duration_s:.2f} s at {self.sample_rate} Hz, {self.finish_reason}, seed={self.seed})"
+
+    def encode(self, format_name: str = "wav") -> bytes:
+        """The bytes of a file: wav, mp3, opus, flac, aac, or raw pcm (16-bit, mono)."""
+        from oscine.encoding.encoders import encode_whole  # here: codecs take time to load
+
+        return encode_whole(format_name, pcm16(self.audio).astype("<i2").tobytes(), rate_hz=self.sample_rate)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file; its suffix chooses the format. The file appears complete or not at all."""
+        encoded = self.encode(format_of(path))
+        try:
+            write_whole(Path(path), encoded, "speech.wav")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None)
+            advice = f"{reason}; choose a folder that you may write to" if reason else str(error)
+            raise OscineError(f"cannot write {str(path)!r}: {advice}") from error
+
+    def play(self) -> None:
+        """Plays on the default output device and waits until the end. Needs `pip install 'oscine[play]'`."""
+        device = sound_device()
+        device.play(self.audio, self.sample_rate)
+        device.wait()
+
+    def _repr_html_(self) -> str:
+        content = base64.b64encode(self.encode("mp3")).decode()
+        return f'<audio controls src="data:audio/mpeg;base64,{content}"></audio><br>{self!r}'
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format that a file's suffix names; without a suffix, wav."""
+    from oscine.encoding.encoders import FORMATS
+
+    suffix = Path(path).suffix.lower().removeprefix(".") or "wav"
+    name = {"ogg": "opus", "raw": "pcm"}.get(suffix, suffix)
+    if name not in FORMATS:
+        raise RequestError(f"{str(path)!r}: {unknown_choice('audio format', suffix, FORMATS)}", "output")
+    return name
+
+
+def sound_device():  # type: ignore[no-untyped-def] # the module has no types
+    try:
+        import sounddevice
+    except (ImportError, OSError) as error:  # OSError: PortAudio itself is missing
+        raise OscineError(
+            f"cannot play audio: {error}; install it with `pip install 'oscine[play]'` (on Linux also libportaudio2)"
+        ) from None
+    return sounddevice
