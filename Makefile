@@ -84,9 +84,10 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+DIST := dist
 wheel: install
-	rm -rf dist
-	$(PIP) wheel --no-deps --wheel-dir dist .
+	rm -rf $(DIST)
+	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
 
 clean:
-	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache $(DIST)

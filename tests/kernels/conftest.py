@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
 
 
 def _teach_the_interpreter_numpy() -> None:
-    """Triton 3.6 makes loop bounds of one-element arrays by int(array), which numpy 2.4 no longer does."""
+    """Triton 3.6 makes loop bounds by int(array), which numpy 2.4 refuses for arrays of one element; 3.7 does not."""
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang_tensor
@@ -25,7 +25,10 @@ def _teach_the_interpreter_numpy() -> None:
 
 
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
-    _teach_the_interpreter_numpy()
+    import triton
+
+    if triton.__version__.startswith("3.6."):
+        _teach_the_interpreter_numpy()
 
 
 @pytest.hookimpl(tryfirst=True)
