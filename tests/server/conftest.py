@@ -14,7 +14,7 @@ def engine() -> Iterator[ScriptedEngine]:
 
 @pytest.fixture(autouse=True)
 def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """A handler that raised what nobody expected has logged it: no test passes over that."""
+    """Fails a test whose server logged an unexpected exception."""
     yield
     bugs = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not bugs, [record.getMessage() for record in bugs]

@@ -1,7 +1,7 @@
-"""A SpeechEngine without a model: every character of a text is a frame of a tone that only this character, seed and
-voice have, so that whatever is lost, doubled, foreign or out of order can be heard. Words that do something:
+"""A SpeechEngine without a model: every character is a frame with a tone that depends on character, seed and voice, so
+that lost, repeated, foreign or reordered frames are detected. Words with an effect:
 
-!break   the stream fails here        !refuse  the request is refused        !run   never ends: a runaway is told
+!break   the stream fails here        !refuse  the request is refused        !run   the segment ends as a runaway
 """
 
 import math
@@ -47,8 +47,8 @@ BASE_CARD = ModelCard(**{**{name: getattr(CARD, name) for name in CARD.__slots__
 
 def frame(character: str, number: int, seed: int, voice: str | Voice | None) -> bytes:
     """80 ms of a sine with a whole number of periods per frame: frames join without a step."""
-    who = voice.content_hash if isinstance(voice, Voice) else voice or ""
-    periods = 10 + (ord(character) * 7 + number * 3 + seed * 13 + sum(map(ord, who))) % 60
+    name = voice.content_hash if isinstance(voice, Voice) else voice or ""
+    periods = 10 + (ord(character) * 7 + number * 3 + seed * 13 + sum(map(ord, name))) % 60
     wave = np.sin(2 * np.pi * periods * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES)
     return np.rint(12000 * wave).astype("<i2").tobytes()
 
@@ -72,8 +72,8 @@ class _Utterance:
 class ScriptedEngine:
     slots: int = 8
     queue: int = 8
-    frame_s: float = 0.0  # time that a frame takes
-    max_frames: float = math.inf  # since the start; then it waits until this is raised
+    frame_s: float = 0.0  # duration of a frame
+    max_frames: float = math.inf  # since the start; then it pauses until this is raised
     ready: bool = True
     submitted: list[SpeechRequest] = field(default_factory=list)
     cancelled: int = 0
@@ -101,7 +101,7 @@ class ScriptedEngine:
                 raise EngineError("the engine is stopped")
             full = len(self._running) >= self.slots + self.queue
             if full and request.continues_s is None:
-                raise OverloadedError("all slots are taken; try again in 2.5 s", 2.5)
+                raise OverloadedError("The server is full. Retry in 2.5 s.", 2.5)
             self._count += 1
             self.submitted.append(request)
             self._running[str(self._count)] = _Utterance(request, deliver, request.text, streaming_text)

@@ -1,4 +1,4 @@
-"""A real server on a loopback port, in a thread: clients meet sockets, not a test double of the network."""
+"""A real server on a loopback port, in a thread."""
 
 import contextlib
 import threading
@@ -56,5 +56,5 @@ def client_of(
 def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
     deadline_s = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < deadline_s, "it never came true"
+        assert time.monotonic() < deadline_s, "the condition never became true"
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Keys, limits per key, states, metrics, and what the server says of itself."""
+"""API keys, origins, readiness, metrics and the status endpoints."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ KEYS = ServerConfig(api_keys=("first-key", "second-key"), streams_per_key=1)
 
 
 @pytest.mark.parametrize("path", [SPEECH, "/v1/models", "/v1/audio/voices", "/metrics", "/v1/nothing"])
-def test_every_entry_wants_a_key(engine: ScriptedEngine, path: str) -> None:
+def test_api_endpoints_need_a_key(engine: ScriptedEngine, path: str) -> None:
     with client_of(engine, CARD, KEYS) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic first-key"}):
             answer = client.get(path, headers=headers)
@@ -32,18 +32,18 @@ def test_every_entry_wants_a_key(engine: ScriptedEngine, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/version", "/", "/docs", "/openapi.json"])
-def test_signs_of_life_and_pages_want_none(engine: ScriptedEngine, path: str) -> None:
+def test_health_checks_and_pages_need_no_key(engine: ScriptedEngine, path: str) -> None:
     with client_of(engine, CARD, KEYS) as client:
         assert client.get(path).status_code == 200
 
 
-def test_a_key_has_so_many_streams_and_gets_them_back(engine: ScriptedEngine) -> None:
+def test_a_key_has_a_limit_of_streams_and_gets_ended_ones_back(engine: ScriptedEngine) -> None:
     engine.frame_s = 0.01
     first, second = ({"authorization": f"Bearer {key}"} for key in KEYS.api_keys)
     body = {"input": "word " * 300, "response_format": "pcm"}
     with client_of(engine, CARD, KEYS) as client:
         with client.stream("POST", SPEECH, json=body, headers=first) as running:
-            pieces = running.iter_raw()  # kept: httpx closes the answer with its iterator
+            pieces = running.iter_raw()  # keep it: httpx closes the response when its iterator is collected
             next(pieces)
             refused = client.post(SPEECH, json=body, headers=first)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
@@ -53,7 +53,7 @@ def test_a_key_has_so_many_streams_and_gets_them_back(engine: ScriptedEngine) ->
         assert client.post(SPEECH, json={"input": "Hi."}, headers=first).status_code == 200
 
 
-def test_while_the_engine_starts_requests_are_told_to_wait(engine: ScriptedEngine) -> None:
+def test_requests_get_503_while_the_engine_starts(engine: ScriptedEngine) -> None:
     engine.ready = False
     with client_of(engine, CARD, health=lambda: EngineHealth("restarting", restarts=2, last_reason="killed")) as client:
         answer = client.post(SPEECH, json={"input": "Hi."})
@@ -68,7 +68,7 @@ def test_while_the_engine_starts_requests_are_told_to_wait(engine: ScriptedEngin
         assert client.get("/ready").status_code == 200
 
 
-def test_while_draining_streams_go_on_and_new_ones_are_refused(engine: ScriptedEngine) -> None:
+def test_draining_completes_running_streams_and_refuses_new_ones(engine: ScriptedEngine) -> None:
     engine.frame_s = 0.01
     app = build_app(engine, CARD)
     with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as client:
@@ -82,7 +82,7 @@ def test_while_draining_streams_go_on_and_new_ones_are_refused(engine: ScriptedE
         assert len(rest) > 90 * 3840
 
 
-def test_a_request_id_is_kept_or_made(engine: ScriptedEngine) -> None:
+def test_a_request_id_is_kept_or_created(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD) as client:
         given = client.post(SPEECH, json={"input": "Hi."}, headers={"x-request-id": "my-id-7"})
         assert given.headers["x-request-id"] == "my-id-7"
@@ -94,7 +94,7 @@ def test_a_request_id_is_kept_or_made(engine: ScriptedEngine) -> None:
             assert socket.response and socket.response.headers["x-request-id"] == "my-id-9"
 
 
-def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
+def test_web_pages_of_other_origins_are_refused(engine: ScriptedEngine) -> None:
     body = {"input": "Hi.", "response_format": "pcm"}
     with client_of(engine, CARD, ServerConfig(cors_origins=("https://friend.example",))) as client:
         host = f"http://{client.base_url.host}:{client.base_url.port}"
@@ -106,7 +106,7 @@ def test_a_page_of_another_origin_may_not_ask(engine: ScriptedEngine) -> None:
                 pass
 
 
-def test_a_page_that_is_allowed_can_read_its_refusals(engine: ScriptedEngine) -> None:
+def test_web_pages_of_allowed_origins_can_read_errors(engine: ScriptedEngine) -> None:
     config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",), max_body_bytes=2**20)
     friend, key = {"origin": "https://friend.example"}, {"authorization": "Bearer key"}
     with client_of(engine, CARD, config) as client:
@@ -121,19 +121,19 @@ def test_a_page_that_is_allowed_can_read_its_refusals(engine: ScriptedEngine) ->
         assert foreign.status_code == 403 and "access-control-allow-origin" not in foreign.headers
 
 
-def test_a_preflight_wants_no_key_and_lets_in_whom_the_settings_name(engine: ScriptedEngine) -> None:
+def test_a_preflight_needs_no_key_and_allows_configured_origins(engine: ScriptedEngine) -> None:
     config = ServerConfig(cors_origins=("https://friend.example",), api_keys=("key",))
-    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
     with client_of(engine, CARD, config) as client:
-        allowed = client.options(SPEECH, headers=asked | {"origin": "https://friend.example"})
+        allowed = client.options(SPEECH, headers=preflight | {"origin": "https://friend.example"})
         assert allowed.status_code == 200
         assert allowed.headers["access-control-allow-headers"] == "authorization"
-        refused = client.options(SPEECH, headers=asked | {"origin": "https://other.example"})
+        refused = client.options(SPEECH, headers=preflight | {"origin": "https://other.example"})
         assert refused.status_code == 400 and "access-control-allow-origin" not in refused.headers
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/docs", "/version", "/v1/models", "/playground/style.css"])
-def test_what_can_be_got_can_be_asked_for_its_head(engine: ScriptedEngine, path: str) -> None:
+def test_head_is_supported_wherever_get_is(engine: ScriptedEngine, path: str) -> None:
     with client_of(engine, CARD) as client:
         whole, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (200, b"")
@@ -142,12 +142,12 @@ def test_what_can_be_got_can_be_asked_for_its_head(engine: ScriptedEngine, path:
         assert client.head(SPEECH).status_code == 405
 
 
-def test_a_head_wants_a_key_where_its_body_does(engine: ScriptedEngine) -> None:
+def test_head_needs_a_key_where_get_does(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD, KEYS) as client:
         assert client.head("/v1/models").status_code == 401
 
 
-def test_a_path_is_one_word_of_the_log(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_path_is_quoted_in_the_log(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
     with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
         client.get("/v1/x%0a12:00:00 info - forged%1b[31m%20status=200")
     (record,) = [record for record in caplog.records if record.getMessage().startswith("GET ")]
@@ -155,7 +155,7 @@ def test_a_path_is_one_word_of_the_log(engine: ScriptedEngine, caplog: pytest.Lo
     assert path == "/v1/x%0A12%3A00%3A00%20info%20-%20forged%1B%5B31m%20status%3D200"
 
 
-def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:
+def test_models_and_version_describe_the_served_checkpoint(engine: ScriptedEngine) -> None:
     with client_of(engine, BASE_CARD) as client:
         models = client.get("/v1/models").json()
         assert models["data"][0]["id"] == "scripted" and models["data"][0]["clones"] is True
@@ -163,7 +163,7 @@ def test_models_and_version_tell_what_is_served(engine: ScriptedEngine) -> None:
         assert client.get("/version").json() == {"version": __version__, "model": "scripted", "kind": "base"}
 
 
-def test_metrics_count_what_happened(engine: ScriptedEngine) -> None:
+def test_metrics_count_requests_and_audio(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD) as client:
         client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"})
         client.post(SPEECH, json={"input": "Hello.", "stream_format": "sse"})
@@ -189,7 +189,7 @@ def test_metrics_count_what_happened(engine: ScriptedEngine) -> None:
     assert audio_s == pytest.approx(12 * 0.08)
 
 
-def test_metrics_count_what_was_refused_before_it_was_a_speech(engine: ScriptedEngine) -> None:
+def test_metrics_count_invalid_requests(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD) as client:
         client.post(SPEECH, json={"inptu": "Hello."})
         client.post(SPEECH, content=b"{", headers={"content-type": "application/json"})
@@ -203,14 +203,14 @@ def test_metrics_count_what_was_refused_before_it_was_a_speech(engine: ScriptedE
     assert counted == {(*one, "1.0") for one in refused}
 
 
-def test_metrics_count_who_was_not_let_in(engine: ScriptedEngine) -> None:
+def test_metrics_count_wrong_keys(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD, ServerConfig(api_keys=("s3cret",))) as client:
         assert client.post(SPEECH, json={"input": "Hello."}).status_code == 401
         page = client.get("/metrics", headers={"authorization": "Bearer s3cret"}).text
     assert 'oscine_requests_total{mode="http",status="401"} 1.0' in page
 
 
-def test_a_file_that_is_sent_whole_has_no_first_audio(engine: ScriptedEngine) -> None:
+def test_a_whole_file_has_no_time_to_first_audio(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD) as client:
         client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm", "stream": False})
         client.post(f"{SPEECH}/batch", json={"items": [{"input": "Hello."}]})
@@ -226,12 +226,10 @@ def test_a_file_that_is_sent_whole_has_no_first_audio(engine: ScriptedEngine) ->
     assert audio_s == pytest.approx(12 * 0.08)
 
 
-def test_the_log_has_the_id_and_the_figures_but_not_the_text(
-    engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_has_figures_but_not_the_text(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
     with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
         client.post(SPEECH, json={"input": "My secret diary."}, headers={"x-request-id": "my-id-8"})
         client.post(SPEECH, json={"input": "!refuse my secret diary"})
-    told = [f"{record.getMessage()} {record.__dict__.get('facts')}" for record in caplog.records]
-    assert any("spoken" in line and "'chars': 16" in line for line in told)
-    assert not any("diary" in line for line in told)
+    lines = [f"{record.getMessage()} {record.__dict__.get('log_fields')}" for record in caplog.records]
+    assert any("spoken" in line and "'chars': 16" in line for line in lines)
+    assert not any("diary" in line for line in lines)

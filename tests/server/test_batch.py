@@ -1,4 +1,4 @@
-"""Batches: every item has its own answer, and waits for its turn."""
+"""Batches: every item has its own result, and waits while the key or the engine is full."""
 
 import base64
 import threading
@@ -39,11 +39,11 @@ def pcm(result: dict[str, Any]) -> bytes:
     return base64.b64decode(result["audio_data"])
 
 
-def a_few(words: str = "Some words.", count: int = 6) -> list[dict[str, str]]:
+def some_items(words: str = "Some words.", count: int = 6) -> list[dict[str, str]]:
     return [{"input": f"{number}: {words}"} for number in range(count)]
 
 
-def test_batches_answer_every_item(client: httpx.Client) -> None:
+def test_every_item_has_its_own_result(client: httpx.Client) -> None:
     items = [{"input": "One."}, {"input": "Two.", "voice": "nobody"}, {"input": "Three.", "response_format": "wav"}, {}]
     answer = client.post(BATCH, json={"items": items, "response_format": "pcm", "seed": 3, "voice": "wren"}).json()
     assert (answer["total"], answer["succeeded"], answer["failed"]) == (4, 2, 2)
@@ -57,74 +57,74 @@ def test_batches_answer_every_item(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("bad", ["text", None, 7, [], {"inptu": "a"}, {"input": "a", "voice": "b", "speaker": "c"}])
-def test_a_bad_item_does_not_harm_the_others(client: httpx.Client, bad: Any) -> None:
+def test_a_bad_item_does_not_fail_the_others(client: httpx.Client, bad: Any) -> None:
     good, refused, last = spoken_batch(client, [{"input": "One."}, bad, {"input": "Two."}])
     assert (pcm(good), pcm(last)) == (spoken("One.", 3), spoken("Two.", 3))
     assert (refused["status"], refused["error"]["code"]) == ("error", "invalid_field")
 
 
-def test_speaker_is_another_name_of_voice_at_the_top_and_in_items(client: httpx.Client) -> None:
+def test_speaker_is_an_alias_of_voice_at_the_top_and_in_items(client: httpx.Client) -> None:
     for top in ("voice", "speaker"):
         items = [{"input": "Hi."}, {"input": "Hi.", "voice": "finch"}, {"input": "Hi.", "speaker": "finch"}]
         voices = [pcm(result) for result in spoken_batch(client, items, **{top: "wren"})]
         assert voices == [spoken("Hi.", 3, voice) for voice in ("wren", "finch", "finch")]
 
 
-def test_items_wait_for_the_streams_of_their_key(engine: ScriptedEngine) -> None:
+def test_items_wait_for_free_streams_of_their_key(engine: ScriptedEngine) -> None:
     engine.max_frames = 0
     app = build_app(engine, CARD, ServerConfig(streams_per_key=2))
     answers: list[list[dict[str, Any]]] = []
     with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
-        asking = threading.Thread(target=lambda: answers.append(spoken_batch(client, a_few())))
-        asking.start()
+        request = threading.Thread(target=lambda: answers.append(spoken_batch(client, some_items())))
+        request.start()
         eventually(lambda: len(engine.submitted) == 2)
         time.sleep(0.3)
         assert len(engine.submitted) == 2 and app.state.service.streams == 2
         engine.max_frames = float("inf")
-        asking.join()
-        assert [pcm(result) for result in answers[0]] == [spoken(item["input"], 3) for item in a_few()]
+        request.join()
+        assert [pcm(result) for result in answers[0]] == [spoken(item["input"], 3) for item in some_items()]
         assert app.state.service.streams == 0
 
 
-def test_an_item_that_waited_goes_on_when_another_has_ended(engine: ScriptedEngine) -> None:
+def test_a_waiting_item_starts_when_another_ends(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD, ServerConfig(streams_per_key=1)) as client:
-        begun_s = time.monotonic()
-        spoken_batch(client, a_few(count=16))
-        assert time.monotonic() - begun_s < 8  # 1 s each, were it not told
+        start_s = time.monotonic()
+        spoken_batch(client, some_items(count=16))
+        assert time.monotonic() - start_s < 8  # 1 s each without the notification
 
 
-def test_a_batch_whose_key_has_no_stream_left_is_told_to_come_again(engine: ScriptedEngine) -> None:
+def test_a_batch_is_refused_when_its_key_has_no_free_stream(engine: ScriptedEngine) -> None:
     engine.frame_s = 0.01
     with client_of(engine, CARD, ServerConfig(streams_per_key=1)) as client:
         with client.stream("POST", SPEECH, json={"input": "word " * 300, "response_format": "pcm"}) as running:
-            pieces = running.iter_raw()  # kept: httpx closes the answer with its iterator
+            pieces = running.iter_raw()  # keep it: httpx closes the response when its iterator is collected
             next(pieces)
-            refused = client.post(BATCH, json={"items": a_few()})
+            refused = client.post(BATCH, json={"items": some_items()})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
         assert 'oscine_requests_total{mode="batch",status="429"} 1.0' in client.get("/metrics").text
 
 
-def test_items_wait_as_long_as_others_of_their_batch_are_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_PATIENCE_S", 0.5)
+def test_items_wait_as_long_as_their_batch_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_RETRY_S", 0.5)
     engine = ScriptedEngine(slots=1, queue=0, frame_s=0.05)
     with client_of(engine, CARD) as client:
-        begun_s = time.monotonic()
-        results = spoken_batch(client, a_few("A sentence of some length.", 3))
-        assert time.monotonic() - begun_s > 3 * 0.5
+        start_s = time.monotonic()
+        results = spoken_batch(client, some_items("A sentence of some length.", 3))
+        assert time.monotonic() - start_s > 3 * 0.5
         assert [pcm(result) for result in results] == [
-            spoken(item["input"], 3) for item in a_few("A sentence of some length.", 3)
+            spoken(item["input"], 3) for item in some_items("A sentence of some length.", 3)
         ]
     engine.stop()
 
 
-def test_a_batch_that_nobody_lets_in_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(batch, "_LONGEST_WAIT_S", 0.05)
+def test_a_batch_without_progress_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_RETRY_S", 0.2)
+    monkeypatch.setattr(batch, "_MAX_RETRY_WAIT_S", 0.05)
     engine = ScriptedEngine(slots=1, queue=0, max_frames=1)
     with client_of(engine, CARD) as client:
         with client.stream("POST", SPEECH, json={"input": "Others.", "response_format": "pcm"}) as running:
             pieces = running.iter_raw()
             next(pieces)
-            results = spoken_batch(client, a_few(count=2))
+            results = spoken_batch(client, some_items(count=2))
         assert [result["error"]["code"] for result in results] == ["overloaded"] * 2
     engine.stop()

@@ -1,4 +1,4 @@
-"""Every format is a file that others can read, leaves as it is made, and does not depend on how the sound was cut."""
+"""Every format is readable by other programs, streams, and does not depend on how the audio was split."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Pcm = npt.NDArray[np.int16]
 RATE_HZ = 24_000
 CHUNK = 1920  # samples: 80 ms, a frame of the model
 CONTAINERS = {"mp3": "mp3", "opus": "ogg", "aac": "aac", "flac": "flac", "wav": "wav"}
-ENCODED = [name for name, form in FORMATS.items() if form.encoded]
-# name -> samples before the sound, and the frame that the end is filled up to
+COMPRESSED = [name for name, form in FORMATS.items() if form.codec]
+# name -> samples of silence before the audio, and the frame that the end is padded to
 PADDING = {"mp3": (1105, 2 * 576), "aac": (1024, 1024)}
 
 
 def speech_like(n_samples: int, rate_hz: int = RATE_HZ) -> Pcm:
-    """A chirp under an envelope of syllables, with a little noise: no two places are alike."""
+    """A chirp with an envelope like syllables and a little noise: no two positions are alike."""
     t = np.arange(n_samples) / rate_hz
     chirp = np.sin(2 * np.pi * (150 * t + 400 * t * t)) * (1 + 0.5 * np.sin(2 * np.pi * 4 * t))
     noise = np.random.default_rng(7).normal(0, 100, n_samples)
@@ -39,12 +39,12 @@ def speech_like(n_samples: int, rate_hz: int = RATE_HZ) -> Pcm:
 
 
 def cut(samples: Pcm, lengths: list[int]) -> Iterator[bytes]:
-    """Pieces of these lengths, again and again until the end."""
-    start, turn = 0, 0
+    """Pieces of these lengths, repeated until the end."""
+    start, number = 0, 0
     while start < len(samples):
-        length = lengths[turn % len(lengths)]
+        length = lengths[number % len(lengths)]
         yield samples[start : start + length].astype("<i2").tobytes()
-        start, turn = start + length, turn + 1
+        start, number = start + length, number + 1
 
 
 def streamed(encoder: Encoder, samples: Pcm, lengths: list[int]) -> bytes:
@@ -95,28 +95,28 @@ def test_lossless_formats_give_every_sample_back(name: str) -> None:
 @pytest.mark.parametrize("name", ["mp3", "aac"])
 def test_mp3_and_aac_add_only_their_known_silence(name: str, rate_hz: int) -> None:
     samples = speech_like(rate_hz // 2 + 77, rate_hz)
-    heard = decoded(name, streamed(open_encoder(name, rate_hz=rate_hz), samples, [CHUNK]))
+    received = decoded(name, streamed(open_encoder(name, rate_hz=rate_hz), samples, [CHUNK]))
     before, frame = PADDING[name]
     if name == "mp3" and rate_hz >= 44_100:
         frame *= 2
-    assert 0 <= len(heard) - before - len(samples) < frame
-    assert correlation(heard[before:], samples) > 0.99
+    assert 0 <= len(received) - before - len(samples) < frame
+    assert correlation(received[before:], samples) > 0.99
 
 
-@pytest.mark.parametrize("rate_hz", FORMATS["opus"].rates)
+@pytest.mark.parametrize("rate_hz", FORMATS["opus"].rates_hz)
 def test_opus_has_the_exact_length(rate_hz: int) -> None:
     for n_samples in (rate_hz // 2 + 77, rate_hz // 50, 1):
         samples = speech_like(n_samples, rate_hz)
         file = streamed(open_encoder("opus", rate_hz=rate_hz), samples, [CHUNK])
-        heard = decoded("opus", file)  # always at 48 kHz
-        assert len(heard) == n_samples * 48_000 // rate_hz
+        received = decoded("opus", file)  # always at 48 kHz
+        assert len(received) == n_samples * 48_000 // rate_hz
         assert soundfile.info(io.BytesIO(file)).frames == n_samples  # a second reader, which is not libav
-        assert n_samples < 1000 or correlation(heard[:: 48_000 // rate_hz], samples) > 0.98
+        assert n_samples < 1000 or correlation(received[:: 48_000 // rate_hz], samples) > 0.98
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("speed", [1.0, 1.3])
-def test_the_bytes_do_not_depend_on_how_the_sound_was_cut(name: str, speed: float) -> None:
+def test_the_bytes_do_not_depend_on_how_the_audio_was_split(name: str, speed: float) -> None:
     samples = speech_like(7_001)
     whole, frames, odd = (
         streamed(open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=speed), samples, lengths)
@@ -125,7 +125,7 @@ def test_the_bytes_do_not_depend_on_how_the_sound_was_cut(name: str, speed: floa
     assert whole == frames == odd
 
 
-def test_mp3_begins_with_sound_and_not_with_tags() -> None:
+def test_mp3_starts_with_audio_and_not_with_tags() -> None:
     file = encode_whole("mp3", speech_like(CHUNK).tobytes(), rate_hz=RATE_HZ)
     assert file[:2] == b"\xff\xf3"  # sync word, MPEG-2 layer 3
     assert b"Xing" not in file and b"Info" not in file and b"LAME" not in file[:200]
@@ -149,7 +149,7 @@ def test_the_header_of_a_whole_file_states_its_length() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wav", "flac")])
-def test_a_whole_file_is_otherwise_what_a_stream_would_have_been(name: str) -> None:
+def test_other_whole_files_equal_the_streamed_ones(name: str) -> None:
     samples = speech_like(5_000)
     assert encode_whole(name, samples.tobytes(), rate_hz=RATE_HZ) == streamed(
         open_encoder(name, rate_hz=RATE_HZ), samples, [CHUNK]
@@ -158,7 +158,7 @@ def test_a_whole_file_is_otherwise_what_a_stream_would_have_been(name: str) -> N
 
 @pytest.mark.parametrize("speed", [1.0, 0.25, 4.0])
 @pytest.mark.parametrize("name", FORMATS)
-def test_silence_and_single_samples_are_no_special_case(name: str, speed: float) -> None:
+def test_empty_audio_and_single_samples_work(name: str, speed: float) -> None:
     empty = open_encoder(name, rate_hz=RATE_HZ, speed=speed)
     file = empty.push(b"") + empty.finish()
     if name in ("wav", "flac"):
@@ -172,32 +172,32 @@ def test_silence_and_single_samples_are_no_special_case(name: str, speed: float)
 # Latency
 
 
-@pytest.mark.parametrize("name", ENCODED)
-def test_sound_leaves_with_the_second_push_at_the_latest_and_is_never_held_back_for_longer(name: str) -> None:
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_audio_leaves_by_the_second_push_and_the_delay_does_not_grow(name: str) -> None:
     samples = speech_like(25 * CHUNK)
     encoder = open_encoder(name, rate_hz=RATE_HZ)
     sent = bytearray(encoder.push(b""))
     held_back = []
-    for turn, chunk in enumerate(cut(samples, [CHUNK]), start=1):
+    for number, chunk in enumerate(cut(samples, [CHUNK]), start=1):
         piece = encoder.push(chunk)
         sent += piece
-        assert piece or turn == 1, turn
-        if turn in (5, 15, 25):
-            heard = len(decoded(name, bytes(sent))) // (2 if name == "opus" else 1) - PADDING.get(name, (0,))[0]
-            held_back.append(turn * CHUNK - heard)
+        assert piece or number == 1, number
+        if number in (5, 15, 25):
+            out = len(decoded(name, bytes(sent))) // (2 if name == "opus" else 1) - PADDING.get(name, (0,))[0]
+            held_back.append(number * CHUNK - out)
     encoder.close()
     assert max(held_back) <= 0.13 * RATE_HZ, held_back
-    assert abs(held_back[-1] - held_back[0]) < 1152, held_back  # a frame more or less, as chunks and frames fall
+    assert abs(held_back[-1] - held_back[0]) < 1152, held_back  # chunk and frame borders differ by up to a frame
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.8, 1.25, 2.0])
-def test_stretched_sound_leaves_with_the_first_push(speed: float) -> None:
+def test_audio_at_another_speed_leaves_with_the_first_push(speed: float) -> None:
     samples = speech_like(10 * CHUNK)
     encoder = open_encoder("pcm", rate_hz=RATE_HZ, speed=speed)
     sent_samples = 0
-    for turn, chunk in enumerate(cut(samples, [CHUNK]), start=1):
+    for number, chunk in enumerate(cut(samples, [CHUNK]), start=1):
         sent_samples += len(encoder.push(chunk)) // 2
-        held_back_s = (turn * CHUNK - sent_samples * speed) / RATE_HZ
+        held_back_s = (number * CHUNK - sent_samples * speed) / RATE_HZ
         assert sent_samples and 0 <= held_back_s < 0.1
 
 
@@ -205,7 +205,7 @@ def test_stretched_sound_leaves_with_the_first_push(speed: float) -> None:
 
 
 @pytest.mark.parametrize("out_rate_hz", [8_000, 16_000, 22_050, 44_100, 48_000])
-def test_another_rate_in_pieces_is_what_soxr_makes_of_the_whole(out_rate_hz: int) -> None:
+def test_resampling_in_pieces_equals_resampling_the_whole(out_rate_hz: int) -> None:
     samples = speech_like(RATE_HZ + 77)
     sent = streamed(open_encoder("pcm", rate_hz=RATE_HZ, out_rate_hz=out_rate_hz), samples, [CHUNK])
     whole = soxr.resample(samples.astype(np.float32), RATE_HZ, out_rate_hz)
@@ -220,7 +220,7 @@ def test_resampling_clips_and_does_not_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.4, 0.8, 1.25, 2.0, 3.0, 4.0])
-def test_speed_changes_the_length_exactly_and_the_pitch_not_at_all(speed: float) -> None:
+def test_speed_changes_the_length_exactly_and_keeps_the_pitch(speed: float) -> None:
     tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
     sent = decoded("pcm", encode_whole("pcm", tone.tobytes(), rate_hz=RATE_HZ, speed=speed))
     assert len(sent) == round(len(tone) / speed)
@@ -228,13 +228,13 @@ def test_speed_changes_the_length_exactly_and_the_pitch_not_at_all(speed: float)
     assert sent.astype(float).std() == pytest.approx(tone.astype(float).std(), rel=0.05)
 
 
-def test_speed_and_rate_go_together_with_every_format() -> None:
+def test_every_format_supports_speed_and_rate_together() -> None:
     tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
     for name in FORMATS:
-        heard = decoded(name, encode_whole(name, tone.tobytes(), rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8))
+        received = decoded(name, encode_whole(name, tone.tobytes(), rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8))
         before, frame = PADDING.get(name, (0, 1))
-        assert 0 <= len(heard) - before - 60_000 < 2 * frame, name
-        assert loudest_hz(heard, 48_000) == pytest.approx(440, abs=2), name
+        assert 0 <= len(received) - before - 60_000 < 2 * frame, name
+        assert loudest_hz(received, 48_000) == pytest.approx(440, abs=2), name
 
 
 # Refusals
@@ -243,16 +243,18 @@ def test_speed_and_rate_go_together_with_every_format() -> None:
 @pytest.mark.parametrize(
     ("name", "how", "param", "words"),
     [
-        ("opus", {"out_rate_hz": 44_100}, "sample_rate", "opus cannot carry 44100 Hz (possible: 8000, 12000, "),
-        ("opus", {"out_rate_hz": 22_050}, "sample_rate", "mp3, wav, pcm, aac, flac can carry it"),
-        ("mp3", {"out_rate_hz": 12_000}, "sample_rate", "opus can carry it"),
+        ("opus", {"out_rate_hz": 44_100}, "sample_rate", "opus does not support 44100 Hz (possible: 8000, 12000, "),
+        ("opus", {"out_rate_hz": 22_050}, "sample_rate", "supported by mp3, wav, pcm, aac, flac"),
+        ("mp3", {"out_rate_hz": 12_000}, "sample_rate", "supported by opus"),
         ("wav", {"out_rate_hz": 96_000}, "sample_rate", "44100, 48000)"),
         ("ogg", {}, "response_format", "unknown response_format 'ogg'"),
         ("pcm", {"speed": 4.5}, "speed", "speed must be between 0.25 and 4, got 4.5"),
         ("pcm", {"speed": float("nan")}, "speed", "got nan"),
     ],
 )
-def test_what_cannot_be_made_is_refused_at_once(name: str, how: dict[str, float], param: str, words: str) -> None:
+def test_unsupported_settings_are_refused_before_any_audio(
+    name: str, how: dict[str, float], param: str, words: str
+) -> None:
     for make in (
         lambda: open_encoder(name, rate_hz=RATE_HZ, **how),
         lambda: encode_whole(name, b"", rate_hz=RATE_HZ, **how),
@@ -263,11 +265,11 @@ def test_what_cannot_be_made_is_refused_at_once(name: str, how: dict[str, float]
         assert words in str(caught.value)
 
 
-# Listeners who leave
+# Disconnected clients
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_closing_is_possible_at_any_time_and_again(name: str) -> None:
+def test_close_works_at_any_time_and_repeatedly(name: str) -> None:
     chunk = speech_like(CHUNK).tobytes()
     for pushes in (0, 1, 3):
         encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=1.5)
@@ -282,21 +284,21 @@ def test_closing_is_possible_at_any_time_and_again(name: str) -> None:
     finished.close()
 
 
-def test_dropped_encoders_leave_nothing_behind() -> None:
+def test_dropped_encoders_free_memory_and_files_at_once() -> None:
     process = psutil.Process()
     chunk = speech_like(CHUNK).tobytes()
 
     def drop(encoders: int, *, close: bool) -> None:
-        for turn in range(encoders):
-            name = ENCODED[turn % len(ENCODED)]
-            encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=0.4 if turn % 3 else 1.0)
+        for number in range(encoders):
+            name = COMPRESSED[number % len(COMPRESSED)]
+            encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=0.4 if number % 3 else 1.0)
             encoder.push(chunk)
             if close:
                 encoder.close()
 
     drop(60, close=False)
     gc.collect()
-    gc.disable()  # what is dropped must be free at once, not when a collection happens to run
+    gc.disable()  # dropped encoders must not wait for a collection
     try:
         files, memory_bytes = process.num_fds(), process.memory_info().rss
         drop(200, close=False)

@@ -1,4 +1,4 @@
-"""What comes before any key is asked for has an end: the head of a request is small, and it comes."""
+"""The head of a request is limited in size and time, because it arrives before any API key is checked."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ def opened(url: str) -> Iterator[socket.socket]:
 
 
 def sent(one: socket.socket, data: bytes) -> int:
-    """How much of it was taken."""
+    """How many bytes the server accepted."""
     taken = 0
     with contextlib.suppress(ConnectionError):
         while taken < len(data):
@@ -51,8 +51,8 @@ def sent(one: socket.socket, data: bytes) -> int:
     return taken
 
 
-def heard(one: socket.socket) -> bytes:
-    """Until the other side closes."""
+def received(one: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
     data = b""
     with contextlib.suppress(ConnectionError):
         while piece := one.recv(65536):
@@ -61,16 +61,16 @@ def heard(one: socket.socket) -> bytes:
 
 
 def answer(one: socket.socket) -> bytes:
-    """Of one request to /health."""
+    """The response of one request to /health."""
     data = b""
     while not data.endswith(b"}"):
         piece = one.recv(65536)
-        assert piece, "it was closed"
+        assert piece, "the connection was closed"
         data += piece
     return data
 
 
-# --- small ---
+# --- size ---
 
 
 @pytest.mark.parametrize(
@@ -78,99 +78,99 @@ def answer(one: socket.socket) -> bytes:
     [GET + b"x-long: ", b"GET /", b"\r\n", SPEECH + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-trailer: "],
     ids=["header", "path", "empty lines", "trailer"],
 )
-def test_a_head_without_an_end_is_not_taken(raw: socket.socket, beginning: bytes) -> None:
+def test_an_endless_head_is_cut_off(raw: socket.socket, beginning: bytes) -> None:
     raw.sendall(beginning)
     time.sleep(0.05)
     filling = (beginning if beginning == b"\r\n" else b"y") * (20 * MIB)
-    assert sent(raw, filling) < 18 * MIB  # what the sockets on the way hold
+    assert sent(raw, filling) < 18 * MIB  # the socket buffers
 
 
-def test_a_head_that_is_too_large_is_told_so(raw: socket.socket) -> None:
+def test_a_too_large_head_gets_431(raw: socket.socket) -> None:
     raw.sendall(GET + b"x-long: " + b"y" * 65536)
-    head, _, body = heard(raw).partition(b"\r\n\r\n")
+    head, _, body = received(raw).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") and b"connection: close" in head
     error = json.loads(body)["error"]
     assert error["code"] == "too_large" and "64 KiB" in error["message"]
 
 
-def test_many_small_headers_are_counted_together(raw: socket.socket) -> None:
+def test_the_limit_counts_all_headers_together(raw: socket.socket) -> None:
     raw.sendall(GET + b"".join(b"x-%d: y\r\n" % number for number in range(10_000)) + b"\r\n")
-    assert heard(raw).startswith(b"HTTP/1.1 431 ")
+    assert received(raw).startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_head_near_the_limit_is_taken(url: str) -> None:
+def test_a_head_near_the_limit_is_accepted(url: str) -> None:
     assert httpx.get(f"{url}/health", headers={"x-long": "y" * 60_000}, trust_env=False).status_code == 200
 
 
 @pytest.mark.parametrize("piece", [17, 100_000])
-def test_a_large_body_is_no_head_however_it_comes(raw: socket.socket, piece: int) -> None:
+def test_a_large_body_does_not_count_as_head(raw: socket.socket, piece: int) -> None:
     body = b'{"input": "' + b" " * 300_000 + b'"}'
     pieces = [body[at : at + piece] for at in range(0, len(body), piece)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in pieces)
     raw.sendall(SPEECH + b"transfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
-    assert raw.recv(12) == b"HTTP/1.1 400"  # there is no word in it, which only who has read it all can say
+    assert raw.recv(12) == b"HTTP/1.1 400"  # the text has no word: the server has read it all
 
 
-def test_a_request_in_the_same_piece_as_the_end_of_a_large_body_is_answered(raw: socket.socket) -> None:
+def test_a_pipelined_request_after_a_large_body_is_answered(raw: socket.socket) -> None:
     body = b'{"input": "' + b" " * 300_000 + b'"}'
     first = SPEECH + b"content-length: %d\r\n\r\n" % len(body) + body
     raw.sendall(first + GET[:10])
     time.sleep(0.1)
     raw.sendall(GET[10:] + b"connection: close\r\n\r\n")
-    told = heard(raw)
-    assert told.startswith(b"HTTP/1.1 400 ") and b"HTTP/1.1 200 OK" in told
+    data = received(raw)
+    assert data.startswith(b"HTTP/1.1 400 ") and b"HTTP/1.1 200 OK" in data
 
 
-def test_a_request_after_a_refused_one_is_not_reached(raw: socket.socket) -> None:
+def test_a_pipelined_request_after_a_refused_one_is_not_answered(raw: socket.socket) -> None:
     raw.sendall(GET + b"x-long: " + b"y" * 70_000 + b"\r\n\r\n" + GET + b"\r\n")
-    assert heard(raw).count(b"HTTP/1.1") == 1
+    assert received(raw).count(b"HTTP/1.1") == 1
 
 
-# --- soon ---
+# --- time ---
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "_HEAD_S", 0.4)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize("beginning", [b"", GET, b"\r\n"], ids=["nothing", "half", "an empty line"])
-def test_a_connection_on_which_no_head_comes_is_closed(url: str, beginning: bytes) -> None:
+def test_a_connection_without_a_complete_head_is_closed(url: str, beginning: bytes) -> None:
     with opened(url) as one:
         one.sendall(beginning)
-        begun_s = time.monotonic()
-        assert heard(one) == b""
-        assert 0.2 < time.monotonic() - begun_s < 5
+        start_s = time.monotonic()
+        assert received(one) == b""
+        assert 0.2 < time.monotonic() - start_s < 5
 
 
-@pytest.mark.usefixtures("soon")
-def test_a_drop_at_a_time_wins_no_time(url: str) -> None:
+@pytest.mark.usefixtures("short_limit")
+def test_a_slow_head_does_not_extend_the_limit(url: str) -> None:
     with opened(url) as one:
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         one.sendall(GET + b"x-long: ")
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() - begun_s < 5:
+            while time.monotonic() - start_s < 5:
                 one.sendall(b"y")
                 time.sleep(0.05)
-        assert time.monotonic() - begun_s < 2
+        assert time.monotonic() - start_s < 2
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize("beginning", [GET, b"\r\n"], ids=["half", "an empty line"])
-def test_a_later_head_has_its_time_too(url: str, beginning: bytes) -> None:
+def test_each_head_has_its_own_time_limit(url: str, beginning: bytes) -> None:
     with opened(url) as one:
         for _ in range(3):
             one.sendall(GET + b"\r\n")
             assert answer(one).startswith(b"HTTP/1.1 200 OK")
-            time.sleep(0.2)  # together more than one head has
-        begun_s = time.monotonic()
+            time.sleep(0.2)  # longer in total than the limit
+        start_s = time.monotonic()
         one.sendall(beginning)
-        assert heard(one) == b""
-        assert time.monotonic() - begun_s < 3  # before uvicorn closes an idle connection
+        assert received(one) == b""
+        assert time.monotonic() - start_s < 3  # before uvicorn closes an idle connection
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("short_limit")
 def test_an_idle_connection_is_kept_for_the_next_request(url: str) -> None:
     with opened(url) as one:
         for _ in range(2):
@@ -179,8 +179,8 @@ def test_an_idle_connection_is_kept_for_the_next_request(url: str) -> None:
             time.sleep(0.8)
 
 
-@pytest.mark.usefixtures("soon")
-def test_neither_a_long_answer_nor_a_live_session_is_cut(url: str) -> None:
+@pytest.mark.usefixtures("short_limit")
+def test_long_responses_and_live_sessions_are_not_cut(url: str) -> None:
     body = {"input": "word " * 20, "response_format": "pcm"}  # a second
     with connect(url.replace("http", "ws") + "/v1/audio/speech/stream", proxy=None) as live:
         assert len(httpx.post(f"{url}/v1/audio/speech", json=body, trust_env=False).content) == 100 * 3840
@@ -188,9 +188,9 @@ def test_neither_a_long_answer_nor_a_live_session_is_cut(url: str) -> None:
         assert "session.ready" in str(live.recv(timeout=5))
 
 
-@pytest.mark.usefixtures("soon")
-def test_half_a_head_sent_ahead_does_not_cut_the_answer_that_runs(raw: socket.socket) -> None:
+@pytest.mark.usefixtures("short_limit")
+def test_a_partial_pipelined_head_does_not_cut_the_running_response(raw: socket.socket) -> None:
     body = json.dumps({"input": "word " * 20, "response_format": "pcm"}).encode()
     raw.sendall(SPEECH + b"content-length: %d\r\n\r\n" % len(body) + body + GET)
-    told = heard(raw)  # and then it is closed
-    assert told.endswith(b"0\r\n\r\n") and len(told) > 100 * 3840
+    data = received(raw)
+    assert data.endswith(b"0\r\n\r\n") and len(data) > 100 * 3840

@@ -1,4 +1,4 @@
-"""Clips come from the request or from where they may, and become a voice once. Addresses: test_clip_urls.py."""
+"""Reading clips from requests and files, and cloning each once. URLs: test_reference_clip_urls.py."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oscine.server.errors import ApiError
-from oscine.server.reference_clips import ClipPolicy, ClipVoices, clip_hash, fetch_clip
+from oscine.server.reference_clips import ClipPolicy, VoiceCloner, clip_hash, fetch_clip
 from oscine.types import OverloadedError, VoiceError
 from oscine.voice import Voice
 
@@ -47,29 +47,35 @@ def refused(status: int, source: str, policy: ClipPolicy = ClipPolicy()) -> str:
     ],
     ids=["bare", "unpadded", "wrapped", "urlsafe", "data", "no type", "escaped", "percent"],
 )
-def test_every_spelling_of_the_same_bytes_gives_them(source: str) -> None:
+def test_every_encoding_of_a_clip_in_a_request_is_decoded(source: str) -> None:
     assert fetch(source) == CLIP
     assert fetch(source, ClipPolicy(max_bytes=len(CLIP))) == CLIP
-    assert "the limit here" in refused(413, source, ClipPolicy(max_bytes=len(CLIP) - 1))
+    assert "exceeds the limit" in refused(413, source, ClipPolicy(max_bytes=len(CLIP) - 1))
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("", "ref_audio is empty"),
         ("data:audio/wav;base64,", "ref_audio is empty"),
         ("data:audio/wav;base64", "without a comma"),
-        ("clip.wav", "'clip.wav' is not base64"),
-        ("data:audio/wav;base64,A", "'A' is not base64"),
-        ("größe", "is not base64"),
-        ("ftp://host/clip.wav", "cannot be a ftp: address; give the clip as data: URL or base64"),
-        ("C:\\clips\\clip.wav", "cannot be a c: address"),
+        ("clip.wav", "'clip.wav' is neither a URL nor base64"),
+        ("data:audio/wav;base64,A", "'A' is neither a URL nor base64"),
+        ("größe", "is neither a URL nor base64 (it has non-ASCII characters)"),
+        ("ftp://host/clip.wav", "cannot be a ftp: URL; give the clip as data: URL or base64"),
+        ("C:\\clips\\clip.wav", "cannot be a c: URL"),
     ],
 )
-def test_what_holds_no_clip_is_refused_with_what_would(source: str, said: str) -> None:
+def test_a_source_without_a_clip_is_refused_with_the_possible_forms(source: str, message: str) -> None:
     with pytest.raises(VoiceError) as caught:
         fetch(source)
-    assert said in str(caught.value) and caught.value.param == "ref_audio"
+    assert message in str(caught.value) and caught.value.param == "ref_audio"
+
+
+@pytest.mark.parametrize("source", ["A " * 2000, "data:," + "%41" * 4000, "http://example.com/" + "a" * 9000])
+def test_an_overlong_source_is_refused_before_it_is_decoded(source: str) -> None:
+    with pytest.raises((ApiError, VoiceError), match="limit"):
+        fetch(source, ClipPolicy(urls=True, max_bytes=1000))
 
 
 # Files
@@ -88,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
     return below
 
 
-def test_files_are_not_read_unless_allowed(folder: Path) -> None:
+def test_files_are_not_read_by_default(folder: Path) -> None:
     assert "ref_files_below" in refused(403, f"file://{folder}/in.wav")
 
 
@@ -102,7 +108,7 @@ def test_files_below_the_folder_are_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["out.wav", "../secret.wav", "more/%2e%2e/../../secret.wav", "../none", "more", "pipe.wav"]
 )
-def test_nothing_else_is_read_and_nobody_learns_what_is_there(folder: Path, path: str) -> None:
+def test_other_files_are_not_read_and_their_existence_is_not_revealed(folder: Path, path: str) -> None:
     message = refused(403, f"file://{folder}/{path}", ClipPolicy(files_below=folder))
     assert "secret" not in message and str(folder.parent / "none") not in message
     refused(403, "file:///etc/passwd", ClipPolicy(files_below=folder))
@@ -110,16 +116,16 @@ def test_nothing_else_is_read_and_nobody_learns_what_is_there(folder: Path, path
 
 
 @pytest.mark.parametrize("path", ["none.wav", "loop.wav", "a%00b"])
-def test_a_file_that_is_not_there_is_the_clients_mistake(folder: Path, path: str) -> None:
+def test_a_missing_file_is_a_client_error(folder: Path, path: str) -> None:
     with pytest.raises(VoiceError, match="cannot be read"):
         fetch(f"file://{folder}/{path}", ClipPolicy(files_below=folder))
 
 
-# Voices of clips
+# Cloning
 
 
-class Cloner:
-    """The one method of an engine that is needed here; it can be held up."""
+class Engine:
+    """The `clone` method of an engine, which can be blocked."""
 
     def __init__(self) -> None:
         self.clips: list[tuple[bytes, str | None]] = []
@@ -135,15 +141,15 @@ class Cloner:
         return Voice(np.full(8, len(self.clips), np.float32))
 
 
-def with_voices(use: Callable[[ClipVoices, Cloner], Awaitable[None]], **limits: int) -> None:
+def with_cloner(use: Callable[[VoiceCloner, Engine], Awaitable[None]], **limits: int) -> None:
     async def run() -> None:
-        cloner = Cloner()
-        voices = ClipVoices(cloner, **limits)  # type: ignore[arg-type]
+        engine = Engine()
+        cloner = VoiceCloner(engine, **limits)  # type: ignore[arg-type]
         try:
-            await use(voices, cloner)
+            await use(cloner, engine)
         finally:
-            cloner.go.set()
-            voices.close()
+            engine.go.set()
+            cloner.close()
 
     asyncio.run(run())
 
@@ -155,79 +161,79 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_clip_is_cloned_once() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
-        cloner.go.clear()
-        asking = [asyncio.create_task(voices.voice(bytes(CLIP), "hello")) for _ in range(5)]
-        await until(lambda: len(cloner.clips) == 1)
-        cloner.go.set()
-        made = await asyncio.gather(*asking)
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+        engine.go.clear()
+        pending = [asyncio.create_task(cloner.clone(bytes(CLIP), "hello")) for _ in range(5)]
+        await until(lambda: len(engine.clips) == 1)
+        engine.go.set()
+        made = await asyncio.gather(*pending)
         assert len({id(voice) for voice in made}) == 1
-        assert await voices.voice(CLIP, "hello") is made[0]
-        assert cloner.clips == [(CLIP, "hello")]
+        assert await cloner.clone(CLIP, "hello") is made[0]
+        assert engine.clips == [(CLIP, "hello")]
 
-    with_voices(use)
+    with_cloner(use)
 
 
-def test_another_clip_or_transcript_is_another_voice() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
-        asked = [(CLIP, None), (CLIP, ""), (CLIP, "hello"), (CLIP[1:], None), (b"", "hello")]
-        made = [await voices.voice(*one) for one in asked]
-        assert len({voice.content_hash for voice in made}) == len(asked)
-        assert cloner.clips == asked
+def test_another_clip_or_transcript_gives_another_voice() -> None:
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+        sources = [(CLIP, None), (CLIP, ""), (CLIP, "hello"), (CLIP[1:], None), (b"", "hello")]
+        made = [await cloner.clone(*one) for one in sources]
+        assert len({voice.content_hash for voice in made}) == len(sources)
+        assert engine.clips == sources
 
-    with_voices(use)
+    with_cloner(use)
     assert len({clip_hash(*one) for one in [(b"ab", "c"), (b"a", "bc"), (b"abc", ""), (b"abc", None)]}) == 4
 
 
-def test_who_leaves_does_not_end_the_cloning_for_others() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
-        cloner.go.clear()
-        first, second = (asyncio.create_task(voices.voice(CLIP)) for _ in range(2))
-        await until(lambda: len(cloner.clips) == 1)
+def test_a_disconnect_does_not_cancel_the_clone_for_others() -> None:
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+        engine.go.clear()
+        first, second = (asyncio.create_task(cloner.clone(CLIP)) for _ in range(2))
+        await until(lambda: len(engine.clips) == 1)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        cloner.go.set()
+        engine.go.set()
         await second
-        await voices.voice(CLIP)
-        assert len(cloner.clips) == 1
+        await cloner.clone(CLIP)
+        assert len(engine.clips) == 1
 
-    with_voices(use)
+    with_cloner(use)
 
 
-def test_an_error_is_told_to_all_who_wait_and_not_kept() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
-        cloner.error = VoiceError("silent", "ref_audio")
-        outcomes = await asyncio.gather(*(voices.voice(CLIP) for _ in range(3)), return_exceptions=True)
+def test_an_error_is_raised_to_all_waiting_requests_and_not_cached() -> None:
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+        engine.error = VoiceError("silent", "ref_audio")
+        outcomes = await asyncio.gather(*(cloner.clone(CLIP) for _ in range(3)), return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["silent"] * 3
-        cloner.error = None
-        assert isinstance(await voices.voice(CLIP), Voice)
+        engine.error = None
+        assert isinstance(await cloner.clone(CLIP), Voice)
 
-    with_voices(use)
+    with_cloner(use)
 
 
-def test_the_least_recently_used_voice_leaves_first() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
+def test_the_least_recently_used_voice_is_evicted_first() -> None:
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
         for clip in (b"a", b"b", b"a", b"c", b"a", b"b"):
-            await voices.voice(clip)
-        assert [clip for clip, _ in cloner.clips] == [b"a", b"b", b"c", b"b"]
+            await cloner.clone(clip)
+        assert [clip for clip, _ in engine.clips] == [b"a", b"b", b"c", b"b"]
 
-    with_voices(use, most=2)
+    with_cloner(use, max_voices=2)
 
 
-def test_more_clonings_than_can_wait_are_refused_and_known_voices_are_not() -> None:
-    async def use(voices: ClipVoices, cloner: Cloner) -> None:
-        known = await voices.voice(b"known")
-        cloner.go.clear()
-        asking = [asyncio.create_task(voices.voice(clip)) for clip in (b"a", b"b")]
-        await until(lambda: len(cloner.clips) == 2)
-        again = asyncio.create_task(voices.voice(b"a"))
+def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None:
+    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+        known = await cloner.clone(b"known")
+        engine.go.clear()
+        pending = [asyncio.create_task(cloner.clone(clip)) for clip in (b"a", b"b")]
+        await until(lambda: len(engine.clips) == 2)
+        again = asyncio.create_task(cloner.clone(b"a"))
         with pytest.raises(OverloadedError):
-            await voices.voice(b"c")
-        assert await voices.voice(b"known") is known
-        cloner.go.set()
-        assert (await again) is (await asking[0])
-        await asking[1]
-        await voices.voice(b"c")
+            await cloner.clone(b"c")
+        assert await cloner.clone(b"known") is known
+        engine.go.set()
+        assert (await again) is (await pending[0])
+        await pending[1]
+        await cloner.clone(b"c")
 
-    with_voices(use, threads=1, max_waiting=2)
+    with_cloner(use, threads=1, max_pending=2)

@@ -1,4 +1,4 @@
-"""What fields mean: names of the model, null, and the limits of the engine."""
+"""Model names, null values, and the engine's limits of sampling parameters."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_the_served_model_answers_to_its_name_its_hub_id_and_openais_names(clien
         assert ask(client, model=name).status_code == 404, name
 
 
-def test_null_is_as_if_the_field_were_left_out(client: httpx.Client) -> None:
+def test_null_equals_leaving_the_field_out(client: httpx.Client) -> None:
     for name in {*SpeechBody.model_fields, "speaker"} - {"input", "response_format", "seed"}:
         answer = ask(client, **{name: None})
         assert answer.content == spoken("Hi.", 1), (name, answer.text)
@@ -51,7 +51,7 @@ def test_null_is_as_if_the_field_were_left_out(client: httpx.Client) -> None:
         ("seed", (0, 2**64 - 1)),
     ],
 )
-def test_the_engine_takes_what_is_let_in_up_to_the_limits(
+def test_accepted_values_are_within_the_engine_limits(
     client: httpx.Client, engine: ScriptedEngine, name: str, values: tuple[float, ...]
 ) -> None:
     for value in values:

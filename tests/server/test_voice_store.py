@@ -1,4 +1,4 @@
-"""Uploaded voices: kept through restarts, never mixed up, and no bad file or name harms the others."""
+"""Uploaded voices survive restarts, and a bad file or name does not affect the others."""
 
 import errno
 import logging
@@ -22,8 +22,8 @@ def voice(number: float = 0.0, transcript: str | None = None) -> Voice:
     return Voice(speaker) if transcript is None else Voice(speaker, np.ones((3, 16), np.int64), transcript)
 
 
-def open_store(folder: Path | None, most: int = 1000) -> VoiceStore:
-    return VoiceStore(folder, RESERVED, most)
+def open_store(folder: Path | None, max_voices: int = 1000) -> VoiceStore:
+    return VoiceStore(folder, RESERVED, max_voices)
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -55,19 +55,19 @@ def test_a_deleted_voice_is_gone(store: VoiceStore) -> None:
     assert store.all()[0].voice == voice(1)
 
 
-def test_the_same_voice_under_its_name_is_no_error_and_another_one_is(store: VoiceStore) -> None:
+def test_adding_the_same_voice_again_succeeds_and_another_is_a_conflict(store: VoiceStore) -> None:
     first = store.add("anna", voice(), consent="first", source_hash="clip 1")
     assert store.add("ANNA", voice(), consent="second") == first
     assert store.add("anna", voice(1), consent="second", source_hash="clip 1") == first  # encoders may round
     for other, clip in ((voice(1), None), (voice(1), "clip 2"), (voice(0, "hello"), None)):
-        with pytest.raises(ApiError, match="another voice called 'anna'; delete it first") as caught:
+        with pytest.raises(ApiError, match="another voice is called 'anna'; delete it first") as caught:
             store.add("anna", other, consent="yes", source_hash=clip)
         assert status_of(caught) == 409 and caught.value.param == "name"
     assert store.all() == [first]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../anna", "a/b", "a.b", ".", "anna\n", "ännä", "\u212a", "a" * 65, "a\0"])
-def test_names_that_could_be_anything_but_a_name_are_refused(store: VoiceStore, name: str) -> None:
+def test_invalid_names_are_refused(store: VoiceStore, name: str) -> None:
     with pytest.raises(VoiceError, match="1 to 64 of") as caught:
         store.add(name, voice(), consent="yes")
     assert caught.value.param == "name"
@@ -85,9 +85,9 @@ def test_reserved_names_cannot_be_taken(store: VoiceStore, name: str) -> None:
     assert store.get(name) is None
 
 
-def test_a_full_store_says_so(tmp_path: Path) -> None:
+def test_a_full_store_refuses_new_voices(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
-        store = open_store(folder, most=2)
+        store = open_store(folder, max_voices=2)
         for name in ("a", "b"):
             store.add(name, voice(), consent="yes")
         with pytest.raises(ApiError, match="2 voices are stored") as caught:
@@ -102,8 +102,8 @@ def test_a_full_store_says_so(tmp_path: Path) -> None:
 
 
 def test_voices_survive_a_restart(tmp_path: Path) -> None:
-    facts = {"consent": "yes, 你好\n", "speaker_description": "calm", "source_hash": "clip 1"}
-    first = open_store(tmp_path / "new" / "voices").add("anna", voice(3, "hello you"), **facts)
+    notes = {"consent": "yes, 你好\n", "speaker_description": "calm", "source_hash": "clip 1"}
+    first = open_store(tmp_path / "new" / "voices").add("anna", voice(3, "hello you"), **notes)
     (again,) = open_store(tmp_path / "new" / "voices").all()
     assert again == first
     assert again.mode == "in_context" and again.voice.transcript == "hello you"
@@ -116,7 +116,7 @@ def test_a_voice_is_one_file_that_voice_load_reads(tmp_path: Path) -> None:
     assert Voice.load(tmp_path / "anna.safetensors") == voice(3, "hello you")
 
 
-def test_a_voice_that_was_put_there_by_hand_is_found(tmp_path: Path) -> None:
+def test_a_voice_file_that_an_operator_added_is_found(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     voice(5).save(tmp_path / "bob.safetensors")
     os.utime(tmp_path / "bob.safetensors", (1000, 1000))
@@ -125,7 +125,7 @@ def test_a_voice_that_was_put_there_by_hand_is_found(tmp_path: Path) -> None:
     assert (stored.consent, stored.created_at) == (None, 1000)
 
 
-def test_what_another_process_does_to_the_folder_is_noticed(tmp_path: Path) -> None:
+def test_changes_by_another_process_are_noticed(tmp_path: Path) -> None:
     one, other = open_store(tmp_path), open_store(tmp_path)
     one.add("anna", voice(1), consent="yes")
     found = other.get("anna")
@@ -138,7 +138,7 @@ def test_what_another_process_does_to_the_folder_is_noticed(tmp_path: Path) -> N
     assert one.get("anna") is None and one.all() == []
 
 
-def test_of_two_processes_that_store_the_same_name_one_wins(tmp_path: Path) -> None:
+def test_one_process_wins_when_several_store_the_same_name(tmp_path: Path) -> None:
     stores = [open_store(tmp_path) for _ in range(8)]
     begin = threading.Barrier(len(stores))
     outcomes: list[object] = []
@@ -174,7 +174,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "notes", "pipe"])
-def test_a_damaged_file_is_reported_and_harms_no_other(
+def test_a_damaged_file_is_reported_once_and_does_not_affect_others(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_store(tmp_path).add("anna", voice(), consent="yes")
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_reported_and_harms_no_other(
         for _ in range(3):
             with pytest.raises(VoiceError, match=r"the file of voice 'bob' is damaged.*; delete the voice"):
                 store.get("bob")
-    assert len([record for record in caplog.records if "bob" in record.getMessage()]) == 1  # not at every look
+    assert len([record for record in caplog.records if "bob" in record.getMessage()]) == 1
     with pytest.raises(VoiceError, match="damaged"):
         store.add("bob", voice(), consent="yes")
     store.delete("bob")
@@ -193,7 +193,7 @@ def test_a_damaged_file_is_reported_and_harms_no_other(
     assert store.names() == ["anna", "bob"]
 
 
-def test_files_that_are_no_voices_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_are_not_voices_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = ["Anna.safetensors", "ryan.safetensors", "a b.safetensors", "notes.txt", ".anna.1234.part"]
     for name in names:
         voice().save(tmp_path / name)
@@ -204,7 +204,7 @@ def test_files_that_are_no_voices_are_left_alone(tmp_path: Path, caplog: pytest.
     assert len(caplog.records) == 3
 
 
-def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
@@ -215,7 +215,7 @@ def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: p
     assert store.all()[0].voice == voice()
 
 
-def test_a_full_disk_is_our_fault_and_leaves_nothing_behind(
+def test_a_full_disk_is_a_server_error_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(tmp_path)
@@ -224,34 +224,34 @@ def test_a_full_disk_is_our_fault_and_leaves_nothing_behind(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(ApiError, match="the disk of the voices failed to store voice 'anna'; the log") as caught:
+    with pytest.raises(ApiError, match="the server failed to store voice 'anna'; its log") as caught:
         store.add("anna", voice(), consent="yes")
     assert status_of(caught) == 500 and str(tmp_path) not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
     assert "No space left" in caplog.text
-    caplog.clear()  # it was expected
+    caplog.clear()  # expected
     monkeypatch.undo()
     store.add("anna", voice(), consent="yes")
 
 
-def test_a_link_that_leads_nowhere_does_not_keep_us_trying(tmp_path: Path) -> None:
+def test_a_dangling_link_is_a_conflict(tmp_path: Path) -> None:
     (tmp_path / "anna.safetensors").symlink_to(tmp_path / "nothing")
     with pytest.raises(ApiError) as caught:
         open_store(tmp_path).add("anna", voice(), consent="yes")
     assert status_of(caught) == 409
 
 
-def test_a_folder_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_at_startup(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file"):
         open_store(tmp_path / "file")
 
 
-def test_a_folder_that_went_away_is_our_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_removed_folder_is_a_server_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(tmp_path / "voices")
     (tmp_path / "voices").rmdir()
     with pytest.raises(ApiError) as caught:
         store.all()
     assert status_of(caught) == 500
     assert "cannot list the voices" in caplog.text
-    caplog.clear()  # it was expected
+    caplog.clear()  # expected

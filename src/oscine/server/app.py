@@ -1,4 +1,4 @@
-"""The application: routes, errors, the way in, and what the server says of itself."""
+"""Builds the FastAPI application: routes, error handling, middleware."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
 from oscine.server.errors import handle_errors
 from oscine.server.live.session import live_routes
-from oscine.server.logs import expect_cuts
-from oscine.server.middleware import Gate
-from oscine.server.schemas import body_error
+from oscine.server.logs import allow_incomplete_responses
+from oscine.server.middleware import RequestMiddleware
+from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import speech_routes
 from oscine.server.speech_plan import OPENAI_MODELS
@@ -29,30 +29,26 @@ from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _PLAYGROUND = Path(__file__).parent / "playground"
-_ABOUT = """Speech from text, with the Qwen3-TTS models. A client of OpenAI's speech API works unchanged."""
+_DESCRIPTION = "Text to speech with the Qwen3-TTS models. Clients of OpenAI's speech API work unchanged."
 
-_ERROR = {
+_NULLABLE_TEXT = {"type": ["string", "null"]}
+_ERROR = {"type": "object", "properties": dict.fromkeys(("message", "type", "param", "code"), _NULLABLE_TEXT)}
+_ERROR_BODY = {
     "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {name: {"type": ["string", "null"]} for name in ("message", "type", "param", "code")},
-            "required": ["message", "type", "param", "code"],
-        }
-    },
+    "properties": {"error": {**_ERROR, "required": list(_ERROR["properties"])}},
     "required": ["error"],
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+    status: {"description": text, "content": {"application/json": {"schema": _ERROR_BODY}}}
     for status, text in (
-        (400, "Broken JSON, or something that cannot be spoken."),
-        (401, "A key is needed, or this one is wrong."),
+        (400, "Invalid JSON, or a request that cannot be spoken."),
+        (401, "The API key is missing or wrong."),
         (403, "Not allowed by the server's settings."),
         (404, "No such model or voice."),
         (409, "The name is taken."),
         (413, "Too large."),
         (422, "An unknown field, or a value of the wrong type or range."),
-        (429, "Too many at once; see Retry-After."),
+        (429, "Too many requests; see Retry-After."),
         (503, "Not ready; see Retry-After."),
     )
 }
@@ -64,8 +60,8 @@ def build_app(
     config: ServerConfig | None = None,
     health: Callable[[], EngineHealth] | None = None,
 ) -> FastAPI:
-    """`app.state.service` is what drains. The engine is the caller's: it is neither started nor stopped here."""
-    expect_cuts()
+    """`app.state.service` supports draining. The caller starts and stops the engine."""
+    allow_incomplete_responses()
     service = Service(engine, card, config or ServerConfig(), health)
 
     @contextlib.asynccontextmanager
@@ -73,23 +69,22 @@ def build_app(
         yield
         service.close()
 
-    app = FastAPI(
-        title="Oscine", description=_ABOUT, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
-    )
+    about = {"title": "Oscine", "description": _DESCRIPTION, "version": __version__}
+    app = FastAPI(**about, lifespan=lifespan, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
-    handle_errors(app, body_error)
+    handle_errors(app, invalid_field, service.metrics.refused)
     app.include_router(speech_routes(service, _ERRORS))
     app.include_router(batch_routes(service, _ERRORS))
     app.include_router(live_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
-    _about(app, service)
+    _add_status_routes(app, service)
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
-    _page(app, "/docs", "reference.html")
+    _add_page(app, "/docs", "reference.html")
     if service.config.playground:
-        _page(app, "/", "index.html")
-    app.add_middleware(Gate, service=service)
+        _add_page(app, "/", "index.html")
+    app.add_middleware(RequestMiddleware, service=service)
     if service.config.cors_origins:
-        # Outside of the gate: a page that is allowed shall read its refusals too.
+        # Outermost: pages of allowed origins can read error responses too.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.config.cors_origins),
@@ -100,19 +95,19 @@ def build_app(
     return app
 
 
-def _page(app: FastAPI, path: str, file: str) -> None:
+def _add_page(app: FastAPI, path: str, file: str) -> None:
     app.add_api_route(path, lambda: FileResponse(_PLAYGROUND / file), include_in_schema=False)
 
 
-def _about(app: FastAPI, service: Service) -> None:
-    card, begun_s = service.card, int(time.time())
+def _add_status_routes(app: FastAPI, service: Service) -> None:
+    card, created_s = service.card, int(time.time())
 
-    @app.get("/v1/models", tags=["about"], summary="What is served", responses={401: _ERRORS[401]})
+    @app.get("/v1/models", tags=["about"], summary="Served models", responses={401: _ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The served checkpoint, also under the names that OpenAI's clients send."""
         about = {
             "object": "model",
-            "created": begun_s,
+            "created": created_s,
             "owned_by": "oscine",
             "kind": card.kind,
             "languages": ["auto", *card.languages],
@@ -122,20 +117,18 @@ def _about(app: FastAPI, service: Service) -> None:
         }
         return {"object": "list", "data": [{"id": name, **about} for name in (card.name, *OPENAI_MODELS)]}
 
-    @app.get("/health", tags=["about"], summary="Alive")
+    @app.get("/health", tags=["about"], summary="Liveness")
     async def health() -> dict[str, str]:
         return {"status": "alive"}
 
-    @app.get(
-        "/ready", tags=["about"], summary="Ready to speak", responses={503: {"description": "Not yet, or no more."}}
-    )
+    @app.get("/ready", tags=["about"], summary="Readiness", responses={503: {"description": "Not ready."}})
     async def ready() -> Response:
-        told, open_ = service.health(), service.engine.status().ready and not service.draining
-        state = "draining" if service.draining else told.state
-        about = {"ready": open_, "state": state, "restarts": told.restarts, "last_failure": told.last_reason}
-        return JSONResponse(about, 200 if open_ else 503, None if open_ else {"retry-after": "2"})
+        health, is_ready = service.health(), service.engine.status().ready and not service.draining
+        state = "draining" if service.draining else health.state
+        about = {"ready": is_ready, "state": state, "restarts": health.restarts, "last_failure": health.last_reason}
+        return JSONResponse(about, 200 if is_ready else 503, None if is_ready else {"retry-after": "2"})
 
-    @app.get("/metrics", tags=["about"], summary="For Prometheus", response_class=Response)
+    @app.get("/metrics", tags=["about"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 

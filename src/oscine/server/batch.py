@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech/batch: many requests in one body, each with its own answer."""
+"""POST /v1/audio/speech/batch: many speech requests in one body, each with its own result."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
-from oscine.server.metrics import SpeechMeter
+from oscine.server.metrics import RequestMetrics
 from oscine.server.schemas import BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
-from oscine.server.speech import usage_facts, whole_file
-from oscine.server.speech_plan import plan_speech
-from oscine.server.streaming_response import Out, StreamingSpeechResponse
+from oscine.server.speech import usage_fields, whole_file
+from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
 from oscine.types import OverloadedError
 
-# Of an item that is refused for load, since any item of its batch made sound: they may be what it waits for.
-_PATIENCE_S = 40.0
-_LONGEST_WAIT_S = 2.0
+# A refused item is retried until no item of the batch has made progress for this long.
+_RETRY_S = 40.0
+_MAX_RETRY_WAIT_S = 2.0
 
 
 class BatchResult(BaseModel):
@@ -41,7 +40,7 @@ class BatchResult(BaseModel):
     error: dict[str, Any] | None = None
 
 
-class BatchAnswer(BaseModel):
+class BatchResponse(BaseModel):
     id: str
     results: list[BatchResult]
     total: int
@@ -52,91 +51,92 @@ class BatchAnswer(BaseModel):
 def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["speech"], route_class=JsonRoute)
 
-    @router.post("/v1/audio/speech/batch", response_model=BatchAnswer, responses=errors, summary="Speak many texts")
+    @router.post("/v1/audio/speech/batch", response_model=BatchResponse, responses=errors, summary="Speak many texts")
     async def batch(body: BatchBody, request: Request) -> Response:
-        key: str = request.state.api_key
-
-        async def make(out: Out) -> None:
+        async def produce(writer: ResponseWriter) -> None:
             try:
-                answer = await _Batch(service, body, key).speak()
+                response = await _SpeechBatch(service, body, request.state.api_key).run()
             except ApiError as error:
                 service.metrics.refused(request.url.path, error.status)
                 raise
-            await out.start({"content-type": "application/json"})
-            await out.write(answer.model_dump_json(exclude_none=True).encode(), more=False)
+            await writer.start({"content-type": "application/json"})
+            await writer.write(response.model_dump_json(exclude_none=True).encode(), more=False)
 
-        return StreamingSpeechResponse(make, service.config.stalled_s)
+        return StreamingSpeechResponse(produce, service.config.stalled_s)
 
     return router
 
 
-class _Batch:
-    """As many items are spoken at once as the key and the engine let in; the others wait for these."""
+class _SpeechBatch:
+    """Runs as many items at once as the API key and the engine admit; the others wait for them."""
 
     def __init__(self, service: Service, body: BatchBody, key: str) -> None:
         self._service, self._items, self._key = service, body.items, key
         self._defaults = body.model_dump(exclude_unset=True, exclude={"items"})
         self._own_stream_free = True
         self._item_ended = asyncio.Condition()
-        self._heard_s = 0.0  # when an item of this batch was last given sound
+        self._progress_s = 0.0  # when an item last received audio
 
-    async def speak(self) -> BatchAnswer:
-        self._service.check_open()
-        most = self._service.config.max_batch_items
-        if len(self._items) > most:
-            message = f"the batch has {len(self._items)} items, the limit is {most}; send it in parts"
+    async def run(self) -> BatchResponse:
+        self._service.check_ready()
+        max_items = self._service.config.max_batch_items
+        if len(self._items) > max_items:
+            message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
             raise ApiError(413, message, param="items")
-        self._heard_s = time.monotonic()
-        # Held to the end, also where no item runs just now: who drains waits for the whole batch.
-        with self._service.access.stream(self._key):
-            results = await asyncio.gather(*(self._speak(index, item) for index, item in enumerate(self._items)))
+        self._progress_s = time.monotonic()
+        # One stream is held to the end, so that draining waits for the whole batch.
+        with self._service.api_keys.stream(self._key):
+            results = await asyncio.gather(*(self._run_item(index, item) for index, item in enumerate(self._items)))
         total, succeeded = len(results), sum(result.status == "success" for result in results)
-        return BatchAnswer(
+        return BatchResponse(
             id=request_id.get(), results=results, total=total, succeeded=succeeded, failed=total - succeeded
         )
 
-    async def _speak(self, index: int, item: Any) -> BatchResult:
-        meter = SpeechMeter(self._service.metrics, "batch", self._service.card.sample_rate_hz)
+    async def _run_item(self, index: int, item: Any) -> BatchResult:
+        metrics = RequestMetrics(self._service.metrics, "batch", self._service.card.sample_rate_hz)
         try:
-            return await self._speak_patiently(index, self._checked(item), meter)
+            return await self._speak_with_retries(index, self._validated(item), metrics)
         except asyncio.CancelledError:
-            meter.ended(499, "cancelled")
+            metrics.ended(499, "cancelled")
             raise
-        except Exception as error:
-            told = api_error(error)
-            meter.ended(told.status, None)
-            return BatchResult(index=index, status="error", error=told.body)
+        except Exception as exception:
+            error = api_error(exception)
+            metrics.ended(error.status, None)
+            return BatchResult(index=index, status="error", error=error.body)
         finally:
             async with self._item_ended:
                 self._item_ended.notify()
 
-    def _checked(self, item: Any) -> BatchItem:
+    def _validated(self, item: Any) -> BatchItem:
         if not isinstance(item, dict):
-            raise ApiError(422, "this item is no JSON object; give one with its input, as a single request has it")
+            raise ApiError(422, "the item is not a JSON object; give one with the fields of a single request")
         defaults = self._defaults
-        if "speaker" in item:  # its other name would be taken for a second voice
+        if "speaker" in item:  # an alias of voice: with both, the item would be refused
             defaults = {name: value for name, value in defaults.items() if name != "voice"}
         try:
             return BatchItem.model_validate({**defaults, **item})
         except ValidationError as error:
             raise invalid_field(list(error.errors())) from None
 
-    async def _speak_patiently(self, index: int, item: BatchItem, meter: SpeechMeter) -> BatchResult:
+    async def _speak_with_retries(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
         while True:
             try:
                 with self._stream():
-                    return await self._speak_once(index, item, meter)
-            except (OverloadedError, ApiError) as error:
-                told = api_error(error)
-                if told.status != 429 or time.monotonic() - self._heard_s > _PATIENCE_S:
+                    return await self._speak(index, item, metrics)
+            except (OverloadedError, ApiError) as exception:
+                error = api_error(exception)
+                if error.status != 429 or time.monotonic() - self._progress_s > _RETRY_S:
                     raise
-                await self._turn(told.retry_after_s or _LONGEST_WAIT_S)
+            # Until an item of this batch ends, or the time to retry has come.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(error.retry_after_s or 60.0, _MAX_RETRY_WAIT_S)), self._item_ended:
+                    await self._item_ended.wait()
 
     @contextlib.contextmanager
     def _stream(self) -> Iterator[None]:
-        """One of the key's streams: the batch's own, or where that is in use, another one. Raises 429."""
+        """The stream that the batch holds or, while it is in use, another one of the key. Raises 429."""
         if not self._own_stream_free:
-            with self._service.access.stream(self._key):
+            with self._service.api_keys.stream(self._key):
                 yield
             return
         self._own_stream_free = False
@@ -145,18 +145,12 @@ class _Batch:
         finally:
             self._own_stream_free = True
 
-    async def _turn(self, retry_after_s: float) -> None:
-        """Until another try is worth it: an item of this batch has ended, or the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(retry_after_s, _LONGEST_WAIT_S)), self._item_ended:
-                await self._item_ended.wait()
-
-    async def _speak_once(self, index: int, item: BatchItem, meter: SpeechMeter) -> BatchResult:
-        plan = await plan_speech(item, item.input, self._service)
-        async with contextlib.aclosing(self._service.narrate(plan)) as sounds:
-            data, samples, last = await whole_file(self._service, plan, self._listen(sounds))
-        meter.sent_whole(samples)
-        meter.ended(200, last.finish_reason)
+    async def _speak(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
+        plan = await self._service.planner.plan(item, item.input)
+        async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+            data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))
+        metrics.sent_whole(samples)
+        metrics.ended(200, last.finish_reason)
         return BatchResult(
             index=index,
             status="success",
@@ -164,10 +158,10 @@ class _Batch:
             media_type=plan.format.media_type,
             finish_reason=last.finish_reason,
             seed=plan.seed,
-            usage=usage_facts(last.usage),
+            usage=usage_fields(last.usage),
         )
 
-    async def _listen(self, sounds: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
-        async for sound in sounds:
-            self._heard_s = time.monotonic()
-            yield sound
+    async def _with_progress(self, chunks: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
+        async for chunk in chunks:
+            self._progress_s = time.monotonic()
+            yield chunk

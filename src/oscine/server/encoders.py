@@ -1,21 +1,24 @@
-"""Samples out of the engine become the bytes of a file, piece by piece: other speed, other rate, then the format.
+"""Turns the engine's PCM into the bytes of an audio file, piece by piece: change speed, resample, encode.
 
-A stage is a `push` for each piece and one `finish`; an `Encoder` is a few of them in a row. Nothing here waits for more
-sound than a codec's own frame and look-ahead, and the joined bytes do not depend on how the sound was cut.
+Each stage has a `push` per piece and one `finish`; an `Encoder` is a chain of stages. No stage waits for more audio
+than its codec's frame and look-ahead, and the joined bytes do not depend on how the audio was split.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
+import soxr
 
 from oscine.audio import wav_header
+from oscine.server.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
 from oscine.types import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
@@ -25,60 +28,57 @@ _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`response_format` as the API has it. Lossy ones begin and end with a little silence of the codec's own:
+    """A `response_format` of the API. Lossy codecs add a little silence:
 
-    | | delay before the sound | silence after it |
+    | | samples before the audio | samples after it |
     |---|---|---|
-    | mp3 | 1105 samples | less than two frames of 576 samples (1152 from 44.1 kHz on) |
-    | aac | 1024 samples | less than one frame of 1024 samples |
+    | mp3 | 1105 | less than two frames of 576 (1152 from 44.1 kHz on) |
+    | aac | 1024 | less than one frame of 1024 |
     | opus | none: the file tells players what to skip | none, likewise |
     """
 
     name: str
     media_type: str
-    encoded: bool  # by libav: milliseconds rather than microseconds, so not for the event loop
-    rates: tuple[int, ...]  # Hz
+    codec: CodecSettings | None = None  # None: uncompressed
+    rates_hz: tuple[int, ...] = _RATES_HZ
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        "mp3": Format("mp3", "audio/mpeg", True, _RATES_HZ),
-        "wav": Format("wav", "audio/wav", False, _RATES_HZ),
-        "pcm": Format("pcm", "audio/pcm", False, _RATES_HZ),
-        "opus": Format("opus", "audio/ogg", True, _OPUS_RATES_HZ),
-        "aac": Format("aac", "audio/aac", True, _RATES_HZ),
-        "flac": Format("flac", "audio/flac", True, _RATES_HZ),
+        "mp3": Format("mp3", "audio/mpeg", MP3),
+        "wav": Format("wav", "audio/wav"),
+        "pcm": Format("pcm", "audio/pcm"),
+        "opus": Format("opus", "audio/ogg", OPUS, _OPUS_RATES_HZ),
+        "aac": Format("aac", "audio/aac", AAC),
+        "flac": Format("flac", "audio/flac", FLAC),
     }
 )
 
 
 class Encoder(Protocol):
-    """One stream's way from samples to bytes; not for two threads at once."""
+    """One stream's encoder; not safe for two threads at once."""
 
     def push(self, pcm: bytes) -> bytes:
-        """Takes PCM16 mono of any length and gives the bytes that can leave now, if any."""
-        ...
+        """Takes PCM16 mono of any length and returns the bytes that are ready, if any."""
 
     def finish(self) -> bytes:
-        """The rest of the file; nothing may be pushed after it."""
-        ...
+        """Returns the rest of the file. No `push` may follow."""
 
     def close(self) -> None:
-        """Frees what the codec holds when the listener is gone; may be called at any time, and again."""
-        ...
+        """Frees the codec; may be called at any time and more than once."""
 
 
 def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
-    """Checks, and no more: a codec opens with the first push, on its thread. `push(b"")` does it ahead of the sound."""
+    """Only checks the arguments: codecs open with the first `push`, on its thread. `push(b"")` opens them early."""
     out_rate_hz = out_rate_hz or rate_hz
     form = checked_format(format_name, out_rate_hz, speed)
     header = wav_header(out_rate_hz) if format_name == "wav" else b""
-    if not form.encoded and out_rate_hz == rate_hz and speed == 1.0:
-        return _PlainStage(header)
+    if not form.codec and out_rate_hz == rate_hz and speed == 1.0:
+        return _UncompressedStage(header)
 
     def stages() -> list[Encoder]:
-        last = _compressor(format_name, out_rate_hz) if form.encoded else _PlainStage(header)
-        return [*_sound_stages(rate_hz, out_rate_hz, speed), last]
+        last = CompressStage(form.codec, out_rate_hz) if form.codec else _UncompressedStage(header)
+        return [*_conversions(rate_hz, out_rate_hz, speed), last]
 
     return _Chain(stages)
 
@@ -86,56 +86,72 @@ def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = No
 def encode_whole(
     format_name: str, pcm: bytes, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0
 ) -> bytes:
-    """The file of an utterance that is complete. Where a header states the length (wav, flac), it is the true one."""
+    """Encodes complete audio. Headers that state a length (wav, flac) state the true one."""
     if format_name not in ("wav", "flac"):
         encoder = open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
         return encoder.push(pcm) + encoder.finish()
     out_rate_hz = out_rate_hz or rate_hz
     checked_format(format_name, out_rate_hz, speed)
-    sound = _Chain(lambda: _sound_stages(rate_hz, out_rate_hz, speed))
-    out_pcm = sound.push(pcm) + sound.finish()
+    converter = _Chain(lambda: _conversions(rate_hz, out_rate_hz, speed))
+    out_pcm = converter.push(pcm) + converter.finish()
     if format_name == "wav":
         return wav_header(out_rate_hz, len(out_pcm) // 2) + out_pcm
     file = io.BytesIO()
-    flac = _compressor("flac", out_rate_hz, file)
+    flac = CompressStage(FLAC, out_rate_hz, file)
     flac.push(out_pcm)
     flac.finish()
     return file.getvalue()
+
+
+class AsyncEncoder:
+    """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
+
+    def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
+        """Without a pool, calls run on the event loop: for uncompressed audio, which costs microseconds."""
+        self._encoder, self._pool = encoder, pool
+        self._running: asyncio.Future[bytes] | None = None
+
+    async def push(self, pcm: bytes) -> bytes:
+        return await self._run(lambda: self._encoder.push(pcm))
+
+    async def finish(self) -> bytes:
+        return await self._run(self._encoder.finish)
+
+    async def _run(self, call: Callable[[], bytes]) -> bytes:
+        if self._pool is None:
+            return call()
+        self._running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await asyncio.shield(self._running)
+
+    def close(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._running.add_done_callback(lambda _: self._encoder.close())
+        else:
+            self._encoder.close()
 
 
 def checked_format(format_name: str, out_rate_hz: int, speed: float) -> Format:
     if format_name not in FORMATS:
         raise RequestError(unknown_choice("response_format", format_name, FORMATS), "response_format")
     form = FORMATS[format_name]
-    if out_rate_hz not in form.rates:
-        possible = ", ".join(map(str, form.rates))
-        others = [name for name, other in FORMATS.items() if out_rate_hz in other.rates]
-        hint = f"; {', '.join(others)} can carry it" if others else ""
-        raise RequestError(f"{format_name} cannot carry {out_rate_hz} Hz (possible: {possible}){hint}", "sample_rate")
+    if out_rate_hz not in form.rates_hz:
+        possible = ", ".join(map(str, form.rates_hz))
+        others = [name for name, other in FORMATS.items() if out_rate_hz in other.rates_hz]
+        hint = f"; supported by {', '.join(others)}" if others else ""
+        message = f"{format_name} does not support {out_rate_hz} Hz (possible: {possible}){hint}"
+        raise RequestError(message, "sample_rate")
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise RequestError(f"speed must be between {MIN_SPEED:g} and {MAX_SPEED:g}, got {speed:g}", "speed")
     return form
 
 
-def _sound_stages(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:
-    stages: list[Encoder] = []
-    if speed != 1.0:
-        from oscine.server.libav_encoders import StretchStage  # here: who streams pcm does not need libav
-
-        stages.append(StretchStage(rate_hz, speed))
-    if out_rate_hz != rate_hz:
-        stages.append(_ResampleStage(rate_hz, out_rate_hz))
-    return stages
-
-
-def _compressor(format_name: str, rate_hz: int, file: io.BytesIO | None = None) -> Encoder:
-    from oscine.server.libav_encoders import RECIPES, LibavStage  # here: see above
-
-    return LibavStage(RECIPES[format_name], rate_hz, file)
+def _conversions(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:
+    stages: list[Encoder] = [TempoStage(rate_hz, speed)] if speed != 1.0 else []
+    return [*stages, _ResampleStage(rate_hz, out_rate_hz)] if out_rate_hz != rate_hz else stages
 
 
 class _Chain:
-    """Stages in a row, made when there is something to do for them."""
+    """Stages in a row, created on first use."""
 
     def __init__(self, make_stages: Callable[[], list[Encoder]]) -> None:
         self._make_stages = make_stages
@@ -167,7 +183,7 @@ class _Chain:
         return self._stages
 
 
-class _PlainStage:
+class _UncompressedStage:
     def __init__(self, header: bytes) -> None:
         self._header = header
 
@@ -185,11 +201,9 @@ class _PlainStage:
 
 
 class _ResampleStage:
-    """soxr holds 35 to 80 ms back: its best filters are long, and worked in blocks."""
+    """soxr holds back 35 to 80 ms: its best filters are long and work in blocks."""
 
     def __init__(self, rate_hz: int, out_rate_hz: int) -> None:
-        import soxr  # here: see above
-
         self._resampler = soxr.ResampleStream(rate_hz, out_rate_hz, 1, dtype="float32", quality="HQ")
 
     def push(self, pcm: bytes) -> bytes:
@@ -202,11 +216,6 @@ class _ResampleStage:
         pass
 
     def _resampled(self, pcm: bytes, *, last: bool) -> bytes:
-        # Floats in between: soxr dithers 16-bit output, and silence would not stay silent.
-        floats = self._resampler.resample_chunk(pcm_samples(pcm).astype(np.float32), last=last)
+        # In floats, because soxr dithers 16-bit output and silence would not stay silent.
+        floats = self._resampler.resample_chunk(np.frombuffer(pcm, "<i2").astype(np.float32), last=last)
         return cast(bytes, np.rint(floats).clip(-32768, 32767).astype("<i2").tobytes())
-
-
-def pcm_samples(pcm: bytes) -> npt.NDArray[np.int16]:
-    assert len(pcm) % 2 == 0, f"PCM16 comes in whole samples, got {len(pcm)} bytes"
-    return np.frombuffer(pcm, dtype="<i2")

@@ -1,5 +1,5 @@
-"""HTTP as uvicorn speaks it, with an end to what comes before any key is asked for: a request's head has to be small,
-and it has to come."""
+"""uvicorn's HTTP protocol with limits on a request's head, which arrives before any API key is checked: its size, and
+the time it may take."""
 
 from __future__ import annotations
 
@@ -12,44 +12,43 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from oscine.server.errors import ApiError
 
 _MAX_HEAD_BYTES = 64 * 2**10
-_HEAD_S = 30.0  # from a connection's first moment, or a head's first byte, to the head's end
+_HEAD_S = 30.0  # from the start of a connection, or from the first byte of a head, to its end
 _TOO_LARGE = ApiError(
     431,
-    f"the request line and headers are larger than {_MAX_HEAD_BYTES // 2**10} KiB, which is the limit; "
-    "send the text and the settings in the body",
+    f"the request line and headers exceed {_MAX_HEAD_BYTES // 2**10} KiB; send text and settings in the body",
     code="too_large",
 )
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """The parser keeps what is not yet complete, and says nothing of it: so the bytes that led to nothing are counted.
-    They are a head, or what may stand around a chunked body."""
+    """The parser buffers incomplete input without reporting it, so this class counts the bytes since the parser last
+    completed something. They belong to a head, or surround a chunked body."""
 
-    _waiting_bytes = 0
-    _complete = False  # something was, by the last bytes
+    _pending_bytes = 0
+    _progressed = False  # the parser completed something with the last bytes
     _in_head = False
-    _in_request = False  # its head has come, the rest has not
+    _in_request = False  # the head is complete, the rest is not
     _too_large = False
     _head_timer: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait_for_head()
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._stop_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._complete = False
+        self._progressed = False
         super().data_received(data)
-        self._waiting_bytes = 0 if self._complete else self._waiting_bytes + len(data)
-        if self._waiting_bytes > _MAX_HEAD_BYTES:
+        self._pending_bytes = 0 if self._progressed else self._pending_bytes + len(data)
+        if self._pending_bytes > _MAX_HEAD_BYTES:
             self._refuse_head()
-        elif not self._in_request and (self._in_head or self._waiting_bytes) and self._head_timer is None:
-            self._wait_for_head()
+        elif not self._in_request and (self._in_head or self._pending_bytes) and self._head_timer is None:
+            self._start_head_timer()
 
-    # --- what the parser tells ---
+    # --- callbacks of the parser ---
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -58,17 +57,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > _MAX_HEAD_BYTES:
             self._too_large = True
-            raise ValueError("the head is too large")  # stops the parser; uvicorn then asks for a 400
-        self._complete, self._in_head, self._in_request = True, False, True
-        self._head_came()
+            raise ValueError("the head is too large")  # stops the parser; uvicorn then calls send_400_response
+        self._progressed, self._in_head, self._in_request = True, False, True
+        self._stop_head_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._complete = True
+        self._progressed = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._complete, self._in_request = True, False
+        self._progressed, self._in_request = True, False
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -77,10 +76,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         else:
             super().send_400_response(msg)
 
-    # --- the end of a head that is too large or too late ---
+    # --- heads that are too large or too slow ---
 
     def _refuse_head(self) -> None:
-        if not self._answering:
+        if not self._responding:
             body = json.dumps({"error": _TOO_LARGE.body}).encode()
             self.transport.write(
                 STATUS_LINE[_TOO_LARGE.status] + b"content-type: application/json\r\nconnection: close\r\n"
@@ -88,20 +87,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             )
         self.transport.close()
 
-    def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(_HEAD_S, self._head_late)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(_HEAD_S, self._head_timed_out)
 
-    def _head_came(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _head_late(self) -> None:
-        if self._answering:  # the one before; nothing more may be read meanwhile
-            self._wait_for_head()
+    def _head_timed_out(self) -> None:
+        if self._responding:  # to the previous request; reading may be paused meanwhile
+            self._start_head_timer()
         else:
             self.transport.close()
 
     @property
-    def _answering(self) -> bool:
+    def _responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

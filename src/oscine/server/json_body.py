@@ -1,4 +1,4 @@
-"""The JSON of a request's body: bounded, so that nobody's sound waits for its parsing, with a reason where it fails."""
+"""JSON request bodies: bounded, so that parsing does not delay other streams, and with a reason when parsing fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from oscine.server.errors import ApiError
 
-# A quarter of a second of parsing, which holds up everybody's sound. Counted in texts too: theirs are few.
+# A quarter of a second of parsing on the event loop. Commas and brackets inside strings count too: they are few.
 _MAX_VALUES = 250_000
 _GZIP = b"\x1f\x8b"
 
@@ -29,26 +29,26 @@ class JsonRoute(APIRoute):
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        packed = self.headers.get("content-encoding", "identity")
-        return parse_json(await self.body(), packed="" if packed == "identity" else packed[:40])
+        return parse_json(await self.body(), self.headers.get("content-encoding", "identity")[:40])
 
 
-def parse_json(body: bytes, packed: str = "") -> Any:
-    """Raises ApiError. `packed`: what the body is said to be compressed with."""
-    if packed or body.startswith(_GZIP):
-        raise ApiError(400, f"the body is compressed ({packed or 'gzip'}), which is not taken; send the JSON as it is")
+def parse_json(body: bytes, content_encoding: str = "identity") -> Any:
+    """Raises ApiError."""
+    if content_encoding != "identity" or body.startswith(_GZIP):
+        encoding = "gzip" if content_encoding == "identity" else content_encoding
+        raise ApiError(400, f"compressed bodies ({encoding}) are not supported; send plain JSON")
     values = sum(map(body.count, (b",", b"[", b"{")))
     if values > _MAX_VALUES:
-        message = f"the body has {values} commas and brackets, the limit is {_MAX_VALUES}; send less at once"
+        message = f"the body has {values} commas and brackets, the limit is {_MAX_VALUES}; split the request"
         raise ApiError(413, message)
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at character {error.pos}"
     except UnicodeDecodeError as error:
-        reason = f"{error.reason} at byte {error.start}, taken for {error.encoding}"
+        reason = f"{error.reason} at byte {error.start}, decoded as {error.encoding}"
     except RecursionError:
-        reason = "its lists or objects are nested too deeply"
-    except ValueError:  # the one that is left
-        reason = f"it holds a whole number of more than {sys.get_int_max_str_digits()} digits"
-    raise ApiError(400, f"the body cannot be read as JSON ({reason}); send one JSON object in UTF-8")
+        reason = "lists or objects are nested too deeply"
+    except ValueError:  # json.loads has no other reason for it
+        reason = f"an integer has more than {sys.get_int_max_str_digits()} digits"
+    raise ApiError(400, f"the body is not valid JSON ({reason}); send one JSON object in UTF-8")

@@ -1,4 +1,4 @@
-"""What every request passes on its way in and out: its id, its key, the limit of its body, its line in the log."""
+"""Middleware for every request: request id, API key, origin check, body limit, security headers, access log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oscine.server.errors import ApiError, error_response
-from oscine.server.logs import facts, request_id
+from oscine.server.logs import log_fields, request_id
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
-# The page runs no script but its own, whatever text it is made to show.
-_SECURITY = {
+# The playground runs only its own scripts, whatever text it displays.
+_SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:"
     ),
@@ -27,12 +27,12 @@ _SECURITY = {
 }
 
 
-def guarded(path: str) -> bool:
-    """Whether an API key is asked for: everything but the page, the documentation and the signs of life."""
+def needs_api_key(path: str) -> bool:
+    """Everything but the playground, the documentation and the health checks."""
     return path.startswith("/v1") or path == "/metrics"
 
 
-class Gate:
+class RequestMiddleware:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
 
@@ -40,83 +40,78 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        own_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        given_id = Headers(scope=scope).get("x-request-id", "")
+        own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
         token = request_id.set(own_id)
         scope.setdefault("state", {})["request_id"] = own_id
         try:
             if scope["type"] == "http":
                 await self._http(scope, receive, send, own_id)
-            elif self._foreign(scope):
-                await send({"type": "websocket.close", "code": 1008})  # before it was accepted: a 403
+            elif self._is_cross_origin(scope):
+                await send({"type": "websocket.close", "code": 1008})  # before the accept: the client sees a 403
             else:
                 await self._app(scope, receive, send)
         finally:
             request_id.reset(token)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> None:
-        begun_s, status = time.monotonic(), 499  # until another one is sent
-        bodiless = scope["method"] == "HEAD"
+        start_s, status = time.monotonic(), 499  # until a response starts
+        is_head = scope["method"] == "HEAD"
 
-        async def send_marked(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
                 headers["x-request-id"] = own_id
-                headers.update(_SECURITY)
+                headers.update(_SECURITY_HEADERS)
                 message["headers"] = headers.raw
-            elif bodiless:
+            elif is_head:
                 message["body"] = b""
             await send(message)
 
         try:
-            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._foreign(scope):
-                raise ApiError(403, "web pages of other origins may not ask here, unless cors_origins names theirs")
-            scope["state"]["api_key"] = self._key(scope)
-            # What can be got can be asked for its head.
-            inner = {**scope, "method": "GET"} if bodiless else scope
-            await self._app(inner, self._bounded(scope, receive), send_marked)
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(scope):
+                raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
+            scope["state"]["api_key"] = self._authenticate(scope)
+            inner = {**scope, "method": "GET"} if is_head else scope
+            await self._app(inner, self._limited(scope, receive), send_with_headers)
         except ApiError as error:
             self._service.metrics.refused(scope["path"], error.status)
-            await error_response(error)(scope, receive, send_marked)
+            await error_response(error)(scope, receive, send_with_headers)
         finally:
             level = logging.INFO if scope["path"].startswith("/v1") else logging.DEBUG
-            taken_ms = round(1000 * (time.monotonic() - begun_s), 1)
-            path = quote(scope["path"])  # as one word, whatever is in it
-            _log.log(level, "%s %s", scope["method"], path, extra=facts(status=status, ms=taken_ms))
+            fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
+            _log.log(level, "%s %s", scope["method"], quote(scope["path"]), extra=fields)
 
-    def _foreign(self, scope: Scope) -> bool:
-        """Asked by another site's page, in the browser of somebody who reaches this server; programs send no Origin."""
+    def _is_cross_origin(self, scope: Scope) -> bool:
+        """Whether another site's page sends this request from a user's browser. Programs send no Origin."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & set(self._service.config.cors_origins):
             return False
         return origin.partition("://")[2] != headers.get("host")
 
-    def _key(self, scope: Scope) -> str:
-        if not guarded(scope["path"]) or scope["method"] == "OPTIONS":
+    def _authenticate(self, scope: Scope) -> str:
+        if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
             return ""
-        return self._service.access.key_of(Headers(scope=scope).get("authorization"))
+        return self._service.api_keys.authenticate(Headers(scope=scope).get("authorization"))
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Counts the body as it comes: its stated length is looked at first, but may be missing or wrong."""
-        most = self._service.config.max_body_bytes
-        stated = Headers(scope=scope).get("content-length", "")
-        if stated.isdecimal() and int(stated) > most:
-            raise _too_large(most)
-        taken = 0
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """Counts the body as it arrives, because content-length may be missing or wrong."""
+        max_bytes = self._service.config.max_body_bytes
+        too_large = ApiError(413, f"the body exceeds the limit of {max_bytes / 2**20:.3g} MiB; split the request")
+        content_length = Headers(scope=scope).get("content-length", "")
+        if content_length.isdecimal() and int(content_length) > max_bytes:
+            raise too_large
+        received = 0
 
         async def receive_counted() -> Message:
-            nonlocal taken
+            nonlocal received
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > most:
-                raise _too_large(most)
+            received += len(message.get("body", b""))
+            if received > max_bytes:
+                raise too_large
             return message
 
         return receive_counted
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {most / 2**20:.0f} MiB, which is the limit; send less at once")

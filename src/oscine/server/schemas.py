@@ -1,12 +1,10 @@
-"""The JSON that clients send: OpenAI's fields, vLLM-Omni's, ours. What a field means is decided in plan.py."""
+"""Request bodies as pydantic models: fields of OpenAI's API, of vLLM-Omni's, and our own. speech_plan.py reads them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
@@ -16,33 +14,32 @@ from oscine.types import unknown_choice
 
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-# How codes are drawn, roughly: types.py has the exact limits, and plan.py asks there.
+# Coarse limits; types.py has the exact ones, and speech_plan.py checks them.
 Temperature = Annotated[Finite, Field(ge=0)]
 TopK = Annotated[int, Field(ge=0, lt=2**31)]
 TopP = Annotated[Finite, Field(gt=0, le=1)]
 Penalty = Annotated[Finite, Field(gt=0)]
 MaxNewTokens = Annotated[int, Field(ge=2, lt=2**63)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
-# The first bad entry of a list is told, the others not even looked at: there may be a million.
+# fail_fast: a list may have a million bad entries, and only the first is reported.
 Clips = Annotated[list[str], Field(fail_fast=True)]
 Embedding = Annotated[list[Finite], Field(max_length=8192, fail_fast=True)]
-# Looked at one by one, later: a bad item does not harm the others.
+# Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
-_MAX_NAME_CHARS = 80  # of what was given, in an answer
-# Of a field of the other APIs that means nothing here: taken, and named in a header of the answer.
-_Ignored = Field(None, description="Taken and ignored.", deprecated=True)
+_MAX_NAME_CHARS = 80  # of a client's string in an error message
+# A field of the other APIs without a meaning here: accepted, and listed in a response header.
+_Ignored = Field(None, description="Accepted and ignored.", deprecated=True)
 
 
 class StrictModel(BaseModel):
-    # Strict: "1" is no number and 1 no text. A wrong guess about what was meant would be heard, not seen.
+    # Strict: "1" is not a number and 1 is not a string.
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _only_known(cls, given: Any) -> Any:
-        """Before any field is looked at: a misspelt name is the reason why another one is missing. And a million
-        unknown names are one error."""
+        """Runs before the fields: a misspelled name is the reason why another one is missing. Reports only one name."""
         known = known_fields(cls)
         unknown = next((name for name in given if name not in known), None) if isinstance(given, dict) else None
         if unknown is not None:
@@ -57,7 +54,7 @@ def known_fields(model: type[BaseModel]) -> frozenset[str]:
 
 
 def shown_name(name: str) -> str:
-    """As it may stand in an answer: short, and nothing but characters."""
+    """A client's string for an error message: short, and without lone surrogates."""
     return name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
 
 
@@ -68,7 +65,7 @@ def _bad_name(name: str, message: str) -> PydanticCustomError:
 def _describe_speaker(schema: JsonDict) -> None:
     fields = schema["properties"]
     assert isinstance(fields, dict) and isinstance(fields["voice"], dict)
-    fields["speaker"] = {**fields["voice"], "title": "Speaker", "description": "Another name of `voice`."}
+    fields["speaker"] = {**fields["voice"], "title": "Speaker", "description": "Alias of `voice`."}
 
 
 class VoiceId(StrictModel):
@@ -77,7 +74,7 @@ class VoiceId(StrictModel):
 
 class Reference(StrictModel):
     audio_path: str = Field(description="As `ref_audio`.")
-    text: str | None = Field(None, description="As `ref_text`.")
+    text: str | None = Field(None, max_length=4096, description="As `ref_text`.")
 
 
 References = Annotated[list[Reference], Field(max_length=1, fail_fast=True)]
@@ -96,7 +93,7 @@ class ExtraParams(StrictModel):
 
 
 class VoiceOptions(StrictModel):
-    """Everything about a request but its text and how the answer travels."""
+    """All fields of a request but its text and the kind of response."""
 
     model_config = ConfigDict(json_schema_extra=_describe_speaker)
 
@@ -104,28 +101,32 @@ class VoiceOptions(StrictModel):
     voice: str | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
     )
-    instructions: str | None = Field(None, max_length=4096, description="How to speak; VoiceDesign: who speaks.")
+    instructions: str | None = Field(
+        None, max_length=4096, description="How to speak; with VoiceDesign, a description of the voice."
+    )
     language: str | None = Field(None, max_length=64, description="`auto`, or a language of the checkpoint.")
-    response_format: FormatName | None = Field(None, description="mp3 unless given; all formats are streamed.")
-    speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Also while streaming; the pitch is kept.")
+    response_format: FormatName | None = Field(None, description="Default: mp3. All formats can be streamed.")
+    speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
     sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
-    seed: Seed | None = Field(None, description="The same seed gives the same sound.")
+    seed: Seed | None = Field(None, description="The same seed gives the same audio.")
     temperature: Temperature | None = Field(None, description="0: no randomness.")
     top_k: TopK | None = None
     top_p: TopP | None = None
     repetition_penalty: Penalty | None = None
     max_new_tokens: MaxNewTokens | None = Field(
-        None, description="One more than the most frames of 80 ms, over the whole text."
+        None, description="The maximum number of frames (80 ms each) of the whole text, plus one."
     )
-    non_streaming_mode: bool | None = Field(None, description="true: the whole text lies before the first frame.")
-    trim_silence: bool | None = Field(None, description="Leave the silence before the first sound out.")
+    non_streaming_mode: bool | None = Field(
+        None, description="true: the prompt holds the whole text before the first frame."
+    )
+    trim_silence: bool | None = Field(None, description="Remove the silence at the start.")
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
-    ref_text: str | None = Field(None, max_length=4096, description="The words said in the clip.")
-    x_vector_only_mode: bool | None = Field(None, description="The clip's timbre alone.")
+    ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")
+    x_vector_only_mode: bool | None = Field(None, description="Clone only the timbre of the clip.")
     speaker_embedding: Embedding | None = None
     references: References | None = None
-    word_timestamps: bool | None = Field(None, description="true is refused: there is no aligner here.")
+    word_timestamps: bool | None = Field(None, description="true is not supported.")
     extra_params: ExtraParams | None = None
 
     initial_codec_chunk_frames: Any = _Ignored
@@ -140,7 +141,7 @@ class VoiceOptions(StrictModel):
         if not isinstance(given, dict) or "speaker" not in given:
             return given
         if "voice" in given:
-            raise _bad_name("speaker", "speaker is another name of voice, and both were given; give one of them")
+            raise _bad_name("speaker", "speaker is an alias of voice; give only one of them")
         return {("voice" if name == "speaker" else name): value for name, value in given.items()}
 
     @property
@@ -154,7 +155,9 @@ class BatchItem(VoiceOptions):
 
 
 class SpeechBody(BatchItem):
-    stream: bool | None = Field(None, description="true alone: events (SSE). false: the whole file, with its length.")
+    stream: bool | None = Field(
+        None, description="true: events (SSE). false: the whole file with its length. Only without stream_format."
+    )
     stream_format: Literal["audio", "sse"] | None = Field(None, description="audio: the bytes. sse: events.")
 
     @property
@@ -167,9 +170,7 @@ class SpeechBody(BatchItem):
 
 
 class BatchBody(VoiceOptions):
-    items: list[Item] = Field(
-        min_length=1, description="Requests; what one of them leaves out, the fields beside `items` give."
-    )
+    items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
 
 
 class LiveConfig(VoiceOptions):
@@ -180,42 +181,32 @@ class LiveConfig(VoiceOptions):
     stream_audio: Any = _Ignored
 
 
-FIELDS = {model: sorted(known_fields(model)) for model in (SpeechBody, BatchItem, BatchBody, LiveConfig)}
-
-_OTHER_KIND = ("string_type", "list_type", "model_type", "model_attributes_type")
+_WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")
 
 
-def invalid_field(errors: list[Any], known: Sequence[str] = ()) -> ApiError:
-    """The first of pydantic's errors, in our words. `known` are the fields of a model that names none itself."""
-    told = _max_exact(errors)
-    name = ".".join(_place(told["loc"]))
-    if told["type"] == "bad_name":
-        param = f"{name}.{told['ctx']['name']}" if name else told["ctx"]["name"]
-        return ApiError(422, f"{name}: {told['msg']}" if name else told["msg"], param=param)
-    if told["type"] == "extra_forbidden":
-        name = shown_name(str(told["loc"][-1]))
-        return ApiError(422, unknown_choice("field", name, known), param=name)
-    if told["type"] == "missing":
-        return ApiError(422, f"{name or 'the body'} is missing; it is needed", param=name or None)
+def invalid_field(errors: list[Any]) -> ApiError:
+    """The first of pydantic's errors in our words."""
+    error = _most_specific(errors)
+    name = ".".join(_path(error["loc"]))
+    if error["type"] == "bad_name":
+        param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
+        return ApiError(422, f"{name}: {error['msg']}" if name else error["msg"], param=param)
+    if error["type"] == "missing":
+        return ApiError(422, f"{name or 'the body'} is missing; it is required", param=name or None)
     if not name:
         return ApiError(422, "the body must be one JSON object, sent with content-type: application/json")
-    given = told.get("input")
+    given = error.get("input")
     shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
-    return ApiError(422, f"{name}: {told['msg'][0].lower()}{told['msg'][1:]}{shown}", param=name)
+    return ApiError(422, f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
 
 
-def _max_exact(errors: list[Any]) -> Any:
-    """Of a field that may be several kinds of things, each kind complains: the one that was meant got the furthest."""
-    same = [error for error in errors if _place(error["loc"])[:1] == _place(errors[0]["loc"])[:1]]
-    return max(same, key=lambda error: (len(_place(error["loc"])), error["type"] not in _OTHER_KIND))
+def _most_specific(errors: list[Any]) -> Any:
+    """A field with several allowed types has an error per type; the type that the client meant matched furthest."""
+    same_field = [error for error in errors if _path(error["loc"])[:1] == _path(errors[0]["loc"])[:1]]
+    return max(same_field, key=lambda error: (len(_path(error["loc"])), error["type"] not in _WRONG_ALTERNATIVE))
 
 
-def _place(loc: tuple[str | int, ...]) -> list[str]:
-    """Without what FastAPI and pydantic put in: the body, and which kind of a field was tried. No field of ours has
-    such a name, and a client's names do not come here."""
-    parts = [str(part) for part in (loc[1:] if loc[:1] == ("body",) else loc)]
-    return [part for part in parts if part not in ("str", "VoiceId") and not part.startswith("list[")]
-
-
-def body_error(error: RequestValidationError) -> ApiError:
-    return invalid_field(list(error.errors()))
+def _path(loc: tuple[str | int, ...]) -> list[str]:
+    """Without the components that FastAPI and pydantic add: the body, and the type that was tried."""
+    names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
+    return [name for name in names if name not in ("str", "VoiceId") and not name.startswith("list[")]

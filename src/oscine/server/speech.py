@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech: bytes or events as the sound is made, or the whole file."""
+"""POST /v1/audio/speech: streams audio bytes or events, or returns the whole file."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.encoders import encode_whole
+from oscine.server.encoders import FORMATS, encode_whole
 from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
-from oscine.server.logs import facts
-from oscine.server.metrics import SpeechMeter
+from oscine.server.logs import log_fields
+from oscine.server.metrics import RequestMetrics
 from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan, plan_speech
-from oscine.server.streaming_response import Out, StreamingSpeechResponse
+from oscine.server.speech_plan import SpeechPlan
+from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
 from oscine.types import Usage
 
 _log = logging.getLogger(__name__)
 
-_AUDIO = {"schema": {"type": "string", "format": "binary"}}
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_OK: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Sound as it is made, in the format asked for; or events, or the whole file.",
+        "description": "Audio in the requested format, streamed; or events; or the whole file.",
         "content": {
-            **{f"audio/{name}": _AUDIO for name in ("mpeg", "wav", "pcm", "ogg", "aac", "flac")},
+            **{form.media_type: _BINARY for form in FORMATS.values()},
             "text/event-stream": {"schema": {"type": "string"}},
         },
     }
@@ -42,136 +42,119 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["speech"], route_class=JsonRoute)
 
-    @router.post("/v1/audio/speech", response_class=Response, responses={**_ANSWERS, **errors}, summary="Speak a text")
+    @router.post("/v1/audio/speech", response_class=Response, responses={**_OK, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
-        key: str = request.state.api_key
-        return StreamingSpeechResponse(lambda out: _Speech(body, service, key).make(out), service.config.stalled_s)
+        handler = _SpeechHandler(body, service, request.state.api_key)
+        return StreamingSpeechResponse(handler.produce, service.config.stalled_s)
 
     return router
 
 
-class _Speech:
-    """One request, from its body to its last byte."""
+class _SpeechHandler:
+    """One request, from its body to the last byte of its response."""
 
     def __init__(self, body: SpeechBody, service: Service, key: str) -> None:
         self._body, self._service, self._key = body, service, key
         mode = "sse" if body.events else "http"
-        self._meter = SpeechMeter(service.metrics, mode, service.card.sample_rate_hz)
+        self._metrics = RequestMetrics(service.metrics, mode, service.card.sample_rate_hz)
 
-    async def make(self, out: Out) -> None:
+    async def produce(self, writer: ResponseWriter) -> None:
         try:
-            self._service.check_open()
-            with self._service.access.stream(self._key):
-                plan = await plan_speech(self._body, self._body.input, self._service)
-                async with contextlib.aclosing(self._service.narrate(plan)) as sounds:
-                    last = await self._send(out, plan, sounds)
-            self._meter.ended(200, last.finish_reason)
-            self._tell(plan, last)
+            self._service.check_ready()
+            with self._service.api_keys.stream(self._key):
+                plan = await self._service.planner.plan(self._body, self._body.input)
+                send = self._send_whole if self._body.whole else self._send_stream
+                async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+                    last = await send(writer, plan, chunks)
+            self._metrics.ended(200, last.finish_reason)
+            self._log_done(plan, last)
         except (asyncio.CancelledError, ConnectionError):
-            self._meter.ended(499, "cancelled")
-            _log.info("the listener left", extra=facts(audio_s=round(self._meter.audio_s, 3)))
+            self._metrics.ended(499, "cancelled")
+            _log.info("client disconnected", extra=log_fields(audio_s=round(self._metrics.audio_s, 3)))
             raise
-        except Exception as error:
-            told = api_error(error)
-            self._meter.ended(told.status, "error" if out.started else None)
-            _log.info("not spoken", extra=facts(status=told.status, code=told.code, param=told.param))
-            if self._body.events and out.started:
-                # The body has no proper end either: there are clients that pass over events of errors.
-                event = {"type": "speech.audio.error", "error": told.body, "partial_audio": self._meter.samples > 0}
-                await out.write(_event(event))
+        except Exception as exception:
+            error = api_error(exception)
+            self._metrics.ended(error.status, "error" if writer.started else None)
+            _log.info("request failed", extra=log_fields(status=error.status, code=error.code, param=error.param))
+            if self._body.events and writer.started:
+                # The response also stays incomplete: some clients ignore error events.
+                partial = self._metrics.samples > 0
+                await writer.write(_event("speech.audio.error", error=error.body, partial_audio=partial))
             raise
 
-    async def _send(self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[NarrationChunk, None]) -> NarrationChunk:
-        if self._body.whole:
-            return await self._send_whole(out, plan, sounds)
+    async def _send_stream(
+        self, writer: ResponseWriter, plan: SpeechPlan, chunks: AsyncGenerator[NarrationChunk, None]
+    ) -> NarrationChunk:
         encoder = self._service.encoder(plan)
-        last = NarrationChunk(b"")
+        chunk = NarrationChunk(b"")
         try:
-            async for sound in sounds:
-                data = await encoder.push(sound.pcm)
-                if sound.finish_reason:
+            async for chunk in chunks:
+                data = await encoder.push(chunk.pcm)
+                if chunk.finish_reason:
                     data += await encoder.finish()
-                if not out.started:
-                    await out.start(self._headers(plan))
-                await self._send_piece(out, plan, sound, data)
-                self._meter.sent(sound.pcm)
-                last = sound
+                if not writer.started:
+                    await writer.start(self._headers(plan))
+                await writer.write(_chunk_events(plan, chunk, data) if self._body.events else data)
+                self._metrics.sent(chunk.pcm)
         finally:
             encoder.close()
-        await out.write(_event(_done(plan, self._meter.samples, last)) if self._body.events else b"", more=False)
-        return last
-
-    async def _send_piece(self, out: Out, plan: SpeechPlan, sound: NarrationChunk, data: bytes) -> None:
-        if not self._body.events:
-            await out.write(data)
-            return
-        events = b""
-        if data:
-            events += _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
-        if sound.segment:
-            events += _event({"type": "speech.audio.segment", **segment_facts(plan, sound.segment)})
-        await out.write(events)
+        done = _done_event(plan, self._metrics.samples, chunk) if self._body.events else b""
+        await writer.write(done, more=False)
+        return chunk
 
     async def _send_whole(
-        self, out: Out, plan: SpeechPlan, sounds: AsyncGenerator[NarrationChunk, None]
+        self, writer: ResponseWriter, plan: SpeechPlan, chunks: AsyncGenerator[NarrationChunk, None]
     ) -> NarrationChunk:
-        data, samples, last = await whole_file(self._service, plan, sounds)
+        data, samples, last = await whole_file(self._service, plan, chunks)
         headers = {
             "content-length": str(len(data)),
             "x-finish-reason": last.finish_reason or "",
-            "x-audio-seconds": f"{plan.heard_s(samples):.3f}",
+            "x-audio-seconds": f"{plan.playback_s(samples):.3f}",
             "x-input-tokens": str(last.usage.text_ids),
             "x-output-tokens": str(last.usage.frames),
         }
-        await out.start({**self._headers(plan), **headers})
-        await out.write(data, more=False)
-        self._meter.sent_whole(samples)
+        await writer.start({**self._headers(plan), **headers})
+        await writer.write(data, more=False)
+        self._metrics.sent_whole(samples)
         return last
 
     def _headers(self, plan: SpeechPlan) -> dict[str, str]:
-        media_type = "text/event-stream; charset=utf-8" if self._body.events else plan.format.media_type
         return {
-            "content-type": media_type,
+            "content-type": "text/event-stream; charset=utf-8" if self._body.events else plan.format.media_type,
             "cache-control": "no-store",
-            "x-accel-buffering": "no",  # a proxy that gathers would take the streaming away
+            "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
             "x-sample-rate": str(plan.out_rate_hz),
             "x-seed": str(plan.seed),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
         }
 
-    def _tell(self, plan: SpeechPlan, last: NarrationChunk) -> None:
-        first_s = self._meter.first_audio_s
-        _log.info(
-            "spoken",
-            extra=facts(
-                finish_reason=last.finish_reason,
-                chars=len(self._body.input),
-                segments=len(plan.segments),
-                format=plan.format.name,
-                audio_s=round(self._meter.audio_s, 3),
-                first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
-            ),
+    def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:
+        first_s = self._metrics.first_audio_s
+        fields = log_fields(
+            finish_reason=last.finish_reason,
+            chars=len(self._body.input),
+            segments=len(plan.segments),
+            format=plan.format.name,
+            audio_s=round(self._metrics.audio_s, 3),
+            first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
         )
+        _log.info("spoken", extra=fields)
 
 
 async def whole_file(
-    service: Service, plan: SpeechPlan, sounds: AsyncIterable[NarrationChunk]
+    service: Service, plan: SpeechPlan, chunks: AsyncIterable[NarrationChunk]
 ) -> tuple[bytes, int, NarrationChunk]:
-    """The file, how many samples were made for it, and the last of the sound."""
-    pcm, last = bytearray(), NarrationChunk(b"")
-    async for sound in sounds:
-        pcm += sound.pcm
-        last = sound
+    """The encoded file, its number of engine samples, and the last chunk."""
+    pcm, chunk = bytearray(), NarrationChunk(b"")
+    async for chunk in chunks:
+        pcm += chunk.pcm
     data = await asyncio.get_running_loop().run_in_executor(
-        service.encode_pool,
-        lambda: encode_whole(
-            plan.format.name, bytes(pcm), rate_hz=plan.rate_hz, out_rate_hz=plan.out_rate_hz, speed=plan.speed
-        ),
+        service.encode_pool, lambda: encode_whole(plan.format.name, bytes(pcm), **plan.encoding)
     )
-    return data, len(pcm) // 2, last
+    return data, len(pcm) // 2, chunk
 
 
-def segment_facts(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
+def segment_fields(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
     return {
         "index": segment.index,
         "text": segment.text,
@@ -180,23 +163,25 @@ def segment_facts(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
     }
 
 
-def usage_facts(usage: Usage) -> dict[str, int]:
-    return {
-        "input_tokens": usage.text_ids,
-        "output_tokens": usage.frames,
-        "total_tokens": usage.text_ids + usage.frames,
-    }
+def usage_fields(usage: Usage) -> dict[str, int]:
+    total = usage.text_ids + usage.frames
+    return {"input_tokens": usage.text_ids, "output_tokens": usage.frames, "total_tokens": total}
 
 
-def _done(plan: SpeechPlan, samples: int, last: NarrationChunk) -> dict[str, Any]:
-    return {
-        "type": "speech.audio.done",
-        "finish_reason": last.finish_reason,
-        "seed": plan.seed,
-        "audio_seconds": round(plan.heard_s(samples), 3),
-        "usage": usage_facts(last.usage),
-    }
+def _chunk_events(plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
+    delta = _event("speech.audio.delta", audio=base64.b64encode(data).decode()) if data else b""
+    return delta + (_event("speech.audio.segment", **segment_fields(plan, chunk.segment)) if chunk.segment else b"")
 
 
-def _event(message: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(message)}\n\n".encode()
+def _done_event(plan: SpeechPlan, samples: int, last: NarrationChunk) -> bytes:
+    return _event(
+        "speech.audio.done",
+        finish_reason=last.finish_reason,
+        seed=plan.seed,
+        audio_seconds=round(plan.playback_s(samples), 3),
+        usage=usage_fields(last.usage),
+    )
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()

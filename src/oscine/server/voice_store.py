@@ -1,8 +1,8 @@
-"""Uploaded voices by name. The files of the folder are the truth, and memory only keeps what was read from them: so
-several server processes may share a folder, and a voice that an operator puts there or removes is noticed.
+"""Uploaded voices by name. The files in the folder are authoritative and RAM only caches them, so several server
+processes can share a folder, and voices that an operator adds or removes are noticed.
 
-Everything here may be called from any thread. Adding waits for the disk and is no work for the event loop; `get` costs
-one look at the file, and reads it if it is new.
+All methods are thread-safe. `add` waits for the disk and must not run on the event loop; `get` costs one `stat`, and
+reads the file if it is new.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,64}"
 _NAME = re.compile(NAME_PATTERN)
 _SUFFIX = ".safetensors"
+_NOTES = ("consent", "speaker_description", "source_hash")  # in the file, but not part of the voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +37,28 @@ class StoredVoice:
     name: str
     voice: Voice
     created_at: int  # unix seconds
-    consent: str | None = None  # None: the file was put into the folder by hand
+    consent: str | None = None  # None: an operator put the file into the folder
     speaker_description: str | None = None
-    source_hash: str | None = None  # of the clip and transcript that it was made from
-    file_size: int = 0  # bytes; 0 where there is no folder
+    source_hash: str | None = None  # of the clip and transcript that the voice was made from
+    file_size: int = 0  # bytes; 0 without a folder
 
     @property
     def mode(self) -> Literal["in_context", "timbre"]:
         return "timbre" if self.voice.transcript is None else "in_context"
 
-    @property
-    def notes(self) -> dict[str, str]:
-        told = {
-            "created_at": str(self.created_at),
-            "consent": self.consent,
-            "speaker_description": self.speaker_description,
-            "source_hash": self.source_hash,
-        }
-        return {name: note for name, note in told.items() if note is not None}
 
-
-class _Seen(NamedTuple):
-    """What was read from a file."""
-
-    mark: tuple[int, int, int]  # inode, time and size: another one is another file
-    stored: StoredVoice | None  # None: it is damaged
+class _CachedFile(NamedTuple):
+    version: tuple[int, int, int]  # inode, mtime and size
+    stored: StoredVoice | None  # None: the file is damaged
 
 
 class VoiceStore:
-    def __init__(self, folder: Path | None, reserved: Collection[str], most: int = 1000) -> None:
+    def __init__(self, folder: Path | None, reserved: Collection[str], max_voices: int = 1000) -> None:
         self._folder = folder
         self._reserved = frozenset(name.lower() for name in reserved)
-        self._most = most
-        self._memory: dict[str, StoredVoice] = {}  # without a folder
-        self._seen: dict[str, _Seen] = {}  # with one
+        self._max_voices = max_voices
+        self._unsaved: dict[str, StoredVoice] = {}  # all voices, if there is no folder
+        self._cache: dict[str, _CachedFile] = {}  # otherwise
         self._adding = threading.Lock()
         if folder is not None:
             self._open(folder)
@@ -79,90 +68,78 @@ class VoiceStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # voices are personal data
             files = sorted(path.stem for path in folder.iterdir() if path.name.endswith(_SUFFIX))
         except OSError as error:
-            reason = f"{error.strerror or error}; choose another with voices_dir"
-            raise ConfigError(f"the folder for voices, {str(folder)!r}, cannot be used: {reason}") from error
+            reason = f"{error.strerror or error}; choose another folder with voices_dir"
+            raise ConfigError(f"the voices folder {str(folder)!r} cannot be used: {reason}") from error
         for name in files:
-            if not self._usable(name):
-                _log.warning("%s is no voice that can be asked for: rename it (a-z 0-9 _ -, not a preset)", name)
+            if not self._is_valid(name):
+                _log.warning("%s is not a valid voice name: rename it (a-z 0-9 _ -, not a preset)", name)
         _log.info("%d uploaded voices in %s", len(self.all()), folder)
 
     def check_name(self, name: str) -> str:
-        """The name as it is stored. Raises VoiceError or, for a reserved one, a conflict."""
+        """The name as it is stored. Raises VoiceError, or a conflict for a reserved name."""
         if not _NAME.fullmatch(name):
-            rule = "a name is 1 to 64 of a-z, 0-9, _ and -"
-            raise VoiceError(f"a voice cannot be called {name[:80]!r}; {rule}", "name")
+            raise VoiceError(f"invalid voice name {name[:80]!r}; use 1 to 64 of a-z, 0-9, _ and -", "name")
         if name.lower() in self._reserved:
-            raise ApiError(
-                409,
-                f"{name!r} is reserved (a preset, one of OpenAI's names or 'default'); choose another name",
-                param="name",
-            )
+            message = f"{name!r} is reserved (a preset, one of OpenAI's names or 'default'); choose another name"
+            raise ApiError(409, message, param="name")
         return name.lower()
 
-    def _usable(self, stem: str) -> bool:
+    def _is_valid(self, stem: str) -> bool:
         return bool(_NAME.fullmatch(stem)) and stem == stem.lower() and stem not in self._reserved
 
     def get(self, name: str) -> StoredVoice | None:
         """Raises VoiceError for a voice whose file is damaged."""
         name = name.lower()
-        if not self._usable(name):
+        if not self._is_valid(name):
             return None
         if self._folder is None:
-            return self._memory.get(name)
-        seen = self._look(name)
-        if seen is not None and seen.stored is None:
-            raise VoiceError(
-                f"the file of voice {name!r} is damaged (the log says how); delete the voice and add it again",
-                "voice",
-            )
-        return seen and seen.stored
+            return self._unsaved.get(name)
+        cached = self._cached(name)
+        if cached is not None and cached.stored is None:
+            message = f"the file of voice {name!r} is damaged (see the log); delete the voice and add it again"
+            raise VoiceError(message, "voice")
+        return cached and cached.stored
 
-    def _look(self, name: str) -> _Seen | None:
+    def _cached(self, name: str) -> _CachedFile | None:
         path = self._path(name)
         try:
             found = path.stat()
         except OSError:
-            self._seen.pop(name, None)
+            self._cache.pop(name, None)
             return None
-        mark = (found.st_ino, found.st_mtime_ns, found.st_size)
-        seen = self._seen.get(name)
-        if seen is None or seen.mark != mark:
-            seen = self._seen[name] = _Seen(mark, self._read(name, path, found))
-        return seen
+        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        cached = self._cache.get(name)
+        if cached is None or cached.version != version:
+            cached = self._cache[name] = _CachedFile(version, self._read(name, path, found))
+        return cached
 
     def _read(self, name: str, path: Path, found: os.stat_result) -> StoredVoice | None:
         try:
-            if not stat.S_ISREG(found.st_mode):  # a pipe would keep us waiting for ever
+            if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
                 raise VoiceError(f"{str(path)!r} is not a regular file")
-            voice, notes = Voice.load_with_notes(path)
-            return StoredVoice(
-                name=name,
-                voice=voice,
-                created_at=int(notes.get("created_at", found.st_mtime)),
-                consent=notes.get("consent"),
-                speaker_description=notes.get("speaker_description"),
-                source_hash=notes.get("source_hash"),
-                file_size=found.st_size,
-            )
-        except ValueError as error:  # VoiceErrors are
+            voice, saved = Voice.load_with_notes(path)
+            created_at = int(saved.get("created_at", found.st_mtime))
+            consent, description, source_hash = map(saved.get, _NOTES)
+            return StoredVoice(name, voice, created_at, consent, description, source_hash, found.st_size)
+        except ValueError as error:  # includes VoiceError
             _log.warning("voice %r cannot be used: %s", name, error)
             return None
 
     def names(self) -> list[str]:
         if self._folder is None:
-            return sorted(self._memory)
+            return sorted(self._unsaved)
         with _disk("list the voices"):
             stems = [name.removesuffix(_SUFFIX) for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
-        return sorted(filter(self._usable, stems))
+        return sorted(filter(self._is_valid, stems))
 
     def all(self) -> list[StoredVoice]:
-        """Without damaged ones: the log tells of those."""
+        """Without damaged ones, which are logged."""
         names = self.names()
         if self._folder is None:
-            return [self._memory[name] for name in names]
-        for gone in set(self._seen).difference(names):
-            self._seen.pop(gone, None)
-        return [seen.stored for name in names if (seen := self._look(name)) and seen.stored]
+            return [self._unsaved[name] for name in names]
+        for removed in set(self._cache).difference(names):
+            self._cache.pop(removed, None)
+        return [cached.stored for name in names if (cached := self._cached(name)) and cached.stored]
 
     def add(
         self,
@@ -173,60 +150,58 @@ class VoiceStore:
         speaker_description: str | None = None,
         source_hash: str | None = None,
     ) -> StoredVoice:
-        """What is stored under the name: what is given, or what was there if it is the same voice."""
-        fresh = StoredVoice(
-            name=self.check_name(name),
-            voice=voice,
-            created_at=int(time.time()),
-            consent=consent,
-            speaker_description=speaker_description,
-            source_hash=source_hash,
-        )
+        """Returns the stored voice: an equal one that exists already stays as it is. Raises a conflict for another."""
+        name = self.check_name(name)
+        new = StoredVoice(name, voice, int(time.time()), consent, speaker_description, source_hash)
         with self._adding:
-            known = self.get(fresh.name) or self._put(fresh)
-        if not is_same_voice(known, fresh):
-            raise ApiError(
-                409,
-                f"there is another voice called {known.name!r}; delete it first or choose another name",
-                param="name",
-            )
-        return known
-
-    def _put(self, fresh: StoredVoice) -> StoredVoice:
-        """What is stored then: another process may be faster, and a file that is there is never written over."""
-        if len(self.names()) >= self._most:
-            raise ApiError(409, f"{self._most} voices are stored, no more are kept here; delete one that is not needed")
-        if self._folder is None:
-            self._memory[fresh.name] = fresh
-            return fresh
-        self._write(fresh, self._folder / f".{fresh.name}.{secrets.token_hex(4)}.part")
-        stored = self.get(fresh.name)
-        if stored is None:
-            raise ApiError(409, f"voice {fresh.name!r} was deleted while it was stored; add it again", param="name")
+            stored = self.get(name) or self._put(new)
+        # Compared by clip too, because encoders on another device may round differently.
+        same_clip = source_hash is not None and source_hash == stored.source_hash
+        if stored.voice != voice and not same_clip:
+            message = f"another voice is called {name!r}; delete it first or choose another name"
+            raise ApiError(409, message, param="name")
         return stored
 
-    def _write(self, fresh: StoredVoice, part: Path) -> None:
-        with _disk(f"store voice {fresh.name!r}"):
+    def _put(self, new: StoredVoice) -> StoredVoice:
+        """Returns the stored voice, which may be another process's: existing files are never overwritten."""
+        if len(self.names()) >= self._max_voices:
+            raise ApiError(409, f"{self._max_voices} voices are stored (the maximum); delete one first")
+        if self._folder is None:
+            self._unsaved[new.name] = new
+            return new
+        self._write(new, self._folder / f".{new.name}.{secrets.token_hex(4)}.part")
+        stored = self.get(new.name)
+        if stored is None:
+            raise ApiError(409, f"voice {new.name!r} was deleted while it was stored; add it again", param="name")
+        return stored
+
+    def _write(self, new: StoredVoice, temporary: Path) -> None:
+        notes = {name: note for name in _NOTES if (note := getattr(new, name)) is not None}
+        with _disk(f"store voice {new.name!r}"):
             try:
-                fresh.voice.save(part, fresh.notes)
-                _sync(part)
+                new.voice.save(temporary, {"created_at": str(new.created_at), **notes})
+                descriptor = os.open(temporary, os.O_RDONLY)
                 try:
-                    os.link(part, self._path(fresh.name))
+                    os.fsync(descriptor)  # otherwise a power cut could leave an empty file under the name
+                finally:
+                    os.close(descriptor)
+                try:
+                    os.link(temporary, self._path(new.name))
                 except FileExistsError:
                     pass
-                except OSError:  # a file system without hard links: then the last process wins
-                    os.replace(part, self._path(fresh.name))
+                except OSError:  # a file system without hard links: the last process wins
+                    os.replace(temporary, self._path(new.name))
             finally:
-                part.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def delete(self, name: str) -> str:
         """The name as it was stored, damaged or not. Raises not found."""
         name = name.lower()
-        found = self._usable(name)
+        found = self._is_valid(name)
         if found and self._folder is None:
-            found = self._memory.pop(name, None) is not None
+            found = self._unsaved.pop(name, None) is not None
         elif found:
-            self._seen.pop(name, None)
+            self._cache.pop(name, None)
             with _disk(f"delete voice {name!r}"):
                 try:
                     self._path(name).unlink()
@@ -241,28 +216,15 @@ class VoiceStore:
         return self._folder / f"{name}{_SUFFIX}"
 
 
-def is_same_voice(one: StoredVoice, other: StoredVoice) -> bool:
-    """By content, or by the clip: encoders on another device may round differently."""
-    return one.voice == other.voice or (one.source_hash is not None and one.source_hash == other.source_hash)
-
-
 def not_uploaded(name: str) -> ApiError:
-    return ApiError(404, f"there is no uploaded voice {name[:80]!r}; GET /v1/audio/voices lists them", param="name")
+    return ApiError(404, f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", param="name")
 
 
 @contextlib.contextmanager
 def _disk(work: str) -> Iterator[None]:
-    """The disk's faults are not the client's, and its paths are none of their business."""
+    """Turns disk errors into a 500 that does not reveal paths."""
     try:
         yield
     except (OSError, OscineError) as error:
         _log.error("cannot %s: %s", work, error)
-        raise ApiError(500, f"the disk of the voices failed to {work}; the log says why") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # else a power cut could leave the name with nothing behind it
-    finally:
-        os.close(descriptor)
+        raise ApiError(500, f"the server failed to {work}; its log has the reason") from error

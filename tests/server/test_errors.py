@@ -1,4 +1,4 @@
-"""Bad requests and their exact answers. Each is followed by a good one: nobody else is harmed."""
+"""Bad requests and their exact error responses. A valid request follows each one, to show that it has no effect."""
 
 import json
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ CONFIG = ServerConfig(max_text_chars=1000, max_batch_items=3, max_body_bytes=20_
 NAMES = "alloy, ash, ballad, cedar, coral, echo, fable, finch, marin, nova, onyx, sage, shimmer, verse, wren"
 MODELS = "gpt-4o-mini-tts, scripted, tts-1, tts-1-hd"
 
-# fields beside a good request (a value of ... leaves the field out) -> status, code, param, message
+# fields added to a valid request (... removes the field) -> status, code, param, message
 BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
-    ({"input": ...}, 422, "invalid_field", "input", "input is missing; it is needed"),
+    ({"input": ...}, 422, "invalid_field", "input", "input is missing; it is required"),
     ({"input": ""}, 400, "bad_request", "input", "the text is empty; give at least one word to speak"),
     ({"input": " \n\t"}, 400, "bad_request", "input", "the text is empty; give at least one word to speak"),
     ({"input": None}, 422, "invalid_field", "input", "input: input should be a valid string, got None"),
@@ -32,7 +32,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         413,
         "too_large",
         "input",
-        "the text has 1001 characters, the limit is 1000; send it in parts",
+        "the text has 1001 characters, the limit is 1000; split it",
     ),
     ({"input": ..., "inptu": "a"}, 422, "invalid_field", "inptu", "unknown field 'inptu'; did you mean 'input'?"),
     *(
@@ -48,7 +48,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "bad_request",
         "voice",
-        f"unknown voice 'wrem'; did you mean 'wren'? (possible: {NAMES}); GET /v1/audio/voices lists them all",
+        f"unknown voice 'wrem'; did you mean 'wren'? (possible: {NAMES}); GET /v1/audio/voices lists all voices",
     ),
     ({"voice": 7}, 422, "invalid_field", "voice", "voice: input should be a valid string, got 7"),
     ({"voice": {"id": 7}}, 422, "invalid_field", "voice.id", "voice.id: input should be a valid string, got 7"),
@@ -58,7 +58,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         422,
         "invalid_field",
         "speaker",
-        "speaker is another name of voice, and both were given; give one of them",
+        "speaker is an alias of voice; give only one of them",
     ),
     ({"voice": "../../etc/passwd"}, 400, "bad_request", "voice", "unknown voice '../../etc/passwd'"),
     ({"model": "qwen"}, 404, "model_not_found", "model", f"unknown model 'qwen' (possible: {MODELS})"),
@@ -88,7 +88,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "bad_request",
         "sample_rate",
-        "opus cannot carry 44100 Hz (possible: 8000, 12000, 16000, 24000, 48000); mp3, wav, pcm",
+        "opus does not support 44100 Hz (possible: 8000, 12000, 16000, 24000, 48000); supported by mp3, wav",
     ),
     ({"seed": -1}, 422, "invalid_field", "seed", "seed: input should be greater than or equal to 0, got -1"),
     ({"seed": 2**64}, 422, "invalid_field", "seed", "seed: input should be less than 18446744073709551616"),
@@ -140,7 +140,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "bad_request",
         "task_type",
-        "task_type 'Base' is not served here: this checkpoint is CustomVoice; leave the field out",
+        "task_type 'Base' is not available: this checkpoint is CustomVoice; leave it out",
     ),
     (
         {"task_type": "TTS"},
@@ -154,21 +154,21 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "bad_request",
         "ref_audio",
-        "ref_audio: this checkpoint (custom_voice) cannot clone; serve a Base one, or use its voices (wren, finch)",
+        "this CustomVoice checkpoint cannot clone",
     ),
     (
         {"speaker_embedding": [0.0] * 8},
         400,
         "bad_request",
         "speaker_embedding",
-        "speaker_embedding: this checkpoint (custom_voice) cannot clone",
+        "this CustomVoice checkpoint cannot clone",
     ),
     (
         {"ref_text": "words"},
         400,
         "bad_request",
         "ref_text",
-        "ref_text are the words of a clip; give the clip too, as ref_audio",
+        "ref_text is the transcript of a clip; give the clip too, as ref_audio",
     ),
     (
         {"x_vector_only_mode": True},
@@ -192,14 +192,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio_path, text)",
     ),
     ({"ref_audio": ["a", 1]}, 422, "invalid_field", "ref_audio.1", "ref_audio.1: input should be a valid string"),
-    ({"word_timestamps": True}, 422, "invalid_field", "word_timestamps", "word_timestamps: there is no aligner here"),
+    ({"word_timestamps": True}, 422, "invalid_field", "word_timestamps", "word_timestamps is not supported"),
     ({"instructions": "a" * 4097}, 422, "invalid_field", "instructions", "instructions: string should have at most"),
 ]
 
 # method, path, body, headers -> status, code, message
 BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
-    ("POST", SPEECH, b"", {}, 422, "invalid_field", "the body is missing; it is needed"),
-    ("POST", SPEECH, b"{", {}, 400, "bad_request", "the body cannot be read as JSON (Expecting property name"),
+    ("POST", SPEECH, b"", {}, 422, "invalid_field", "the body is missing; it is required"),
+    ("POST", SPEECH, b"{", {}, 400, "bad_request", "the body is not valid JSON (Expecting property name"),
     (
         "POST",
         SPEECH,
@@ -207,9 +207,9 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         {},
         400,
         "bad_request",
-        "the body cannot be read as JSON (invalid start byte at byte 11, taken for utf-8); send one JSON object",
+        "the body is not valid JSON (invalid start byte at byte 11, decoded as utf-8); send one JSON object",
     ),
-    ("POST", SPEECH, b"[" * 10**4, {}, 400, "bad_request", "the body cannot be read as JSON (its lists or objects are"),
+    ("POST", SPEECH, b"[" * 10**4, {}, 400, "bad_request", "the body is not valid JSON (lists or objects are nested"),
     (
         "POST",
         SPEECH,
@@ -217,7 +217,7 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         {},
         400,
         "bad_request",
-        "the body cannot be read as JSON (it holds a whole number of more than 4300 digits)",
+        "the body is not valid JSON (an integer has more than 4300 digits)",
     ),
     (
         "POST",
@@ -226,9 +226,9 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         {"content-encoding": "gzip"},
         400,
         "bad_request",
-        "the body is compressed (gzip), which is not taken; send the JSON as it is",
+        "compressed bodies (gzip) are not supported; send plain JSON",
     ),
-    ("POST", SPEECH, b"\x1f\x8b\x08", {}, 400, "bad_request", "the body is compressed (gzip), which is not taken"),
+    ("POST", SPEECH, b"\x1f\x8b\x08", {}, 400, "bad_request", "compressed bodies (gzip) are not supported"),
     ("POST", SPEECH, b'{"\\ud800": 1}', {}, 422, "invalid_field", "unknown field '\\\\ud800' (possible: "),
     ("POST", SPEECH, b"[]", {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
     ("POST", SPEECH, b'"text"', {}, 422, "invalid_field", "the body must be one JSON object, sent with content-type"),
@@ -243,11 +243,19 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         "speed: input should be a finite number",
     ),
     ("POST", SPEECH, b'{"input": "a", "top_p": 1e999}', {}, 422, "invalid_field", "top_p: input should be"),
-    ("POST", SPEECH, b"x" * 20_001, {}, 413, "too_large", "the body is larger than 0 MiB, which is the limit"),
-    ("GET", SPEECH, b"", {}, 405, "method_not_allowed", "GET /v1/audio/speech is not possible; see /docs"),
-    ("GET", "/v1/speech", b"", {}, 404, "not_found", "there is no GET /v1/speech; see /docs for what there is"),
+    (
+        "POST",
+        SPEECH,
+        b"x" * 20_001,
+        {},
+        413,
+        "too_large",
+        "the body exceeds the limit of 0.0191 MiB; split the request",
+    ),
+    ("GET", SPEECH, b"", {}, 405, "method_not_allowed", "GET /v1/audio/speech is not supported; see /docs"),
+    ("GET", "/v1/speech", b"", {}, 404, "not_found", "GET /v1/speech does not exist; see /docs for the endpoints"),
     ("POST", f"{SPEECH}/batch", b'{"items": []}', {}, 422, "invalid_field", "items: list should have at least 1 item"),
-    ("POST", f"{SPEECH}/batch", b"{}", {}, 422, "invalid_field", "items is missing; it is needed"),
+    ("POST", f"{SPEECH}/batch", b"{}", {}, 422, "invalid_field", "items is missing; it is required"),
     (
         "POST",
         f"{SPEECH}/batch",
@@ -264,7 +272,7 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         {},
         413,
         "too_large",
-        "the batch has 4 items, the limit is 3; send it in parts",
+        "the batch has 4 items, the limit is 3; split it",
     ),
 ]
 
@@ -283,8 +291,8 @@ def check(client: httpx.Client, answer: httpx.Response, status: int, code: str, 
     assert (answer.status_code, body["error"]["code"]) == (status, code), body
     assert body["error"]["message"].startswith(message), body
     assert answer.headers["x-request-id"]
-    good = client.post(SPEECH, json={"input": "Fine.", "response_format": "pcm", "seed": 1})
-    assert good.content == spoken("Fine.", 1)
+    valid = client.post(SPEECH, json={"input": "Fine.", "response_format": "pcm", "seed": 1})
+    assert valid.content == spoken("Fine.", 1)
     error: dict[str, Any] = body["error"]
     return error
 
@@ -292,7 +300,7 @@ def check(client: httpx.Client, answer: httpx.Response, status: int, code: str, 
 @pytest.mark.parametrize(
     ("fields", "status", "code", "param", "message"), BAD_FIELDS, ids=lambda value: str(value)[:40]
 )
-def test_a_bad_field_is_answered_with_what_is_possible(
+def test_a_bad_field_is_refused_with_the_allowed_values(
     client: httpx.Client, fields: dict[str, Any], status: int, code: str, param: str | None, message: str
 ) -> None:
     body = {"input": "Hello.", **fields}
@@ -304,7 +312,7 @@ def test_a_bad_field_is_answered_with_what_is_possible(
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status", "code", "message"), BAD_REQUESTS, ids=lambda value: str(value)[:30]
 )
-def test_a_bad_request_is_answered_as_openais_clients_expect(
+def test_a_bad_request_gets_an_error_in_openais_form(
     client: httpx.Client,
     method: str,
     path: str,
@@ -318,14 +326,14 @@ def test_a_bad_request_is_answered_as_openais_clients_expect(
     check(client, answer, status, code, message)
 
 
-def test_a_body_without_a_stated_length_is_bounded_too(client: httpx.Client) -> None:
+def test_a_body_without_content_length_is_limited_too(client: httpx.Client) -> None:
     answer = client.post(SPEECH, content=(b"x" * 1000 for _ in range(30)), headers={"content-type": "application/json"})
-    check(client, answer, 413, "too_large", "the body is larger than")
+    check(client, answer, 413, "too_large", "the body exceeds the limit of 0.0191 MiB")
 
 
 @pytest.mark.parametrize(
     ("path", "methods"), [(SPEECH, "POST"), ("/v1/audio/voices", "GET, POST"), ("/v1/audio/voices/wren", "DELETE")]
 )
-def test_a_wrong_method_is_told_the_right_ones(client: httpx.Client, path: str, methods: str) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_ones(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)

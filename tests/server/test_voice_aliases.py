@@ -1,0 +1,68 @@
+"""Voice names: presets, uploaded voices, and OpenAI's names."""
+
+import pytest
+from tests.server.test_voices import BASE, DESIGN, PRESETS, timbre
+
+from oscine.server.voice_aliases import OPENAI_VOICES, VoiceResolver, reserved_names, voice_aliases
+from oscine.server.voice_store import VoiceStore
+from oscine.types import ModelCard, VoiceError
+
+
+def test_openais_names_always_mean_the_same_speakers() -> None:
+    assert voice_aliases(("ryan", "vivian", "serena")) == {
+        name: ("ryan", "vivian", "serena")[index % 3] for index, name in enumerate(OPENAI_VOICES)
+    }
+    assert voice_aliases(()) == {}
+    assert len(OPENAI_VOICES) == len(set(OPENAI_VOICES)) == 13
+
+
+def test_a_speaker_with_an_aliased_name_keeps_it() -> None:
+    aliases = voice_aliases(PRESETS.speakers)
+    assert "echo" not in aliases
+    assert aliases["coral"] == "ryan" and aliases["fable"] == "echo"  # the others do not move
+    assert VoiceResolver(PRESETS, VoiceStore(None, ())).resolve("Echo") == "echo"
+
+
+def voices_of(card: ModelCard, *uploaded: str) -> VoiceResolver:
+    store = VoiceStore(None, reserved_names(card.speakers))
+    for name in uploaded:
+        store.add(name, timbre(len(name)), consent="yes")
+    return VoiceResolver(card, store)
+
+
+def test_names_are_resolved_case_insensitively() -> None:
+    presets = voices_of(PRESETS)
+    assert [presets.resolve(name) for name in (None, "", "default", "DEFAULT")] == [None] * 4
+    assert [presets.resolve(name) for name in ("ryan", "VIVIAN", "alloy", "Ash")] == [
+        "ryan",
+        "vivian",
+        "ryan",
+        "vivian",
+    ]
+    assert voices_of(BASE, "anna").resolve("Anna") == timbre(4)
+
+
+def test_openais_names_are_ignored_with_voice_design() -> None:
+    assert voices_of(DESIGN).resolve("alloy") is None
+
+
+@pytest.mark.parametrize(
+    ("voices", "name", "message"),
+    [
+        (voices_of(PRESETS), "ryam", "unknown voice 'ryam'; did you mean 'ryan'? (possible: alloy, ash,"),
+        (voices_of(PRESETS), "aloy", "did you mean 'alloy'?"),
+        (voices_of(PRESETS, "anna"), "ana", "GET /v1/audio/voices lists all voices"),
+        (voices_of(DESIGN), "ryan", "leave the voice out and describe one in the instructions"),
+        (voices_of(BASE), "alloy", "'alloy' is unknown; give a reference clip (ref_audio)"),
+        (voices_of(BASE, "anna", "bob"), "ana", "did you mean 'anna'? (possible: anna, bob)"),
+        (voices_of(BASE, *(f"voice{n}" for n in range(99))), "voice-7", "did you mean 'voice7'?"),
+        (voices_of(BASE, *(f"voice{n}" for n in range(99))), "x", "'x' is unknown; give a reference clip"),
+        (voices_of(BASE), "y" * 9999, f"{'y' * 80!r} is unknown"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
+)
+def test_an_unknown_name_is_refused_with_the_known_ones(voices: VoiceResolver, name: str, message: str) -> None:
+    with pytest.raises(VoiceError) as caught:
+        voices.resolve(name)
+    assert message in str(caught.value) and caught.value.param == "voice"
+    assert len(str(caught.value)) < 500
