@@ -63,7 +63,10 @@ def find_card() -> str | None:
 def choose(wish: str, platform: str, card: str | None, version: str) -> Choice:
     """Pick the sources of torch. `wish` is the user's choice or empty, `platform` is sys.platform."""
     # `===` refuses a +cpu build, which `==` would accept.
-    public = Source(f"torch==={version}" if platform == "linux" else f"torch=={version}", "the public wheel")
+    if platform == "linux":
+        public = Source(f"torch==={version}", "the public wheel with CUDA, several GB")
+    else:
+        public = Source(f"torch=={version}", "the public wheel")
     cpu = (
         Source(f"torch=={version}+cpu", "the CPU build from your package index"),
         Source(f"torch=={version}", "the CPU build from PyTorch's index", backend="cpu"),
@@ -82,7 +85,7 @@ def choose(wish: str, platform: str, card: str | None, version: str) -> Choice:
     if platform != "linux":
         return Choice(f"it is the build for {platform}", (public,))
     if card:
-        return Choice(f"this machine has an {card}; the wheel has CUDA", (public,))
+        return Choice(f"this machine has an {card}", (public,))
     return Choice("no NVIDIA card was found; `make install TORCH=cuda` overrides", (*cpu, public))
 
 
@@ -101,7 +104,9 @@ def run_and_explain(command: Sequence[str], environment: Mapping[str, str]) -> s
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if line.lower().startswith("error")), [*lines, "no message"][0])
+    # pip's last error is the reason; uv writes the cause below its error.
+    first = max((i for i, line in enumerate(lines) if line.lower().startswith("error")), default=0)
+    return " ".join(lines[first : first + 2]) or "no message"
 
 
 def install(choice: Choice, run: Runner = run_and_explain) -> Source:
