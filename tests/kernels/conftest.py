@@ -1,4 +1,4 @@
-"""Kernels run on a GPU where there is one, else in Triton's interpreter, asked for before triton is imported."""
+"""Kernels run on a GPU if there is one, else in Triton's interpreter, chosen before triton is imported."""
 
 import importlib.util
 import os
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "kernels" not in item.path.parts:
             continue
         if torch.cuda.is_available():
-            item.add_marker("gpu")  # the small shapes too: what the interpreter accepts the compiler may not
+            item.add_marker("gpu")  # small shapes too: the compiler may refuse code that the interpreter accepts
         elif item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 

@@ -1,18 +1,18 @@
-"""How close is close, and how fast is fast: shared by the kernel tests."""
+"""Tolerances and timing for the kernel tests."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-PEAK_GBPS = 4300  # an H200's memory, as copies reach it
-BF16_ULP = 2.0**-7  # the largest relative distance of two neighbours in bf16
+PEAK_GBPS = 4300  # an H200's memory bandwidth, as measured with copies
+BF16_ULP = 2.0**-7  # the largest relative distance of two adjacent bf16 numbers
 
 
 def assert_same_roundings(actual: Tensor, expected: Tensor, flips: float = 0.01) -> None:
-    """bf16 results whose fp32 sums ran in another order: an element near a rounding border may fall to the other
-    side, by one unit of the largest value that was rounded on the way. Only a few do; a rounding that is left out or
-    put elsewhere moves a tenth of all elements and more, so the share of `flips` is what finds it."""
+    """Compares bf16 results whose fp32 sums ran in another order. An element near a rounding border may differ by one
+    unit of the largest rounded value. Only a few do; a missing or misplaced rounding changes a tenth of all elements or
+    more, so the bound on `flips` detects it."""
     assert actual.shape == expected.shape and actual.dtype == expected.dtype == torch.bfloat16
     assert actual.isfinite().all()
     error = (actual.float() - expected.float()).abs().max().item()
@@ -23,7 +23,7 @@ def assert_same_roundings(actual: Tensor, expected: Tensor, flips: float = 0.01)
 
 
 def graph_seconds(call: Callable[[], object], copies: int = 20) -> float:
-    """Seconds of one call, out of a CUDA graph that holds several: the median of ten replays."""
+    """Seconds of one call: the median of ten replays of a CUDA graph that holds several."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

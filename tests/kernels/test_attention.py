@@ -1,4 +1,4 @@
-"""Attention against the plain modules: norm, rotation and cache in bf16 as they do it, the softmax in fp64."""
+"""Attention against the plain modules: norm, rotation and cache in bf16 like theirs, the softmax in fp64."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class Heads:
     def __post_init__(self) -> None:
         self.q_norm = random(self.device, self.dim, scale=0.2, shift=1.0, seed=1)
         self.k_norm = random(self.device, self.dim, scale=0.2, shift=1.0, seed=2)
-        angles = rope_angles(torch.arange(self.positions, device=self.device)[None], self.dim, THETA, endless=False)
+        angles = rope_angles(torch.arange(self.positions, device=self.device)[None], self.dim, THETA, unbounded=False)
         self.cos, self.sin = (part[0, 0].contiguous() for part in angles)  # fp32: the kernel rounds
 
     @property
@@ -63,10 +63,10 @@ class Heads:
 
 @dataclass
 class Pages:
-    """Slots of different lengths whose pages lie in any order."""
+    """Slots of different lengths with blocks in random order."""
 
     model: Heads
-    lengths: list[int]  # positions already there, per slot
+    lengths: list[int]  # filled positions per slot
     page: int
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Pages:
         order = torch.randperm(count, generator=torch.Generator().manual_seed(5))[: count - 1].to(device)
         self.table = order.view(len(self.lengths), per_slot).int()
         self.position = torch.tensor(self.lengths, dtype=torch.int32, device=device)
-        # What no position has reached yet holds whatever the last owner left; it must not matter.
+        # Unfilled positions hold a previous owner's values, which must not matter.
         for slot, length in enumerate(self.lengths):
             for position in range(length, per_slot * self.page):
                 page = self.table[slot, position // self.page]
@@ -119,12 +119,12 @@ def check_talker(model: Heads, lengths: list[int], page: int, slots: list[int]) 
     for place, length, k, v in written:
         assert_same_roundings(memory.past(memory.keys, place, length + 1)[:, -1], k)
         assert torch.equal(memory.past(memory.values, place, length + 1)[:, -1], v)
-    # Nothing but the new positions was written.
+    # Only the new positions were written.
     changed = ~((memory.keys == before) | (memory.keys.isnan() & before.isnan())).flatten(2).all(-1)
     assert changed.sum() <= len(written) * model.kv_heads
 
 
-def test_without_writing_it_says_the_same_and_leaves_the_pages_alone(device):
+def test_without_writing_the_result_is_the_same_and_blocks_are_unchanged(device):
     model = Heads(device, 4, 2, 16, positions=64)
     memory = Pages(model, [20, 3], 16)
     slot, qkv = torch.arange(2, device=device), random(device, 2, model.row_width, seed=6)
@@ -140,7 +140,7 @@ def test_without_writing_it_says_the_same_and_leaves_the_pages_alone(device):
 @pytest.mark.parametrize(("rows", "heads", "kv_heads"), [(1, 2, 1), (3, 4, 4), (3, 8, 2), (16, 2, 1), (17, 2, 1)])
 def test_talker(device, rows, heads, kv_heads):
     model = Heads(device, heads, kv_heads, 16, positions=64)
-    # Empty, one short of a page, exactly a page, in the middle: each has its own way to be wrong.
+    # Empty, one position short of a block, a full block, in the middle of one.
     lengths = [(0, 15, 16, 17, 32, 50)[slot % 6] for slot in range(rows + 1)]
     check_talker(model, lengths, 16, slots=list(range(rows, 0, -1)))
 
@@ -149,7 +149,7 @@ def test_talker_with_the_published_head(device):
     check_talker(Heads(device, 2, 1, 128, positions=192), [130, 63], 64, slots=[1, 0])
 
 
-def test_rows_without_a_slot_are_left_alone(device):
+def test_rows_without_a_slot_are_unchanged(device):
     check_talker(Heads(device, 2, 1, 16, positions=64), [5, 17, 3], 16, slots=[2, -1, 0, -1])
 
 
@@ -166,7 +166,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(device):
 
 
 def check_predictor(model: Heads, sequences: int, capacity: int, spare: int = 0) -> None:
-    """A whole frame: two rows per sequence first, then one at a time."""
+    """A frame: two rows per sequence first, then one at a time."""
     shape = (sequences + spare, model.kv_heads, capacity, model.dim)
     keys = torch.full(shape, float("nan"), dtype=torch.bfloat16, device=model.device)
     values = keys.clone()
@@ -195,7 +195,7 @@ def check_predictor(model: Heads, sequences: int, capacity: int, spare: int = 0)
     assert keys[sequences:].isnan().all()
 
 
-# Many sequences through the first pass only: the interpreter takes a tenth of a second for each.
+# Many sequences run the first pass only: the interpreter needs 0.1 s for each.
 @pytest.mark.parametrize(("sequences", "capacity"), [(1, 4), (3, 4), (16, 2), (17, 2)])
 def test_predictor(device, sequences, capacity):
     check_predictor(Heads(device, 2, 1, 16, positions=4), sequences, capacity, spare=1)
@@ -212,7 +212,7 @@ def test_predictor_of_other_sizes(device, heads, kv_heads, dim, capacity):
 def test_published_talker(device, rows, length):
     model = Heads(device, 16, 8, 128, positions=length + 1)
     check_talker(model, [length - slot % 7 for slot in range(rows)], 64, slots=list(range(rows)))
-    # 28 layers of pages in turn, so that the cache does not answer for the memory.
+    # 28 layers in turn, so that reads miss the L2 cache.
     memories = [Pages(model, [length] * rows, 64) for _ in range(max(1, 10**8 // (rows * length * 4096)))]
     qkv = random(device, rows, model.row_width)
     out = torch.empty(rows, 2048, dtype=torch.bfloat16, device=device)

@@ -22,7 +22,7 @@ def random(*shape: int, device: torch.device, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
-def test_dequantize_sums_sixteen_entries_and_moves_the_counters(device: torch.device) -> None:
+def test_dequantize_sums_sixteen_entries_and_advances_the_counters(device: torch.device) -> None:
     size, channels = 8, 20
     tables = random(BOOKS * size, channels, device=device)
     codes = torch.randint(0, size, (3, BOOKS), generator=torch.Generator().manual_seed(0)).to(device)
@@ -39,11 +39,11 @@ def test_dequantize_sums_sixteen_entries_and_moves_the_counters(device: torch.de
 
 
 @pytest.mark.parametrize(("window", "frames", "begin"), [(72, 84, 0), (5, 14, 0), (5, 9, 10_000_000)])
-def test_attention_sees_the_window_and_nothing_before_the_first_frame(
+def test_attention_covers_the_window_and_nothing_before_the_first_frame(
     window: int, frames: int, begin: int, device: torch.device
 ) -> None:
-    """Two streams, one three frames ahead. `begin`: positions so large that fp32 angles would be half a turn off; the
-    window behind them is filled as if the stream had always been silent there."""
+    """Two streams, one three frames ahead. `begin`: positions at which fp32 angles would be half a turn off; the
+    window before them is filled with zeros."""
     heads, dim, ahead = 1, 16, 3
     qkv = random(2, frames, 3 * heads * dim, device=device).bfloat16()
     keys = torch.full((3, heads, window, dim), float("nan"), dtype=torch.bfloat16, device=device)
@@ -63,7 +63,7 @@ def test_attention_sees_the_window_and_nothing_before_the_first_frame(
     second = torch.stack([out[1] for out in outs[ahead:]])
     for stream, got in zip(qkv, (first, second), strict=True):
         q, k, v = stream[: len(got)].float().view(1, -1, 3, heads, dim).permute(2, 0, 3, 1, 4)
-        cos, sin = rope_angles(torch.arange(begin, begin + len(got), device=device)[None], dim, THETA, endless=True)
+        cos, sin = rope_angles(torch.arange(begin, begin + len(got), device=device)[None], dim, THETA, unbounded=True)
         q, k = apply_rope(q, cos, sin), apply_rope(k, cos, sin).bfloat16().float()
         silent = torch.zeros(1, heads, window if begin else 0, dim, device=device)
         k, v = torch.cat((silent, k), 2), torch.cat((silent, v), 2)

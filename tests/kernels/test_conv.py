@@ -1,4 +1,4 @@
-"""Convolutions over rings against the same sums in fp32, over shapes that fill their tiles and shapes that do not."""
+"""Convolutions over rings against plain sums, for shapes that fill their tiles and shapes that do not."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def make_rows(device: torch.device, slots: tuple[int, ...] = (3, 0), positions: 
 
 
 def make_ring(past: Tensor, rows: Rows, columns: int) -> Tensor:
-    """past [rows, old and new columns, channels] where the kernel looks for it; elsewhere what must not be read."""
+    """past [rows, old and new columns, channels] in ring order; all other places hold values that must not be read."""
     _, length, channels = past.shape
     places = 1 << (length - 1).bit_length()
     ring = torch.full((SLOTS, places, channels), 1e4, dtype=torch.bfloat16, device=past.device)
@@ -48,7 +48,7 @@ def make_ring(past: Tensor, rows: Rows, columns: int) -> Tensor:
 
 
 def read_ring(ring: Tensor, rows: Rows, columns: int) -> Tensor:
-    """[rows, columns, channels]: what this frame wrote."""
+    """The columns of this frame, [rows, columns, channels]."""
     read = []
     for slot, position in zip(rows.slot.tolist(), rows.position.tolist(), strict=True):
         at = torch.arange(position * columns, (position + 1) * columns, device=ring.device) % ring.shape[1]
@@ -57,8 +57,8 @@ def read_ring(ring: Tensor, rows: Rows, columns: int) -> Tensor:
 
 
 def plain(layer: Conv, past: Tensor) -> Tensor:
-    """past [rows, old and new columns, inputs] -> sums [rows * columns * phases, channels]. In fp64: in fp32 a GPU's
-    library would round what the norm has made to ten bits first."""
+    """past [rows, old and new columns, inputs] -> sums [rows * columns * phases, channels]. In fp64: an fp32
+    product on a GPU may round its inputs to TF32."""
     wide = past.double()
     weight = layer.weight.double().view(-1, layer.taps, layer.inputs)
     if layer.norm_eps is not None:
@@ -81,7 +81,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_frame_of_two_streams_goes_from_ring_to_ring(case: str, device: torch.device) -> None:
+def test_a_frame_of_two_streams_from_ring_to_ring(case: str, device: torch.device) -> None:
     rows = make_rows(device)
     layer = make_layer(**CASES[case], device=device, activation="snake")
     past = noise(2, layer.columns + (layer.taps - 1) * layer.dilation, layer.inputs, device=device).bfloat16()
@@ -148,7 +148,7 @@ def test_samples_are_clamped_and_rounded_as_pcm16(device: torch.device) -> None:
     np.testing.assert_array_equal(out.cpu().numpy(), pcm16(samples.cpu().numpy()))
 
 
-def test_every_tuned_tile_is_one_that_its_shape_can_run() -> None:
+def test_every_tuned_tile_fits_its_shape() -> None:
     for (taps, inputs, outputs), tiles in TILES.items():
         for tile in tiles:
             assert inputs % tile.depth == 0

@@ -1,4 +1,4 @@
-"""Gathers are copies, so they are exact; the sum of embeddings is held against the model's own."""
+"""Gathers are exact copies; sums of embeddings are compared with the model's."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_gather_into_every_second_row(device):
 
 
 class Talker:
-    """Tables and per-slot state of a talker that is about to be fed."""
+    """Tables and per-slot state of a talker before its next input."""
 
     def __init__(self, device, slots: int, width: int, vocab: int, text_vocab: int = 30) -> None:
         self.first_table = random(device, vocab + 10, width, seed=1)
@@ -58,7 +58,7 @@ class Talker:
         )  # fmt: skip
 
     def reference(self, codes: Tensor, slot: int) -> Tensor:
-        """As SpeechModel.frame_rows and the reference loop have it: one rounding of the sum, one with the text."""
+        """As SpeechModel.frame_rows and the frame loop: one rounding of the sum, one with the text."""
         first = self.first_table[codes[:1]]
         others = self.tables[torch.arange(BOOKS - 1, device=codes.device), codes[1:]]
         frame = int(self.frame[slot])
@@ -68,7 +68,7 @@ class Talker:
 
 def random_codes(device, rows: int, vocab: int) -> Tensor:
     codes = torch.randint(vocab, (rows, BOOKS), device=device)
-    codes[0, 0] = vocab + 3  # code 0 has ids that the others lack
+    codes[0, 0] = vocab + 3  # code 0 has more ids than the others
     return codes
 
 
@@ -92,7 +92,7 @@ def test_next_input(device, rows, width):
     check(device, rows, width, vocab=20)
 
 
-def test_rows_without_a_slot_do_not_move(device):
+def test_rows_without_a_slot_are_unchanged(device):
     talker = Talker(device, 3, 64, 20)
     frame = talker.frame.clone()
     talker.run(random_codes(device, 2, 20), torch.tensor([-1, 1], device=device))
@@ -106,7 +106,7 @@ def test_rows_without_a_slot_do_not_move(device):
 def test_published_sizes(device, rows):
     check(device, rows, 2048, 2048)
     talker, slot = Talker(device, rows, 2048, 2048), torch.arange(rows, device=device)
-    talker.text_count.zero_()  # the counters grow with every call of the graph
+    talker.text_count.zero_()  # every call of the graph advances the counters
     codes = random_codes(device, rows, 2048)
     report(f"next input, {rows} rows", graph_seconds(lambda: talker.run(codes, slot)), rows * 18 * 4096)
     table, out = random(device, 2048, 1024), torch.empty(rows, 1024, dtype=torch.bfloat16, device=device)

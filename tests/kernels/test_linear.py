@@ -1,4 +1,4 @@
-"""The fused product against the plain modules' own order of roundings, in bf16."""
+"""The fused product against the plain modules' roundings in bf16."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="triton is not installed: kernels cannot be
 
 from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
-from oscine.kernels.linear import Plan, Scratch, choose_plan, linear
+from oscine.kernels.linear import Plan, SplitKScratch, choose_plan, linear
 
 ROWS = (1, 3, 16, 17)
 SMALL = Plan(32, 64, 1, 4, 2)
@@ -43,7 +43,7 @@ class Case:
         self.weight = random(n * 2 if glu else n, k, scale=k**-0.5)
         self.residual = random(rows, n) if residual else None
         self.bias = random(n) if bias else None
-        self.scratch = Scratch.empty(device, floats=1 << 23 if device.type == "cuda" else 1 << 16)
+        self.scratch = SplitKScratch.empty(device, floats=1 << 23 if device.type == "cuda" else 1 << 16)
 
     def run(self, plan: Plan | None = None, rows: slice = slice(None)) -> Tensor:
         x = self.x[rows]
@@ -57,7 +57,7 @@ class Case:
         return out
 
     def reference(self) -> Tensor:
-        # In fp64, then rounded once: what F.linear in bf16 means, without the order of sums of one of its back ends.
+        # In fp64 and rounded once: F.linear in bf16, independent of a backend's order of sums.
         y = self.x.double() @ self.weight.double().T
         if self.bias is not None:
             y = y + self.bias.double()
@@ -74,7 +74,7 @@ FUSIONS = {"plain": {}, "glu": {"glu": True}, "residual": {"residual": True}, "b
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("split", [1, 3])
-def test_rounds_where_the_modules_round(device, rows, fusion, split):
+def test_roundings_equal_those_of_the_modules(device, rows, fusion, split):
     case = Case(device, rows, 64, 192, **FUSIONS[fusion])
     assert_same_roundings(case.run(Plan(32, 64, split, 4, 2)), case.reference())
 
@@ -83,7 +83,7 @@ def test_rounds_where_the_modules_round(device, rows, fusion, split):
 @pytest.mark.parametrize(("n", "k"), [(96, 64), (64, 96), (40, 104), (160, 72)])
 @pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize("fusion", ["glu", "residual"])
-def test_sizes_that_no_block_divides(device, rows, n, k, split, fusion):
+def test_sizes_that_are_not_multiples_of_a_block(device, rows, n, k, split, fusion):
     case = Case(device, rows, n, k, **FUSIONS[fusion])
     assert_same_roundings(case.run(Plan(32, 64, split, 4, 2)), case.reference())
 
@@ -93,7 +93,7 @@ def test_more_rows_than_a_program_holds(device):
     assert_same_roundings(case.run(), case.reference())
 
 
-def test_rows_may_lie_apart(device):
+def test_rows_may_be_strided(device):
     """The predictor's first pass keeps two rows per sequence; its head reads every second one."""
     case = Case(device, 6, 64, 64)
     out = torch.zeros(6, 64, dtype=torch.bfloat16, device=device)
@@ -102,7 +102,7 @@ def test_rows_may_lie_apart(device):
     assert not out[1::2].any()
 
 
-def test_counters_are_zero_again(device):
+def test_counters_are_reset(device):
     case = Case(device, 3, 64, 128, glu=True)
     first = case.run(Plan(32, 64, 2, 4, 2))
     assert not case.scratch.arrivals.any()
@@ -134,9 +134,9 @@ def test_published_shapes_have_plans_that_fit_and_one_split():
 def test_published_shapes(device, name, rows):
     n, k, residual, glu, bias = PUBLISHED[name]
     case = Case(device, rows, n, k, residual=residual, glu=glu, bias=bias)
-    # Longer sums than in the small cases: more elements lie near a border.
+    # Longer sums than in the small cases: more elements are near a rounding border.
     assert_same_roundings(case.run(), case.reference(), flips=0.02)
-    # 100 MB of distinct weights in turn, or the second call would find them in the cache.
+    # 100 MB of distinct weights in turn, so that calls miss the L2 cache.
     weights = [case.weight.clone() for _ in range(max(1, 10**8 // case.weight.nbytes))]
     out = torch.empty(rows, n, dtype=torch.bfloat16, device=device)
 

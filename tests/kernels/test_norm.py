@@ -13,7 +13,7 @@ EPS = 1e-6
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
 @pytest.mark.parametrize("width", [64, 96, 2048])
-def test_rounds_where_the_module_rounds(device, rows, width):
+def test_roundings_equal_those_of_the_module(device, rows, width):
     generator = torch.Generator(device).manual_seed(rows)
     x = (3 * torch.randn(rows, width, generator=generator, device=device)).bfloat16()
     module = RMSNorm(width, EPS)
@@ -24,7 +24,7 @@ def test_rounds_where_the_module_rounds(device, rows, width):
     assert_same_roundings(out, module(x))
 
 
-def test_rows_may_lie_apart(device):
+def test_rows_may_be_strided(device):
     x = torch.randn(6, 64, device=device).bfloat16()
     weight = torch.ones(64, device=device).bfloat16()
     dense, apart = torch.zeros(3, 64, device=device).bfloat16(), torch.zeros(6, 64, device=device).bfloat16()

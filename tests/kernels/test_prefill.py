@@ -1,4 +1,4 @@
-"""Keys and values of a prompt's rows land where the attention of later rows looks for them."""
+"""Keys and values of a prompt's rows are written to the positions that attention reads."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from oscine.kernels.prefill import write_keys_values
 PAGE = 16
 
 
-def test_each_row_goes_to_its_own_page_and_padding_nowhere(device):
+def test_each_row_is_written_to_its_block_and_padding_is_not(device):
     model = Heads(device, 4, 2, 16, positions=64)
     table = torch.tensor([[3, 1], [3, 1], [5, 4], [0, 0]], device=device)  # two rows of one prompt, one of another
     position = torch.tensor([15, 16, 2, -1], device=device)

@@ -1,4 +1,4 @@
-"""Ids must be those of runner/sampling.py, exactly: same seed, same speech."""
+"""Sampled ids equal those of runner/sampling.py exactly: same seed, same speech."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ MIXED = list(PARAMS.values())
 
 @pytest.fixture(autouse=True)
 def _order_of_equals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel drops equals in the order of their ids; the reference must be asked for it."""
+    """The kernel drops equals in the order of their ids; the reference needs a stable sort for that."""
     sort = torch.Tensor.sort
 
     def stable_sort(self: Tensor, dim: int = -1, **_: bool) -> tuple[Tensor, Tensor]:
@@ -63,7 +63,7 @@ def random_logits(device, rows: int, vocab: int, seed: int, *, ties: bool = Fals
 def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame: int = 7) -> None:
     rows = len(params)
     seeds = [(0x9E3779B97F4A7C15 * (row + 1) + frame) % 2**64 for row in range(rows)]
-    # Rows stand in the opposite order of their slots.
+    # Rows are in the reverse order of their slots.
     slot = torch.arange(rows - 1, -1, -1, device=device)
     codes = torch.full((rows, 16), -1, device=device)
     sample(logits.flip(0), slot, state(device, params, seeds, frame), codes, book)
@@ -73,7 +73,7 @@ def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame
     expected = draw(logits.cpu().float(), table, uniform)
     drawn = codes[:, book].flip(0).cpu()
     for row in (drawn != expected).nonzero()[:, 0].tolist():
-        # Sums of thousands of shares in fp32 end a few last digits apart: only a draw on the border may differ.
+        # fp32 sums of thousands of shares differ in the last digits: only a draw on the border may differ.
         mass = probabilities(logits.cpu().float(), table)[row].double().cumsum(0)
         border = mass[min(drawn[row], expected[row])]
         assert abs(border - uniform[row] * mass[-1]) < 1e-6, (row, drawn[row], expected[row])
@@ -84,7 +84,7 @@ def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame
 @pytest.mark.parametrize("vocab", [64, 100])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_draws_what_the_reference_draws(device, name, vocab, ties, dtype):
+def test_draws_equal_the_reference(device, name, vocab, ties, dtype):
     logits = random_logits(device, 6, vocab, seed=vocab, ties=ties).to(dtype)
     check(device, logits, [PARAMS[name]] * 6)
 
@@ -101,10 +101,10 @@ def test_a_large_vocabulary(device):
     check(device, random_logits(device, len(MIXED), 3072, seed=1), MIXED)
 
 
-def test_impossible_ids_are_never_drawn(device):
+def test_excluded_ids_are_never_drawn(device):
     logits = torch.full((4, 64), float("-inf"), device=device)
     logits[:, 5], logits[:, 40] = 1.0, 1.0
-    # Fewer ids than top-k asks for.
+    # Fewer ids than top-k.
     check(device, logits, [DrawParams(top_k=50), DrawParams(top_k=0), DrawParams(top_p=0.3), DrawParams(greedy=True)])
 
 
@@ -117,7 +117,7 @@ def test_rows_without_a_slot_keep_their_code(device):
 
 
 class Speech:
-    """Code 0 through several frames, beside the reference's own steps."""
+    """Code 0 over several frames, next to the reference's steps."""
 
     vocab, codes, eos = 96, 64, 70
 
@@ -159,8 +159,8 @@ def test_the_rules_of_code_0(device, dtype, penalty):
     speech = Speech(device, MIXED, penalty, hold=[row % 2 for row in range(len(MIXED))])
     for frame in range(5):
         logits = random_logits(device, len(MIXED), speech.vocab, seed=frame)
-        logits[:, speech.eos] += 6  # it would like to end at once
-        logits[:, speech.codes] += 9  # and this id is no code at all
+        logits[:, speech.eos] += 6  # likely from the first frame on
+        logits[:, speech.codes] += 9  # not a code
         drawn, expected = speech.step(logits.to(dtype), frame)
         assert drawn == expected
         ended = [code == speech.eos for code in drawn]
@@ -179,4 +179,4 @@ def test_published_vocabularies(device, rows, name, vocab):
     draws = state(device, [PARAMS[name]] * rows, list(range(rows)), 3)
     codes, slot = torch.zeros(rows, 16, device=device, dtype=torch.int64), torch.arange(rows, device=device)
     seconds = graph_seconds(lambda: sample(logits, slot, draws, codes, 1))
-    print(f"\n{name}, {rows} rows of {vocab}: {seconds * 1e6:.1f} us")  # too few bytes for a bandwidth
+    print(f"\n{name}, {rows} rows of {vocab}: {seconds * 1e6:.1f} us")  # too few bytes to compute a bandwidth

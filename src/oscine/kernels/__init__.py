@@ -1,7 +1,7 @@
-"""Triton kernels: the autoregressive chain (linear, attention, sample, embed) and the codec. Nothing of ours in them.
+"""Triton kernels of the decode step (linear, attention, sample, embed) and of the codec.
 
-Each takes its outputs and scratch from the caller, waits for nothing and allocates nothing, so that a CUDA graph can
-hold it. A row whose slot is negative is padding of the batch: the kernels that know slots leave it alone.
+The caller passes outputs and scratch. No kernel allocates or synchronizes, so a CUDA graph can capture all of them.
+A row with a negative slot pads the batch; kernels that read slots skip it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernels can run there: triton is installed, and the GPU multiplies bf16 (Ampere or later)."""
+    """Whether Triton is installed and the device is a GPU with bf16 tensor cores (Ampere or later)."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
     return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 0)

@@ -1,13 +1,13 @@
-"""One new position's attention: q/k norm, RoPE, the write of the new key and value, softmax over all positions so far.
+"""Attention of new positions: q/k norm, RoPE, the write of the new key and value, softmax over all positions so far.
 
     q, k = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)                         per head
     low' = bf16(bf16(low * cos) - bf16(high * sin)), high' = bf16(bf16(high * cos) + bf16(low * sin))
     out  = bf16(softmax(q' . k' / sqrt(dim)) @ v)                                  fp32 sums
 
-cos and sin are rounded to bf16, like the reference's; without fp fusion, or the compiler would leave the roundings
-between RoPE's products and their sum out. Up to the rotated q and k every rounding is the reference's;
-the softmax's weights go to the tensor cores as two bf16 numbers each, 16 bits in all, where PyTorch's fused attention
-keeps 8. A program owns a row and a key head with its query heads, so a row's bits do not depend on the batch.
+cos and sin are rounded to bf16, as in the reference. fp fusion is off: the compiler would drop the roundings between
+RoPE's products and their sum. Up to the rotated q and k every rounding equals the reference's. A softmax weight goes to
+the tensor cores as two bf16 numbers (16 bits; PyTorch's fused attention keeps 8). A program handles one row and one key
+head with its query heads, so a row's bits do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _rotated(x, head, weight, cos, sin, position, eps, dim: tl.constexpr):
     """Heads `head` [n] of the row at x, normed and rotated: [n, dim] fp32 with bf16 values."""
     half: tl.constexpr = dim // 2
     at = tl.arange(0, dim)[None, :]
-    other = (at + half) % dim  # the same pair's other half: loaded again, which is cheaper than moving it about
+    other = (at + half) % dim  # the pair's other half; loading it again is cheaper than shuffling
     own = tl.load(x + head[:, None] * dim + at).to(tl.float32)
     pair = tl.load(x + head[:, None] * dim + other).to(tl.float32)
     inverse = tl.rsqrt(tl.sum(own * own, 1) / dim + eps)[:, None]
@@ -38,8 +38,8 @@ def _rotated(x, head, weight, cos, sin, position, eps, dim: tl.constexpr):
 
 @triton.jit
 def _talker(
-    qkv, q_weight, k_weight, cos, sin, keys, values, page_table, positions, slots, out,
-    eps, scale, qkv_stride, out_stride, page_stride, head_stride, table_stride,
+    qkv, q_weight, k_weight, cos, sin, keys, values, block_table, positions, slots, out,
+    eps, scale, qkv_stride, out_stride, block_stride, head_stride, table_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr, block: tl.constexpr,
     write: tl.constexpr,
 ):  # fmt: skip
@@ -49,9 +49,9 @@ def _talker(
     slot = tl.load(slots + row).to(tl.int64)
     if slot >= 0:
         position = tl.load(positions + slot).to(tl.int32)
-        pages = page_table + slot * table_stride
+        pages = block_table + slot * table_stride
         here = qkv + row * qkv_stride
-        # Tensor cores take 16 rows; those beyond the group repeat its last head and are not stored.
+        # Tensor cores need 16 rows; rows beyond the group repeat its last head and are not stored.
         member = tl.arange(0, block)
         head = kv_head * group + tl.minimum(member, group - 1)
         column = tl.arange(0, dim)[None, :]
@@ -60,18 +60,18 @@ def _talker(
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
         if write:
             new_page = tl.load(pages + position // page).to(tl.int64)
-            new_place = new_page * page_stride + kv_head * head_stride + (position % page) * dim + column
+            new_place = new_page * block_stride + kv_head * head_stride + (position % page) * dim + column
             tl.store(keys + new_place, to_bf16(k))
             tl.store(values + new_place, v)
 
-        # The sums begin with the new position, from registers; memory is read only where earlier steps wrote it.
+        # The sums start with the new position, from registers; memory is read only where earlier steps wrote.
         peak = tl.sum(q * k, 1) * scale  # [block]
         norm = tl.full((block,), 1.0, tl.float32)
         total = tl.zeros((block, dim), tl.float32) + v.to(tl.float32)
         query = to_bf16(q)
         within = tl.arange(0, page)
         for first in tl.range(0, position, page, num_stages=3):
-            base = tl.load(pages + first // page).to(tl.int64) * page_stride + kv_head * head_stride
+            base = tl.load(pages + first // page).to(tl.int64) * block_stride + kv_head * head_stride
             is_past = first + within < position
             place = within[:, None] * dim + column
             old_k = tl.load(keys + base + place, mask=is_past[:, None], other=0.0)
@@ -134,32 +134,32 @@ def talker_attention(
     eps: float,
     cos: Tensor,
     sin: Tensor,
-    key_pages: Tensor,
-    value_pages: Tensor,
-    page_table: Tensor,
+    key_blocks: Tensor,
+    value_blocks: Tensor,
+    block_table: Tensor,
     position: Tensor,
     slot: Tensor,
     out: Tensor,
     *,
     write: bool = True,
 ) -> None:
-    """One new position per row; every slot at its own length. `write` off: the new keys and values are there already,
-    and rows that look at each other's (prefill) must find them as they are.
+    """One new position per row; every slot has its own length. Without `write` the new keys and values are in the cache
+    already (prefill, whose rows see each other).
 
-    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], pages [pages, kv_heads, positions of a
-    page, dim] of one layer, page_table [slots, most pages], position [slots], slot [rows] -> out [rows, heads dim].
-    The page that holds the new position must be in the table. Rows with a negative slot stay as they are.
+    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], blocks [blocks, kv_heads, positions of
+    a block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
+    The table must hold the new position's block. Rows with a negative slot keep their values.
     """
-    _, kv_heads, page, dim = key_pages.shape
+    _, kv_heads, page, dim = key_blocks.shape
     heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
-    assert key_pages.shape == value_pages.shape and key_pages.stride() == value_pages.stride(), key_pages.stride()
-    assert key_pages.stride()[2:] == (dim, 1) and page & (page - 1) == 0 and page >= 16, key_pages.shape
-    assert key_pages.dtype == value_pages.dtype == torch.bfloat16, key_pages.dtype
-    assert page_table.shape[0] == position.shape[0] and page_table.stride(1) == 1, (page_table.shape, position.shape)
+    assert key_blocks.shape == value_blocks.shape and key_blocks.stride() == value_blocks.stride(), key_blocks.stride()
+    assert key_blocks.stride()[2:] == (dim, 1) and page & (page - 1) == 0 and page >= 16, key_blocks.shape
+    assert key_blocks.dtype == value_blocks.dtype == torch.bfloat16, key_blocks.dtype
+    assert block_table.shape[0] == position.shape[0] and block_table.stride(1) == 1, (block_table.shape, position.shape)
     assert slot.shape == (qkv.shape[0],) and slot.is_contiguous() and position.is_contiguous(), slot.shape
     _talker[(qkv.shape[0], kv_heads)](
-        qkv, q_norm, k_norm, cos, sin, key_pages, value_pages, page_table, position, slot, out,
-        eps, dim**-0.5, qkv.stride(0), out.stride(0), key_pages.stride(0), key_pages.stride(1), page_table.stride(0),
+        qkv, q_norm, k_norm, cos, sin, key_blocks, value_blocks, block_table, position, slot, out,
+        eps, dim**-0.5, qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
         heads=heads, kv_heads=kv_heads, dim=dim, page=page,
         block=max(16, heads // kv_heads), write=write, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
@@ -179,7 +179,7 @@ def predictor_attention(
     *,
     new: int = 1,
 ) -> None:
-    """All sequences at the same position; `new` neighbouring rows per sequence, at position, position + 1 ...
+    """All sequences are at the same position; each has `new` adjacent rows, at position, position + 1 ...
 
     qkv [sequences * new, (heads + 2 kv_heads) dim], keys and values [sequences or more, kv_heads, capacity, dim],
     filled below `position` -> out [sequences * new, heads dim].
@@ -195,7 +195,7 @@ def predictor_attention(
         qkv, q_norm, k_norm, cos, sin, keys, values, out,
         position, eps, dim**-0.5, qkv.stride(0), out.stride(0), keys.stride(0), keys.stride(1),
         heads=heads, kv_heads=kv_heads, dim=dim, capacity=capacity, new=new,
-        num_warps=1,  # no barriers: a warp holds the 16 positions of a head
+        num_warps=1,  # one warp holds the 16 positions of a head, without barriers
         enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -203,11 +203,11 @@ def predictor_attention(
 def _check(
     qkv: Tensor, q_norm: Tensor, k_norm: Tensor, cos: Tensor, sin: Tensor, out: Tensor, kv_heads: int, dim: int
 ) -> int:
-    """What both have in common. Returns the number of query heads."""
+    """Checks shared by both kernels. Returns the number of query heads."""
     heads = qkv.shape[1] // dim - 2 * kv_heads
     group = heads // kv_heads
     assert (heads + 2 * kv_heads) * dim == qkv.shape[1] and group * kv_heads == heads, (qkv.shape, kv_heads, dim)
-    # Tensors of a kernel have sizes that are powers of two; the published models keep to that.
+    # Triton tensors have power-of-two sizes; all published models meet this.
     assert dim & (dim - 1) == 0 and group & (group - 1) == 0, (dim, heads, kv_heads)
     assert qkv.dtype == out.dtype == torch.bfloat16 and qkv.stride(1) == out.stride(1) == 1, (qkv.dtype, out.dtype)
     assert out.shape == (qkv.shape[0], heads * dim), (out.shape, qkv.shape)

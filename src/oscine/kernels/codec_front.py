@@ -1,12 +1,12 @@
-"""What stands between the codec's matrix products in front of the vocoder: codes to vectors, attention over a sliding
-window, depthwise convolution with LayerNorm. One frame for each row of a tick.
+"""The codec's front half between its matrix products: dequantization, attention over a sliding window, and depthwise
+convolution with LayerNorm. Each row of a tick has one frame.
 
     dequantize:      x = sum over 16 books of table[book, code]
-    attend:          o = softmax(q k / sqrt(dim)) v over the last `window` frames, q and k turned by RoPE
+    attend:          o = softmax(q k / sqrt(dim)) v over the last `window` frames, q and k rotated by RoPE
     depthwise_norm:  d[c] = bias[c] + sum over tap of x[tap, c] * weight[tap, c];  y = (d - mean) / sqrt(var + eps)
 
-Casting: bf16 in and out (tables as they are), everything between in fp32; RoPE's angles are whole turns counted in
-fp64, so that hour two sounds like minute one. The affine part of the LayerNorm belongs to the layer behind it.
+Casting: bf16 in and out (tables keep their dtype), fp32 between. RoPE's angles are counted in turns in fp64, so
+precision does not decay in long streams. The affine part of the LayerNorm is folded into the next layer.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -39,11 +39,11 @@ def _dequantize(
     total = tl.zeros((block,), tl.float32)
     for book in tl.static_range(books):
         code = tl.load(codes + row * books + book)
-        code = tl.minimum(tl.maximum(code, 0), size - 1)  # end of speech is no code; its sound is not used
+        code = tl.minimum(tl.maximum(code, 0), size - 1)  # end of speech is not a code; its audio is not used
         total += tl.load(tables + (book * size + code) * channels + c, mask=known, other=0.0).to(tl.float32)
     tl.store(ring + slot * stride + (position & (places - 1)) * channels + c, to_bf16(total), mask=known)
-    # This launch alone reads and moves the counter, all later ones of the frame read `positions`. Every warp must have
-    # read it before one of them moves it.
+    # Only this launch reads and advances the counter; later ones of the frame read `positions`. All warps must have
+    # read it before one advances it.
     tl.debug_barrier()
     tl.store(positions + row, position)
     tl.store(frames + slot, position + 1)
@@ -54,7 +54,7 @@ def _attend(
     qkv, keys, values, out, turns, slots, positions, stride, scale,
     heads: tl.constexpr, half: tl.constexpr, window: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head). Vectors are handled in halves, which is how RoPE pairs their channels."""
+    """Program (row, head). Vectors are split in halves, as RoPE pairs their channels."""
     row, head = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row).to(tl.int64)
     position = tl.load(positions + row)
@@ -73,7 +73,7 @@ def _attend(
     new_key_low, new_key_high = to_bf16(k_low * cos - k_high * sin), to_bf16(k_high * cos + k_low * sin)
     new_value_low, new_value_high = tl.load(v), tl.load(v + half)
 
-    # As many places as the window has frames: a place holds its latest frame, and none from before the first.
+    # The ring has as many places as the window has frames; places before the stream's start are masked.
     place = tl.arange(0, block)
     here = position % window
     is_new = place == here
@@ -126,8 +126,8 @@ def _depthwise_norm(
 
 
 def dequantize(codes: Tensor, tables: Tensor, rows: Rows, frames: Tensor, ring: Tensor) -> None:
-    """codes [rows, 16] int64, tables [16 * size, channels]. Writes rows.position from `frames` [slots] int32, moves
-    those on by one, and puts the frame's vector into the ring [slots, places, channels]."""
+    """codes [rows, 16] int64, tables [16 * size, channels]. Copies `frames` [slots] int32 to rows.position, advances
+    them by one, and writes the frame's vector to the ring [slots, places, channels]."""
     batch, (_, places, channels) = len(rows), ring.shape
     assert codes.shape == (batch, BOOKS) and codes.is_contiguous(), codes.shape
     assert tables.shape[0] % BOOKS == 0 and tables.shape[1] == channels and tables.is_contiguous(), tables.shape
@@ -139,15 +139,15 @@ def dequantize(codes: Tensor, tables: Tensor, rows: Rows, frames: Tensor, ring: 
 
 
 def rope_turns(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """How far each pair of channels turns from one position to the next, in whole turns: [head_dim / 2] fp64."""
-    # fp32 until here, as the plain model has it.
+    """The rotation of each channel pair per position, in turns: [head_dim / 2] fp64."""
+    # The frequencies are fp32, as in the plain model.
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return (1.0 / theta**exponents).double() / (2 * math.pi)
 
 
 def attend(qkv: Tensor, keys: Tensor, values: Tensor, turns: Tensor, rows: Rows, out: Tensor) -> None:
-    """qkv [rows, 3 * heads * dim]; keys (turned already), values [slots, heads, window, dim]: the new frame joins
-    them, at its position modulo the window. out [rows, heads * dim]."""
+    """qkv [rows, 3 * heads * dim]; keys (already rotated) and values [slots, heads, window, dim], to which the new
+    frame is written at its position modulo the window. out [rows, heads * dim]."""
     _, heads, window, dim = keys.shape
     batch = len(rows)
     assert qkv.shape == (batch, 3 * heads * dim) and qkv.is_contiguous(), (qkv.shape, keys.shape)
@@ -162,7 +162,7 @@ def attend(qkv: Tensor, keys: Tensor, values: Tensor, turns: Tensor, rows: Rows,
 
 
 def depthwise_norm(x: Tensor, weight: Tensor, bias: Tensor, rows: Rows, columns: int, eps: float, out: Tensor) -> None:
-    """x: ring [slots, places, channels] with this frame's `columns` in it; weight [taps, channels] bf16, bias
+    """x: ring [slots, places, channels] that holds this frame's `columns`; weight [taps, channels] bf16, bias
     [channels] fp32; out [rows * columns, channels]."""
     _, places, channels = x.shape
     taps, m = len(weight), len(rows) * columns

@@ -1,14 +1,14 @@
-"""Causal convolutions over rings, as matrix products; a linear layer is the convolution with one tap.
+"""Causal convolutions over ring buffers, as matrix products; a linear layer is a convolution with one tap.
 
     y[m, n] = bias[n] + residual[m, n] + sum over tap, c of x[m - dilation * (taps - 1 - tap), c] * weight[n, tap, c]
 
-m counts the columns of all rows of a tick, `columns` new ones each; x is dense, or a ring in which each slot keeps the
-columns of this frame and those before it (channels last). A transposed convolution makes `phases` columns of each:
+m counts the columns of all rows of a tick, `columns` new ones each; x is dense, or a ring that holds the columns of
+this frame and earlier ones per slot (channels last). A transposed convolution makes `phases` columns of each:
 n = phase * channels + channel. With `norm_eps` y's sum is divided by the root mean square of x[m].
 
 Casting: bf16 x and weight, fp32 sums; bias, residual and norm in fp32; y is rounded to bf16 once. The activation is
-computed in fp32 from that rounded y and rounded to bf16 (SwiGLU: from the unrounded sums). Split sums are added up in
-a fixed order, so a run is reproducible.
+computed in fp32 from the rounded y and rounded to bf16 (SwiGLU: from the unrounded sums). Split sums are added in a
+fixed order, so results are reproducible.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -32,8 +32,8 @@ Activation = Literal["none", "snake", "gelu", "swiglu"]
 
 @triton.jit
 def _snake(x, rate, depth):
-    """x + depth * sin(rate * x)^2. The square has period pi: reduced to -pi/2..pi/2, the hardware's sine is good to
-    2^-21, far below the bf16 that the result is rounded to."""
+    """x + depth * sin(rate * x)^2. The square has period pi: reduced to -pi/2..pi/2, the hardware's sine has an error
+    of 2^-21, far below bf16 rounding."""
     angle = x * rate
     angle -= tl.floor(angle * 0.3183098861837907 + 0.5) * 3.141592653589793
     if INTERPRETED:
@@ -52,8 +52,8 @@ def _finish(
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
     has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr, even_n: tl.constexpr,
 ):  # fmt: skip
-    """From sums to memory, outputs `first` and the width - 1 behind it. `column` counts from the stream's beginning.
-    `kind` of out: none, dense or ring."""
+    """Writes `width` outputs from `first` on. `column` counts from the stream's start. `kind` of out: none, dense or
+    ring."""
     n = first + tl.arange(0, width)
     known = n < outputs
     inside = live[:, None]
@@ -112,7 +112,7 @@ def _conv(
     live = m < size
     row = m // columns
     slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
-    # Wraps after a day of speech, and may: a ring has a power of two places, so a column's place stays right.
+    # Wraps after a day of speech, which is harmless: the number of places in a ring is a power of two.
     column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
     oldest = column - dilation * (taps - 1)
     total = tl.zeros((block_m, block_n), tl.float32)
@@ -126,7 +126,7 @@ def _conv(
     for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
         tap = step // steps_per_tap
         c = (step - tap * steps_per_tap) * block_k + tl.arange(0, block_k)
-        if from_ring:  # noqa: SIM108  (a flag of the build, not a value)
+        if from_ring:  # noqa: SIM108  (a compile-time branch)
             source = slot * in_stride + ((oldest + tap * dilation) & (in_places - 1)) * inputs
         else:
             source = m * inputs
@@ -136,7 +136,7 @@ def _conv(
         else:
             tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & (c < inputs)[None, :], other=0.0)
             at = tap * inputs + c
-        # Full shapes load without masks, so that weights are fetched ahead in one piece.
+        # Full shapes load without masks: masked weights cannot be prefetched in one piece.
         if even_k and even_n:
             factors = tl.load(weight + n[:, None] * (taps * inputs) + at[None, :])
         else:
@@ -164,13 +164,13 @@ def _conv(
                 extra_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
             )  # fmt: skip
     else:
-        # Each program leaves its part; the last one to arrive adds all of them up in their order, its own from memory
-        # too, past the first-level cache, which knows nothing of other programs' stores.
+        # Each program stores its partial sums; the last one adds all of them in order, its own from memory too. The
+        # loads bypass the L1 cache, which does not see other programs' stores.
         tiles = tl.num_programs(0) * tl.num_programs(1)
         tile_id = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         within = tl.arange(0, block_m)[:, None] * block_n + tl.arange(0, block_n)[None, :]
         tl.store(partials + (tl.program_id(2) * tiles + tile_id) * (block_m * block_n) + within, total)
-        tl.debug_barrier()  # all threads have stored before one of them counts this program in
+        tl.debug_barrier()  # all threads have stored before one counts this program
         if tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel") == split - 1:
             total = tl.zeros((block_m, block_n), tl.float32)
             for part in tl.static_range(split):
@@ -204,7 +204,7 @@ def _last_conv(
     sample = tl.minimum(tl.maximum(total + tl.load(bias), -1.0), 1.0)
     if has_samples:
         tl.store(samples + m, sample, mask=live)
-    # Adding and taking away 1.5 * 2^23 leaves the nearest whole number, a half to the even side.
+    # Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
     whole = (sample * 32767.0 + 12582912.0) - 12582912.0
     tl.store(pcm16 + m, whole.to(tl.int16), mask=live)
 
@@ -214,7 +214,7 @@ def _last_conv(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Row b of a tick belongs to slot[b], which has position[b] frames behind it."""
+    """Row b of a tick belongs to slot[b], which has decoded position[b] frames."""
 
     slot: Tensor  # [rows] int32
     position: Tensor  # [rows] int32
@@ -225,9 +225,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conv:
-    """One layer's weights as the kernel reads them, and what it does with its sums."""
+    """One layer's weights in the kernel's layout, and its epilogue."""
 
-    weight: Tensor  # [phases * channels, taps * inputs] bf16; SwiGLU: gate and up rows in turn
+    weight: Tensor  # [phases * channels, taps * inputs] bf16; SwiGLU: gate and up rows alternate
     columns: int  # new input columns per frame
     bias: Tensor | None = None  # [phases * channels] fp32
     taps: int = 1
@@ -265,7 +265,7 @@ class Conv:
 
 
 class Workspace:
-    """Where split sums meet. One for all layers that run one after the other, never for two streams at once."""
+    """Partial sums of split programs. Layers that run one after the other share it; concurrent streams must not."""
 
     def __init__(self, layers: Iterable[Conv], max_rows: int, device: torch.device) -> None:
         partials, tiles = 1, 1
@@ -329,7 +329,7 @@ def conv(
 
 
 def last_conv(layer: Conv, x: Tensor, rows: Rows, *, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
-    """One output channel: samples in -1..1, as PCM16 and where wanted as floats; both [rows, columns]."""
+    """One output channel: samples in -1..1, as PCM16 and optionally as floats; both [rows, columns]."""
     size = len(rows) * layer.columns
     assert len(layer.weight) == 1 and layer.bias is not None and layer.dilation == 1, layer.weight.shape
     _check_input(layer, x, size)
@@ -343,7 +343,7 @@ def last_conv(layer: Conv, x: Tensor, rows: Rows, *, pcm16_out: Tensor, samples_
         size, layer.columns, x.stride(0), x.shape[1],
         inputs=layer.inputs, taps=layer.taps, has_samples=samples_out is not None, block_m=block,
         block_c=triton.next_power_of_2(layer.inputs), num_warps=4,
-        enable_fp_fusion=False,  # sample * 32767 is rounded by itself, as in audio.pcm16
+        enable_fp_fusion=False,  # sample * 32767 is rounded separately, as in audio.pcm16
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How the launch of a convolution (conv.py) is cut up: tuned for the published shapes, by rule for all others."""
+"""Tile sizes of convolution launches (conv.py): tuned for the published shapes, by rule for others."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ Shape = tuple[int, int, int]  # taps, inputs, outputs
 
 
 class Tile(NamedTuple):
-    """How one launch is cut up. `extra`: a second, narrower block of outputs beside `outputs`, so that 96 channels are
-    64 + 32 and none is computed in vain."""
+    """The shape of one program's work."""
 
     rows: int
     outputs: int
-    extra: int
+    extra: int  # a second, narrower block of outputs: 96 channels are 64 + 32, and none is wasted
     depth: int  # input channels per step
     splits: int  # programs that share one sum
     warps: int
     stages: int
 
 
-# Tuned on an H200 for 1, 8, 32 and 128 rows, a tile for each.
+# One tile each for 1, 8, 32 and 128 rows, tuned on an H200.
 TILES: dict[Shape, tuple[Tile, Tile, Tile, Tile]] = {
     key: tuple(Tile(*tile) for tile in tiles)  # type: ignore[misc]
     for key, tiles in {
@@ -79,16 +78,16 @@ TILES: dict[Shape, tuple[Tile, Tile, Tile, Tile]] = {
             (128, 64, 0, 32, 1, 4, 4)),
     }.items()
 }  # fmt: skip
-_CLASSES = (2, 15, 63)  # the most rows that take the first, second and third tile
+_MAX_ROWS = (2, 15, 63)  # of the first, second and third tile
 
 
 def tuned_tile(shape: Shape, rows: int) -> Tile | None:
     tuned = TILES.get(shape)
-    return tuned[sum(rows > most for most in _CLASSES)] if tuned else None
+    return tuned[sum(rows > limit for limit in _MAX_ROWS)] if tuned else None
 
 
 def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
-    """For shapes that nobody tuned: blocks by the number of columns in all rows, split until the card is full."""
+    """For shapes without tuning: block sizes by the total number of columns, split until the GPU is full."""
     taps, inputs, outputs = shape
     rows = 16 if columns <= 16 else 32 if columns <= 32 else 64 if columns < 2048 else 128
     across = min(32 if columns <= 32 else 64, max(16, triton.next_power_of_2(outputs)))

@@ -1,6 +1,6 @@
-"""Rows out of tables: the predictor's input for the code just drawn, and the talker's next input.
+"""Embedding lookups: the predictor's input for a sampled code, and the talker's next input.
 
-next input = bf16(bf16(sum of the 16 code embeddings) + text row)        the sum in fp32, in order of codebooks
+next input = bf16(bf16(sum of the 16 code embeddings) + text row)        summed in fp32, in codebook order
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _next_input(
     codes, slots, first_table, tables, text_table, text_ids, text_counts, frames, positions, inputs,
     width, vocab, pad, codes_stride, text_ids_stride, inputs_stride, books: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    # One program per row, whatever the width: it alone reads and then advances the row's two counters.
+    # One program per row: it alone reads and then advances the row's two counters.
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     if slot >= 0:
@@ -46,7 +46,7 @@ def _next_input(
             total += tl.load(tables + code * width + column, mask=mask, other=0.0).to(tl.float32)
         words = tl.load(text_table + text * width + column, mask=mask, other=0.0).to(tl.float32)
         tl.store(inputs + slot * inputs_stride + column, to_bf16(rounded(total) + words), mask=mask)
-        tl.debug_barrier()  # every warp has read the counters before one of them moves them
+        tl.debug_barrier()  # all warps have read the counters before one advances them
         tl.store(frames + slot, frame + 1)
         tl.store(positions + slot, position + 1)
 
@@ -54,8 +54,8 @@ def _next_input(
 def gather(table: Tensor, ids: Tensor, out: Tensor) -> None:
     """out[r] = table[ids[r]].
 
-    table [entries, width], ids [rows] (a column of the codes will do) -> out [rows, width]. The table may also be
-    the talker's inputs by slot, and ids the slots of the rows. Rows with a negative id stay as they are.
+    table [entries, width], ids [rows] (may be a column of the codes) -> out [rows, width]. The table may also hold
+    the talker's inputs by slot, with slots as ids. Rows with a negative id keep their values.
     """
     rows, width = out.shape
     assert ids.shape == (rows,) and table.shape[1] == width, (ids.shape, table.shape, out.shape)
@@ -79,11 +79,11 @@ def next_input(
     position: Tensor,
     inputs: Tensor,
 ) -> None:
-    """What the talker reads next, inputs[slot], and the step to it: frame[slot] and position[slot] grow by one.
+    """Writes the talker's next input, inputs[slot], and advances frame[slot] and position[slot] by one.
 
     codes [rows, books], slot [rows]; first_table [ids, width] embeds code 0, tables [books - 1, vocab, width] the
-    others; text_table [text vocab, width] holds projected text rows, text_ids [slots, most] one id per frame, of
-    which the first text_count[slot] are there: after them `pad_id`. A slot must not occur twice among the rows.
+    others; text_table [text vocab, width] holds projected text rows; text_ids [slots, capacity] holds one id per
+    frame, of which text_count[slot] are valid; later frames use `pad_id`. Each slot may occur in one row only.
     """
     rows, books = codes.shape
     width = first_table.shape[1]

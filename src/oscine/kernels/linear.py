@@ -1,14 +1,14 @@
-"""A matrix product for few rows, with what stands behind it in a layer fused into it.
+"""Matrix product for few rows, fused with the operations that follow it in a layer.
 
     y = bf16(x @ weight.T + bias)                                      fp32 sums, one rounding with the bias
     glu:       y = bf16(bf16(silu(gate)) * up), gate and up rounded to bf16 first; weight holds gate rows, then up rows
     residual:  y = bf16(residual + y)
 
-All are the roundings of the plain PyTorch modules in bf16; only the order of the fp32 sums is our own.
+The roundings equal those of the plain PyTorch modules in bf16; only the order of the fp32 sums differs.
 
-What is guaranteed about bits. Runs repeat: partial sums of a split K are added in a fixed order. A row's result depends
-neither on the other rows' values nor on their number: a shape has one split for any number of rows, and the tensor core
-instructions for few and for many rows add alike (tests/kernels/test_linear.py holds both).
+Results are reproducible bit by bit: split-K partial sums are added in a fixed order. A row's bits depend neither on the
+other rows' values nor on their number: a shape has one split for any number of rows, and the tensor core instructions
+for few and for many rows add alike (tests/kernels/test_linear.py tests both).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch import Tensor
 
 from oscine.kernels.shared import dot, rounded, to_bf16
 
-_MAX_ROWS = 128  # of one program
+_MAX_ROWS = 128  # per program
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a product is cut into programs: outputs and K columns per step, programs that share one K."""
+    """How a product is divided into programs."""
 
-    block_n: int
-    block_k: int
-    split: int
+    block_n: int  # outputs per program
+    block_k: int  # K columns per step
+    split: int  # programs that share one K
     warps: int
     stages: int
 
@@ -43,11 +43,11 @@ def _plans(split: int, *rows: tuple[int, int, int, int]) -> tuple[Plan, ...]:
     return tuple(Plan(block_n, block_k, split, warps, stages) for block_n, block_k, warps, stages in rows)
 
 
-# (outputs, inputs, glu) -> split, then for up to 16, 32, 64 and 128 rows outputs, K columns, warps and stages. The
-# split is the best for few rows, all else the best of a small grid, measured on an H200 with a whole layer's products
-# in a chain. For 64 and 128 rows that grid had the split that is best there (1, 2 or 4): with the one that stands here
-# a frame of 64 took 11 % longer, one of 128 22 % (1.7B, commit 6bfdb9a, which can do both: `one_split`), and the rest
-# has not been tuned again. 0.6B's head (3072, 1024) has the predictor head's plans, unmeasured.
+# (outputs, inputs, glu) -> split, then (block_n, block_k, warps, stages) for up to 16, 32, 64 and 128 rows. Measured on
+# an H200 with a layer's products in sequence: the split is the best for few rows, the rest the best of a small grid.
+# For 64 and 128 rows that grid used the best split there (1, 2 or 4). With the split below, a frame of 64 rows takes
+# 11 % longer and one of 128 rows 22 % (1.7B, commit 6bfdb9a, which can do both: `one_split`); the rest was not tuned
+# again. 0.6B's head (3072, 1024) uses the predictor head's plans, unmeasured.
 _MEASURED: dict[tuple[int, int, bool], tuple[Plan, ...]] = {
     # Layers of width 1024: the predictor, and the talker of 0.6B.
     (4096, 1024, False): _plans(4, (32, 256, 4, 3), (32, 128, 4, 4), (64, 64, 4, 4), (32, 128, 4, 3)),
@@ -74,16 +74,16 @@ def choose_plan(outputs: int, inputs: int, glu: bool, rows: int) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
-    """Where programs that share one K meet. One serves any number of products, if they run one after the other."""
+class SplitKScratch:
+    """Partial sums of programs that share one K. Products that run one after the other may share it."""
 
     partial: Tensor  # fp32
-    arrivals: Tensor  # int32, zero between products: the last program of each tile puts its zero back
+    arrivals: Tensor  # int32, zero between products: the last program of each tile resets it
 
     @staticmethod
-    def empty(device: torch.device, *, floats: int = 1 << 23, tiles: int = 4096) -> Scratch:
-        """The defaults hold every published shape at 256 rows: the predictor begins with two for each of 128."""
-        return Scratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
+    def empty(device: torch.device, *, floats: int = 1 << 23, tiles: int = 4096) -> SplitKScratch:
+        """The defaults suffice for every published shape at 256 rows: the predictor prefills two for each of 128."""
+        return SplitKScratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
 
 
 @triton.jit
@@ -129,7 +129,7 @@ def _linear(
             x_mask = x_mask & (column < k)[None, :]
         tile = tl.load(x + row[:, None] * x_stride + column[None, :], mask=x_mask, other=0.0)
         at = weight + output[:, None] * k + column[None, :]
-        # Full shapes load without masks: a mask on the weights would keep them from being fetched ahead in one piece.
+        # Full shapes load without masks: masked weights cannot be prefetched in one piece.
         if even_n and even_k:
             total = dot(tile, tl.load(at), total)
             if glu:
@@ -155,9 +155,9 @@ def _linear(
         tl.store(mine + place, total, mask=is_row[:, None])
         if glu:
             tl.store(mine + size + place, total_up, mask=is_row[:, None])
-        tl.debug_barrier()  # every thread's partial sums are written before one of them counts this program in
+        tl.debug_barrier()  # all threads have written their partial sums before one counts this program
         if tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel") == split - 1:
-            # The last one adds all parts in their order, its own from memory too: the sum does not depend on who it is.
+            # The last program adds all partial sums in order, its own from memory too, so that order never varies.
             total = tl.zeros((block_rows, block_n), tl.float32)
             total_up = total
             for other in tl.static_range(split):
@@ -176,7 +176,7 @@ def linear(
     x: Tensor,
     weight: Tensor,
     out: Tensor,
-    scratch: Scratch,
+    scratch: SplitKScratch,
     *,
     residual: Tensor | None = None,
     bias: Tensor | None = None,
@@ -185,14 +185,14 @@ def linear(
 ) -> None:
     """x [rows, k], weight [n, k] ([2 n, k] with glu), all bf16 -> out [rows, n]; any number of rows.
 
-    `residual` [rows, n] may be `out` itself. Rows may be apart: x, out and residual can be views of every second row.
-    Products that share a `scratch` must run one after the other.
+    `residual` [rows, n] may be `out` itself. Rows of x, out and residual may be strided. Products that share a
+    `scratch` must run one after the other.
     """
     rows, k = x.shape
     n = weight.shape[0] // 2 if glu else weight.shape[0]
     assert weight.shape[1] == k and weight.is_contiguous(), (weight.shape, weight.stride(), k)
     assert out.shape == (rows, n), (out.shape, rows, n)
-    assert x.data_ptr() != out.data_ptr(), "a product cannot be written over its input"
+    assert x.data_ptr() != out.data_ptr(), "the output must not overwrite the input"
     for tensor in (x, weight, out, *(() if residual is None else (residual,)), *(() if bias is None else (bias,))):
         assert tensor.dtype == torch.bfloat16 and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
     assert residual is None or (residual.shape == out.shape and not glu), (out.shape, glu)

@@ -1,10 +1,10 @@
-"""RMSNorm of some rows.
+"""RMSNorm of several rows.
 
-    y = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)        the inner part in fp32, x and weight bf16
+    y = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)        inner expression in fp32; x and weight bf16
 
-A launch of its own, not a part of the matrix product behind it: there every program would normalize all rows again,
-and the rounded rows could not go straight from memory to the tensor cores. Measured on an H200, a tick with the norm
-inside was slower at 1, 32 and 64 rows and the same at 8.
+A separate launch, not fused into the next matrix product: there every program would normalize all rows again, and the
+rounded rows could not go directly from memory to the tensor cores. On an H200 a tick with the fused norm was slower at
+1, 32 and 64 rows and equal at 8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _rms_norm(x, weight, out, width, x_stride, out_stride, eps, block: tl.conste
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
-    """x [rows, width] -> out, which may be x itself. Rows may be apart."""
+    """x [rows, width] -> out, which may be x itself. Rows may be strided."""
     rows, width = x.shape
     assert out.shape == x.shape and weight.shape == (width,), (x.shape, out.shape, weight.shape)
     assert x.dtype == out.dtype == weight.dtype == torch.bfloat16, (x.dtype, out.dtype, weight.dtype)

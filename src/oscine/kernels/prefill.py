@@ -1,6 +1,6 @@
-"""Keys and values of many new positions at once, written before anybody looks: a prompt's rows see each other.
+"""Writes the keys and values of a prompt's rows before attention reads them: the rows see each other.
 
-k = RoPE(q/k norm) as in attention.py, v as it is        to the page of (row's slot, row's position)
+k = RoPE(q/k norm) as in attention.py, v unchanged, to the block of (row's slot, row's position)
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -18,8 +18,8 @@ from oscine.kernels.shared import to_bf16
 
 @triton.jit
 def _write(
-    qkv, k_weight, cos, sin, keys, values, page_table, positions,
-    eps, qkv_stride, page_stride, head_stride, table_stride,
+    qkv, k_weight, cos, sin, keys, values, block_table, positions,
+    eps, qkv_stride, block_stride, head_stride, table_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -30,8 +30,8 @@ def _write(
         column = tl.arange(0, dim)[None, :]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
-        home = tl.load(page_table + row * table_stride + position // page).to(tl.int64)
-        place = home * page_stride + kv_head * head_stride + (position % page) * dim + column
+        home = tl.load(block_table + row * table_stride + position // page).to(tl.int64)
+        place = home * block_stride + kv_head * head_stride + (position % page) * dim + column
         tl.store(keys + place, to_bf16(k))
         tl.store(values + place, v)
 
@@ -42,20 +42,20 @@ def write_keys_values(
     eps: float,
     cos: Tensor,
     sin: Tensor,
-    key_pages: Tensor,
-    value_pages: Tensor,
-    page_table: Tensor,
+    key_blocks: Tensor,
+    value_blocks: Tensor,
+    block_table: Tensor,
     position: Tensor,
 ) -> None:
-    """qkv [rows, (heads + 2 kv_heads) dim]; page_table [rows, most pages] and position [rows] are each row's own.
+    """qkv [rows, (heads + 2 kv_heads) dim]; block_table [rows, max blocks] and position [rows] belong to each row.
     Rows at a negative position are padding and write nothing."""
-    _, kv_heads, page, dim = key_pages.shape
+    _, kv_heads, page, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
-    assert qkv.dtype == key_pages.dtype == value_pages.dtype == torch.bfloat16, (qkv.dtype, key_pages.dtype)
-    assert key_pages.stride() == value_pages.stride() and key_pages.stride()[2:] == (dim, 1), key_pages.stride()
-    assert page_table.shape[0] == len(position) == len(qkv) and page_table.stride(1) == 1, page_table.shape
+    assert qkv.dtype == key_blocks.dtype == value_blocks.dtype == torch.bfloat16, (qkv.dtype, key_blocks.dtype)
+    assert key_blocks.stride() == value_blocks.stride() and key_blocks.stride()[2:] == (dim, 1), key_blocks.stride()
+    assert block_table.shape[0] == len(position) == len(qkv) and block_table.stride(1) == 1, block_table.shape
     _write[(len(qkv), kv_heads)](
-        qkv, k_norm, cos, sin, key_pages, value_pages, page_table, position,
-        eps, qkv.stride(0), key_pages.stride(0), key_pages.stride(1), page_table.stride(0),
+        qkv, k_norm, cos, sin, key_blocks, value_blocks, block_table, position,
+        eps, qkv.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
         heads=heads, kv_heads=kv_heads, dim=dim, page=page, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip

@@ -1,14 +1,14 @@
-"""One code per row out of its logits: one launch per draw, everything that differs between rows read from tensors.
+"""Samples one code per row from its logits, in one launch; per-row settings are read from tensors.
 
-    x = fp32(logits); code 0 only: x = x < 0 ? x * p : x / p for ids seen before; ids that are no codes impossible
+    x = fp32(logits); code 0 only: x = x < 0 ? x * p : x / p for ids seen before; ids that are not codes excluded
     greedy:  argmax x, the first of equals
-    else:    x / temperature; keep the k largest and what ties with the k-th; drop the least likely ids that together
-             hold at most the tail, 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first
-             id whose cumulative mass lies above u * total
+    else:    x / temperature; keep the k largest and ties with the k-th; drop the least likely ids that together hold
+             at most the tail, 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first id
+             whose cumulative mass is above u * total
     u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
 
-Divisions are IEEE, sums run in fp64 and are rounded to fp32 before they are compared. So the ids are those of the
-plain reference, unless u or the tail lies within the last fp32 digit of a border between two ids.
+Divisions are IEEE; sums run in fp64 and are rounded to fp32 before comparisons. The ids equal those of the plain
+reference, unless u or the tail is within the last fp32 digit of a border between two ids.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _MAX_IDS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How each slot draws, [slots] each."""
+    """Sampling settings, [slots] each."""
 
     temperature: Tensor  # fp32, above 0
     top_k: Tensor  # int32, 0: off
     tail: Tensor  # fp32, 1 - top_p, 0: off
     greedy: Tensor  # bool or uint8
     seed_low: Tensor  # int64, the seed's lower 32 bits
-    seed_high: Tensor  # int64, its upper ones
+    seed_high: Tensor  # int64, its upper 32 bits
     frame: Tensor  # int32, counted from 0; read only
 
 
 @dataclass(frozen=True, slots=True)
 class FirstCode:
-    """What holds for code 0 alone."""
+    """Settings of code 0."""
 
     penalty: Tensor  # [slots] fp32
     seen: Tensor  # [slots, ids] bool or uint8: code-0 ids of this utterance; the drawn one is added
-    hold_eos: Tensor  # [slots], not 0: the text is not complete, so speech must not end
-    codes: int  # ids below are codes; of those above only the end of speech can be drawn
+    hold_eos: Tensor  # [slots], nonzero: more text follows, so speech must not end
+    codes: int  # ids below are codes; of the others only end-of-speech can be drawn
     eos: int
-    min_frames: int = 2  # speech does not end before; official
+    min_frames: int = 2  # the official minimum before end-of-speech
 
 
 @triton.jit
@@ -58,7 +58,7 @@ def _ordered(x):
 
 @triton.jit
 def _kth_largest(key, k, bits: tl.constexpr):
-    """The k-th largest key. Two bits of it per round: one sum counts the keys above three candidates, 16 bits each."""
+    """The k-th largest key, two bits per round: one sum counts the keys above three candidates, in 16 bits each."""
     best = tl.full((), 0, tl.uint32)
     for step in tl.static_range(0, bits, 2):
         low = best | (1 << (bits - 2 - step))
@@ -74,7 +74,7 @@ def _kth_largest(key, k, bits: tl.constexpr):
 
 @triton.jit
 def _shares(x, keep):
-    """softmax over the kept ids; the likeliest id is always kept, so it is the largest of all."""
+    """Softmax over the kept ids; the likeliest id is always kept, so max(x) is theirs."""
     e = tl.where(keep, tl.exp(x - tl.max(x, 0)), 0.0)
     return tl.div_rn(e, tl.sum(e.to(tl.float64), 0).to(tl.float32))
 
@@ -83,7 +83,7 @@ def _shares(x, keep):
 def _nucleus(keep, share, key, limit, bits: tl.constexpr):
     """`keep` without the least likely ids that together hold at most `limit`."""
     share = share.to(tl.float64)
-    border = tl.full((), 0, tl.uint32)  # the largest key such that all smaller ones fit below the limit
+    border = tl.full((), 0, tl.uint32)  # the largest key for which all smaller ones hold at most `limit`
     for step in tl.static_range(bits):
         larger = border | (1 << (bits - 1 - step))
         below = tl.sum(tl.where(key < larger, share, 0.0), 0)
@@ -128,7 +128,7 @@ def _sample(
             code = tl.argmax(x, 0)
         else:
             scaled = tl.div_rn(x, tl.load(temperatures + slot))
-            # Temperature keeps the order and the ties of bf16 logits, so their upper 16 bits are keys enough.
+            # Temperature keeps the order and the ties of bf16 logits, so their upper 16 bits suffice as keys.
             key = _ordered(x) >> 16 if key_bits == 16 else _ordered(scaled)
             key = tl.where(is_id, key, 0)
             keep = is_id
@@ -141,10 +141,10 @@ def _sample(
             mass = tl.cumsum(_shares(scaled, keep).to(tl.float64), 0).to(tl.float32)
             total = tl.max(mass, 0)
             u = _uniform(tl.load(seeds_low + slot), tl.load(seeds_high + slot), frame, book)
-            # Rounding must not lift the target to the total: no id would lie above it.
+            # Rounding must not raise the target to the total: no id would be above it.
             highest = (total.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
             code = tl.sum((mass <= tl.minimum(u * total, highest)).to(tl.int32), 0)
-            code = tl.minimum(code, vocab - 1)  # only logits that are no numbers get here
+            code = tl.minimum(code, vocab - 1)  # only NaN logits get here
         tl.store(codes + row * codes_stride + book, code.to(codes.dtype.element_ty))
         if first:
             tl.store(seen + slot * seen_stride + code, 1)
@@ -155,7 +155,7 @@ def sample(
 ) -> None:
     """logits [rows, ids] bf16 or fp32, slot [rows] -> codes[:, book], codes [rows, books] int32 or int64.
 
-    `first` is for codebook 0. Rows with a negative slot keep the code they have.
+    `first` is for codebook 0. Rows with a negative slot keep their code.
     """
     rows, vocab = logits.shape
     assert vocab <= _MAX_IDS and logits.stride(1) == 1, (logits.shape, logits.stride())
@@ -179,7 +179,7 @@ def sample(
         vocab, first.codes if first else vocab, first.eos if first else 0, first.min_frames if first else 0, book,
         logits.stride(0), codes.stride(0), first.seen.stride(0) if first else 0,
         block=triton.next_power_of_2(vocab), first=first is not None,
-        # A penalty puts other values between the bf16 ones.
+        # A repetition penalty makes values that bf16 cannot hold.
         key_bits=16 if logits.dtype == torch.bfloat16 and first is None else 32,
         num_warps=8,
     )  # fmt: skip
