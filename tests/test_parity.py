@@ -1,6 +1,6 @@
-"""The promise: Oscine speaks what the official package speaks. Its own code runs beside ours on the same checkpoints.
+"""Oscine gives the official package's speech: both run side by side on the same checkpoints.
 
-In fp32 greedy codes are equal, not close. Rows and audio pass through other orders of summation, so they have a bound.
+Greedy codes in fp32 must be equal. Rows and audio have tolerances, because sums run in another order.
 """
 
 import wave
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.codec_states import decode_official
 from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
 
@@ -21,7 +22,7 @@ from oscine.api import Dtype
 from oscine.audio import pcm16
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.speech_model import SpeechModel
-from oscine.model.streaming import KVCache
+from oscine.model.streaming import ContiguousKVCache
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
@@ -32,8 +33,8 @@ from random_checkpoint import SIZES
 
 RATE = 24000
 CODES, CODE_VOCAB = 2048, 3072
-ROWS_ATOL = 1e-5  # rows are of size 1; measured 1e-6
-AUDIO_ATOL = 1e-4  # samples lie in -1..1; measured 2.1e-6
+ROWS_ATOL = 1e-5  # rows have magnitude 1; measured 1e-6
+AUDIO_ATOL = 1e-4  # samples are in -1..1; measured 2.1e-6
 BF16_CAP = 7
 CPU = torch.device("cpu")
 
@@ -45,7 +46,7 @@ TEXTS = (ENGLISH, CHINESE, MIXED, ".", "a", " hi ", "\nA new line.", "\n\n  Two 
 
 
 def sound(seconds: float, rate: int = RATE, seed: int = 0) -> np.ndarray:
-    """A gliding tone that swells, over a little noise: the encoders answer with many different codes."""
+    """A gliding, swelling tone with a little noise: the encoders give many different codes."""
     times = np.arange(int(rate * seconds)) / rate
     tone = 0.3 * np.sin(2 * np.pi * (200 + 50 * np.sin(3 * times + seed)) * times) * np.abs(np.sin(5 * times))
     noise = 0.02 * np.random.default_rng(seed).standard_normal(times.size)
@@ -54,7 +55,7 @@ def sound(seconds: float, rate: int = RATE, seed: int = 0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Case:
-    """One request, in words that both sides can be asked with."""
+    """One request, for both sides."""
 
     text: str = ENGLISH
     speaker: str | None = None
@@ -76,15 +77,15 @@ class Case:
 
 
 def official_request(cases: Sequence[Case], text_mode: TextMode | None, cap: int) -> dict[str, Any]:
-    """One call for all cases, which are of one kind."""
-    asked: dict[str, Any] = {
+    """One call for all cases, which need the same kind of checkpoint."""
+    fields: dict[str, Any] = {
         "text": [case.text for case in cases],
         "language": [case.language for case in cases],
         "non_streaming_mode": {None: None, "whole": True, "streaming": False}[text_mode],
         "max_new_tokens": cap,
     }
     if cases[0].clip_s:
-        return asked | {
+        return fields | {
             "mode": "clone",
             "ref_audio": [sound(case.clip_s or 0) for case in cases],
             "ref_rate": RATE,
@@ -93,12 +94,12 @@ def official_request(cases: Sequence[Case], text_mode: TextMode | None, cap: int
         }
     instructs = {"instruct": [case.instruct or "" for case in cases]}
     if cases[0].speaker:
-        return asked | instructs | {"mode": "custom_voice", "speaker": [case.speaker for case in cases]}
-    return asked | instructs | {"mode": "voice_design"}
+        return fields | instructs | {"mode": "custom_voice", "speaker": [case.speaker for case in cases]}
+    return fields | instructs | {"mode": "voice_design"}
 
 
 class Ours:
-    """One checkpoint in our hands: the Python API, and the prompts and tensors behind it."""
+    """One checkpoint on our side: the Python API, the prompt builder and the model."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, dtype: Dtype = "float32") -> None:
         self.folder = folder
@@ -112,7 +113,7 @@ OursMaker = Callable[[str, str], Ours]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from a second thread, and the official process beside us has its own."""
+    """Tiny tensors gain nothing from a second thread, and the official process uses its own."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -134,7 +135,7 @@ def check_same_prompt(model: SpeechModel, prompt: Prompt, item: dict[str, Any], 
     with torch.inference_mode():
         rows, trailing = model.prompt_rows(prompt).numpy(), model.trailing_rows(prompt).numpy()
     np.testing.assert_allclose(rows, item["prompt"], rtol=0, atol=ROWS_ATOL, err_msg=what)
-    # In a batch the official list is filled up with its padding row; ours ends with one that stands for ever.
+    # In a batch the official list is padded with the padding row; ours ends with one that repeats.
     filled = trailing[np.minimum(np.arange(len(item["trailing"])), len(trailing) - 1)]
     np.testing.assert_allclose(filled, item["trailing"], rtol=0, atol=ROWS_ATOL, err_msg=what)
     np.testing.assert_allclose(trailing[-1], item["pad_row"], rtol=0, atol=ROWS_ATOL, err_msg=what)
@@ -144,7 +145,7 @@ def check_same_prompt(model: SpeechModel, prompt: Prompt, item: dict[str, Any], 
 def check_same_speech(speech: Speech, item: dict[str, Any], case: Case) -> None:
     np.testing.assert_array_equal(speech.codes, item["codes"], err_msg=str(case))
     assert speech.finish_reason == item["finish"], case
-    # The official cut after the reference is int(reference / total * samples): sometimes one sample early.
+    # The official package cuts the reference off at int(reference / total * samples), sometimes one sample early.
     assert len(item["waveform"]) - len(speech.audio) in ((0, 1) if case.transcript else (0,)), case
     assert np.abs(speech.audio - item["waveform"][-len(speech.audio) :]).max() <= AUDIO_ATOL, case
 
@@ -152,7 +153,7 @@ def check_same_speech(speech: Speech, item: dict[str, Any], case: Case) -> None:
 def check_parity(
     official: Official, ours: Ours, cases: Sequence[Case], text_mode: TextMode | None = None, cap: int = 30
 ) -> list[Speech]:
-    """Both sides speak the cases as one batch."""
+    """Both sides run the cases as one batch."""
     items = official.call("generate", folder=ours.folder, **official_request(cases, text_mode, cap))["items"]
     requests = [case.ours(ours.tts.clone, text_mode, cap) for case in cases]
     speeches = ours.tts.speak_batch(requests)
@@ -166,7 +167,7 @@ PRESET_CASES = (
     Case(ENGLISH, speaker="ryan"),
     Case(MIXED, speaker="Vivian", language="Chinese"),
     Case(CHINESE, speaker="serena", language="russian"),
-    Case("a", speaker="eric"),  # a dialect speaks for itself where the language is left open
+    Case("a", speaker="eric"),  # without a language, the speaker's dialect
     Case(CHINESE, speaker="eric", language="chinese"),
     Case(ENGLISH, speaker="eric", language="english"),
     Case(ENGLISH, speaker="dylan", language="Auto"),
@@ -184,9 +185,9 @@ DESIGN_CASES = (
     Case(CHINESE, instruct="a child", language="Chinese"),
     Case(".", instruct="a child"),
 )
-# A second is 12.5 frames. In the streaming layout text and reference frames lie over each other; either may be longer.
-# All clips are whole frames: official batches fill shorter clips with zeros before the encoder, which changes the code
-# of a frame that a clip does not fill.
+# A second is 12.5 frames. The streaming layout pairs text with reference frames; either may be longer. All clips are
+# whole frames: official batches pad shorter clips with zeros before the encoder, which changes the code of a partial
+# frame.
 CLONE_CASES = (
     Case(ENGLISH, clip_s=1.6),
     Case(CHINESE, clip_s=0.8, language="chinese"),
@@ -208,40 +209,42 @@ CASES = {
 
 @pytest.mark.parametrize("text_mode", ["whole", "streaming"])
 @pytest.mark.parametrize("model", CASES)
-def test_a_batch_of_every_mode_speaks_the_official_codes(
+def test_a_batch_in_every_mode_gives_the_official_codes(
     official: Official, ours: OursMaker, model: str, text_mode: TextMode
 ) -> None:
     check_parity(official, ours(*model.split("-")), CASES[model], text_mode)
 
 
 @pytest.mark.parametrize("model", CASES)
-def test_alone_and_by_default_every_model_speaks_the_official_codes(
+def test_a_single_request_with_defaults_gives_the_official_codes(
     official: Official, ours: OursMaker, model: str
 ) -> None:
     check_parity(official, ours(*model.split("-")), CASES[model][:1], cap=20)
 
 
 @pytest.mark.parametrize("text_mode", ["whole", "streaming"])
-def test_every_text_speaks_the_official_codes(official: Official, ours: OursMaker, text_mode: TextMode) -> None:
+def test_every_text_gives_the_official_codes(official: Official, ours: OursMaker, text_mode: TextMode) -> None:
     cases = [Case(text, speaker="aiden", language="english") for text in TEXTS]
     check_parity(official, ours("0b6", "custom_voice"), cases, text_mode, cap=12)
     cloned = [Case(text, clip_s=0.8, transcript=text) for text in TEXTS]
     check_parity(official, ours("1b7", "base"), cloned, text_mode, cap=12)
 
 
-def test_clips_that_end_inside_a_frame_speak_the_official_codes(official: Official, ours: OursMaker) -> None:
+def test_clips_with_a_partial_frame_give_the_official_codes(official: Official, ours: OursMaker) -> None:
     check_parity(official, ours("1b7", "base"), [Case(MIXED, clip_s=1.23, transcript="Some words.")], cap=20)
     check_parity(official, ours("0b6", "base"), [Case("hi", clip_s=1.01, transcript="Some words.")], "whole", cap=20)
 
 
 @pytest.mark.parametrize("cap", [2, 3])
 @pytest.mark.parametrize("model", [model for model in CASES if model.startswith("1b7")])
-def test_the_smallest_caps_give_the_official_frames(official: Official, ours: OursMaker, model: str, cap: int) -> None:
+def test_the_lowest_limits_give_the_official_frames(
+    official: Official, ours: OursMaker, model: str, cap: int
+) -> None:
     speeches = check_parity(official, ours(*model.split("-")), CASES[model], cap=cap)
     assert {len(speech.codes) for speech in speeches} == {cap - 1}
 
 
-def test_speech_ends_by_itself_where_the_official_one_does(official: Official, ours: OursMaker) -> None:
+def test_speech_stops_where_the_official_speech_does(official: Official, ours: OursMaker) -> None:
     cases = [Case(text, speaker="ryan") for text in ("One.", "Four.", "Five.", "Six.", "Non.", "What?")]
     speeches = check_parity(official, ours("1b7", "custom_voice"), cases, cap=40)
     assert [speech.finish_reason for speech in speeches].count("stop") >= 4
@@ -255,14 +258,14 @@ DEMO_CASES = (
 
 
 @pytest.mark.parametrize("text_mode", ["whole", "streaming"])
-def test_the_demo_voice_speaks_the_official_codes(official: Official, text_mode: TextMode) -> None:
+def test_the_demo_voice_gives_the_official_codes(official: Official, text_mode: TextMode) -> None:
     folder = find_checkpoint("demo")
     check_parity(official, Ours(folder, Tokenizer.from_folder(folder)), DEMO_CASES, text_mode, cap=25)
 
 
 def test_the_official_loader_finds_every_weight_of_the_demo_voice(official: Official) -> None:
     report = official.call("loading_report", folder=find_checkpoint("demo"))
-    # Only an encoder makes voices out of clips; this checkpoint has presets, and comes without.
+    # The encoder is for cloning; this checkpoint has preset voices and no encoder.
     said = {key for keys in report["speech_tokenizer"].values() for key in keys if not key.startswith("encoder.")}
     assert not any(report["model"].values()) and not said, report
 
@@ -278,7 +281,7 @@ def stereo_wav(path: Path, rate: int) -> Path:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("seconds", "rate"),
-    # 2.0 s at 24 kHz are whole frames of 1920 samples; the others end inside one. 14 s pass the codec's 250 steps.
+    # 2.0 s at 24 kHz are whole frames of 1920 samples; others end within one. 14 s exceed the encoder's window of 250.
     [(0.41, 8000), (1.5, 16000), (2.0, 24000), (14.0, 24000), (1.0001, 44100), (2.777, 48000)],
 )
 def test_a_clip_gives_the_official_vector_and_codes(
@@ -312,9 +315,9 @@ def test_official_windows_give_the_official_audio_at_any_length(official: Offici
     preset, codes = ours("0b6", "custom_voice"), random_codes(650)
     waveform = official.call("decode", folder=preset.folder, codes=codes)["waveform"]
     codec, tensor = preset.model.codec, torch.from_numpy(codes)
-    assert np.abs(codec.decode_official(tensor[None])[0].numpy() - waveform).max() <= AUDIO_ATOL
+    assert np.abs(decode_official(codec, tensor[None])[0].numpy() - waveform).max() <= AUDIO_ATOL
     stream = CodecStream(codec, "official")
-    pieces = [stream.push(piece) for piece in tensor.split([1, 2, 4, 8, 284, 2, 298, 51])]  # 301 is crossed inside one
+    pieces = [stream.push(piece) for piece in tensor.split([1, 2, 4, 8, 284, 2, 298, 51])]  # one piece spans frame 301
     assert np.abs(torch.cat(pieces).numpy() - waveform).max() <= AUDIO_ATOL
 
 
@@ -327,17 +330,17 @@ def test_exact_windows_give_the_audio_of_one_official_forward(official: Official
 
 @torch.inference_mode()
 def agreement(model: SpeechModel, prompt: Prompt, codes: torch.Tensor, penalty: float) -> np.ndarray:
-    """[frames, 16]: where our greedy choice is the given code, when all codes before it are the given ones."""
+    """[frames, 16]: whether our greedy choice is the given code, after the given codes before it."""
     frames, trailing = len(codes), model.trailing_rows(prompt)
     text = trailing[torch.arange(frames - 1).clamp(max=len(trailing) - 1)]
     rows = torch.cat((model.prompt_rows(prompt), model.frame_rows(codes[:-1]) + text))[None]
-    memory = KVCache(model.config.talker.stack, 1, rows.shape[1], like=rows)
-    hidden = model.talker.stack(rows, memory.prefill(rows.shape[1]))[0, prompt.rows - 1 :]
+    cache = ContiguousKVCache(model.config.talker.stack, 1, rows.shape[1], like=rows)
+    hidden = model.talker.stack(rows, cache.prefill(rows.shape[1]))[0, prompt.rows - 1 :]
     seen = torch.zeros(frames, CODE_VOCAB, dtype=torch.bool)
     for frame in range(1, frames):
         seen[frame, codes[:frame, 0]] = True
     logits = penalize(model.talker.logits(hidden), seen, torch.tensor([[penalty]]))
-    chosen = [logits[:, :CODES].argmax(-1)]  # every given frame went on, so the end was not chosen
+    chosen = [logits[:, :CODES].argmax(-1)]  # no given frame is the last, so end-of-speech was not chosen
     cache = model.predictor.cache(frames)
     logits = model.predictor.first(hidden, model.talker.code_embedding(codes[:, 0]), cache)
     for book in range(1, CODEBOOKS):
@@ -347,7 +350,7 @@ def agreement(model: SpeechModel, prompt: Prompt, codes: torch.Tensor, penalty: 
     return (torch.stack(chosen, 1) == codes).numpy()
 
 
-# torch says so once on CPUs without bf16 matrix instructions, and computes all the same.
+# torch warns once on CPUs without bf16 matrix instructions and uses another implementation.
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 @pytest.mark.parametrize("size", SIZES)
 def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
@@ -357,12 +360,12 @@ def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
     record_property: Callable[[str, object], None],
     size: str,
 ) -> None:
-    """Two bf16 programs round differently, and one near tie sends greedy speech apart for good: each choice is judged
-    behind the official codes before it. A random checkpoint's logits lie closer together than a trained one's."""
+    """Two bf16 implementations round differently, and after one near tie greedy speech differs for good: each choice
+    is compared after the official codes before it. Random checkpoints have closer logits than trained ones."""
     ours = Ours(checkpoints(size, "custom_voice"), tokenizer, "bfloat16")
     cases = PRESET_CASES[3:]  # the shorter texts: a CPU without bf16 instructions is slow
-    asked = official_request(cases, "whole", BF16_CAP)
-    items = official.call("generate", folder=ours.folder, dtype="bfloat16", **asked)["items"]
+    fields = official_request(cases, "whole", BF16_CAP)
+    items = official.call("generate", folder=ours.folder, dtype="bfloat16", **fields)["items"]
     requests = [case.ours(ours.tts.clone, "whole", BF16_CAP) for case in cases]
     prompts = [ours.builder.build(request) for request in requests]
     for prompt, item in zip(prompts, items, strict=True):
@@ -387,4 +390,4 @@ def test_in_bfloat16_each_choice_is_nearly_always_the_official_one(
         print(f"{size} {name}: {share:.1%}")
     assert same.size > 400
     assert same.mean() >= 0.95  # measured 98.3 % to 99.8 % in several batches
-    assert first_frames >= 0.5  # measured 100 % (1b7) and 84 % (0b6): one other code 0 takes fifteen with it
+    assert first_frames >= 0.5  # measured 100 % (1b7) and 84 % (0b6): another code 0 changes fifteen more

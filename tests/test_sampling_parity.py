@@ -1,5 +1,4 @@
-"""The chances of every code are the official package's, and so is what becomes of them: its own processors run beside
-ours on the same logits."""
+"""Sampling probabilities equal the official ones: its logits processors run on the same logits as ours."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -27,7 +26,7 @@ def random_logits(rows: int, vocab: int, seed: int) -> np.ndarray:
     return (3 * np.random.default_rng(seed).standard_normal((rows, vocab))).astype(np.float32)
 
 
-# Every setting alone and with every other, in one table: rows must not disturb each other.
+# All combinations in one table: rows must not affect each other.
 DRAWS = [
     DrawParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for temperature, top_k, top_p in product((0.2, 0.9, 1.0, 1.7), (0, 1, 5, 50, 5000), (1.0, 0.95, 0.5, 0.01))
@@ -58,10 +57,10 @@ def check_same_probabilities(mine: np.ndarray, theirs: np.ndarray) -> None:
 
 def test_code_0_has_the_official_probabilities(official: Official) -> None:
     logits = random_logits(len(DRAWS), CODE_VOCAB, seed=0)
-    logits[::3, EOS] = 12.0  # likely enough to matter where it is allowed, and a temptation where it is not
+    logits[::3, EOS] = 12.0  # likely, whether it is allowed or not
     rng = np.random.default_rng(1)
     history = [rng.integers(0, CODES, row % 7).tolist() * 2 for row in range(len(DRAWS))]
-    history[1::7] = [[5]] * len(history[1::7])  # one code: the end is not allowed yet
+    history[1::7] = [[5]] * len(history[1::7])  # after one code, end-of-speech is not allowed yet
     penalty = [(1.0, 1.05, 1.5, 0.8)[row % 4] for row in range(len(DRAWS))]
     answer = official.call("warp", logits=logits, history=history, repetition_penalty=penalty, **warp_settings(DRAWS))
     check_same_probabilities(our_talker_probabilities(logits, history, DRAWS, penalty), answer["probabilities"])
@@ -74,7 +73,7 @@ def test_codes_1_to_15_have_the_official_probabilities(official: Official) -> No
     check_same_probabilities(mine, answer["probabilities"])
 
 
-def test_ties_with_the_kth_logit_stay_as_they_do_officially(official: Official) -> None:
+def test_ties_with_the_kth_logit_are_kept_as_officially(official: Official) -> None:
     draws = [DrawParams(temperature=0.9, top_k=top_k) for top_k in (1, 2, 3, 20, 50, 300)]
     logits = np.round(random_logits(len(draws), CODES, seed=3))
     answer = official.call("warp", logits=logits, history=[[]] * len(draws), talker=False, **warp_settings(draws))
@@ -83,32 +82,32 @@ def test_ties_with_the_kth_logit_stay_as_they_do_officially(official: Official) 
     check_same_probabilities(mine, answer["probabilities"])
 
 
-def test_a_nucleus_of_equals_is_as_large_as_the_official_one(official: Official) -> None:
+def test_a_nucleus_of_equal_probabilities_has_the_official_size(official: Official) -> None:
     draws = [DrawParams(temperature=1.0, top_k=0, top_p=part / 20) for part in range(1, 20)]
     for equals in (2, 4, 5, 8, 10):
         logits = np.full((len(draws), CODES), -np.inf, np.float32)
         logits[:, :equals] = 0
         answer = official.call("warp", logits=logits, history=[[]] * len(draws), talker=False, **warp_settings(draws))
         mine = probabilities(torch.from_numpy(logits), DrawTable.of(draws, CPU)).numpy()
-        # Fifths and tenths have no exact binary form: a sum of equal parts may meet 1 - top_p to the last digit.
+        # Fifths and tenths have no exact binary form: their sum may equal 1 - top_p to the last digit.
         assert ((mine > 0).sum(1) == (answer["probabilities"] > 0).sum(1)).all(), equals
 
 
-def test_every_drawn_code_is_where_its_uniform_meets_the_official_probabilities(
+def test_every_sampled_code_follows_from_its_uniform_and_the_official_probabilities(
     official: Official, checkpoints: CheckpointMaker, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole reference path, rules and all: its logits go to the official processors, and the code that it drew
-    must own the part of their distribution that the uniform number of (seed, frame, codebook) falls into."""
+    """The logits of a whole utterance go to the official processors; the uniform number of (seed, frame, codebook) must
+    fall into the sampled code's interval of their cumulative distribution."""
     model = load_model(checkpoints("1b7", "custom_voice"), device=CPU, dtype=torch.float32)
-    heard: dict[str, list[torch.Tensor]] = {"talker": [], "predictor": []}
+    logits: dict[str, list[torch.Tensor]] = {"talker": [], "predictor": []}
 
-    def listen(module: torch.nn.Module, method: str, kept: list[torch.Tensor]) -> None:
-        spoken = getattr(module, method)
-        monkeypatch.setattr(module, method, lambda *args: kept.append(spoken(*args).clone()) or kept[-1].clone())
+    def record(module: torch.nn.Module, method: str, kept: list[torch.Tensor]) -> None:
+        original = getattr(module, method)
+        monkeypatch.setattr(module, method, lambda *args: kept.append(original(*args).clone()) or kept[-1].clone())
 
-    listen(model.talker, "logits", heard["talker"])
-    listen(model.predictor, "first", heard["predictor"])
-    listen(model.predictor, "next", heard["predictor"])
+    record(model.talker, "logits", logits["talker"])
+    record(model.predictor, "first", logits["predictor"])
+    record(model.predictor, "next", logits["predictor"])
     first, rest = DrawParams(temperature=1.1, top_k=200, top_p=0.97), DrawParams(temperature=0.8, top_k=30, top_p=0.9)
     sampling = SamplingParams(first, rest, repetition_penalty=1.3, max_new_tokens=25, seed=2**40 + 7)
     builder = PromptBuilder(model.config, Tokenizer.from_folder(vocabulary))
@@ -120,13 +119,13 @@ def test_every_drawn_code_is_where_its_uniform_meets_the_official_probabilities(
     history = [codes[:frame, 0].tolist() for frame in range(24)]
     talker = official.call(
         "warp",
-        logits=torch.cat(heard["talker"][:24]).numpy(),
+        logits=torch.cat(logits["talker"][:24]).numpy(),
         history=history,
         repetition_penalty=sampling.repetition_penalty,
         **warp_settings([first] * 24),
     )["probabilities"]
     predictor = official.call(
-        "warp", logits=torch.cat(heard["predictor"]).numpy(), history=[[]] * 360, talker=False,
+        "warp", logits=torch.cat(logits["predictor"]).numpy(), history=[[]] * 360, talker=False,
         **warp_settings([rest] * 360),
     )["probabilities"].reshape(24, 15, CODES)  # fmt: skip
     for frame, book in np.ndindex(codes.shape):

@@ -1,6 +1,6 @@
-"""Our side of the oracle: starts official.py in its own environment and calls it with numpy arrays in and out.
+"""Client of the oracle: starts official.py in its own environment and exchanges numpy arrays with it.
 
-The wire format lives here too (official.py imports it): JSON lines, with every array moved to an .npz file beside.
+The wire format, which official.py imports, is JSON lines with the arrays in .npz files.
 """
 
 import json
@@ -18,7 +18,7 @@ STDERR_TAIL_BYTES = 4000
 
 
 class OracleError(RuntimeError):
-    """The official package refused or failed; the message carries its own words and the end of its stderr."""
+    """The official package failed; the message holds its error and the end of its stderr."""
 
 
 def pack(value: Any, npz_path: Path) -> str:
@@ -70,7 +70,7 @@ def unpack(line: str, folder: Path) -> Any:
 
 
 class Official:
-    """The official package as a process. It starts on the first call and ends on close()."""
+    """The official package in a process, started by the first call and ended by close()."""
 
     def __init__(self, python: Path, threads: int = 2) -> None:
         self._python = python
@@ -129,7 +129,7 @@ class Official:
     def _started(self) -> tuple[subprocess.Popen[str], Path]:
         if self._process is None or self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="oracle-")
-            # A file, not a pipe: nobody reads while a call runs, and a full pipe would stop the server.
+            # A file, not a pipe: nothing reads it during a call, and a full pipe would block the server.
             self._stderr = open(Path(self._folder.name) / "stderr", "w+b")  # noqa: SIM115 - close() closes it
             threads = str(self._threads)
             self._process = subprocess.Popen(

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the environment of the official package, apart from ours: tests/oracle/environment.sh [FOLDER]
+# Makes a separate environment for the official package: tests/oracle/environment.sh [FOLDER]
 # Does nothing when the folder already matches the requirements.
 set -eu
 
@@ -8,7 +8,7 @@ root=$(cd "$here/../.." && pwd)
 folder=${1:-$root/.venv-oracle}
 stamp=$folder/oracle-stamp
 
-# This script is part of the sum: it names the packages that are installed without their requirements.
+# The checksum includes this script, which lists the packages installed without their requirements.
 wanted=$(cat "$here/requirements.txt" "$here/environment.sh" "$root/constraints.txt" | sha256sum | cut -d' ' -f1)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
@@ -17,10 +17,10 @@ rm -f "$stamp"
 
 [ -x "$folder/bin/python" ] || "${PYTHON:-python3}" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet -c "$root/constraints.txt" -r "$here/requirements.txt"
-# qwen-tts would pull in gradio and torchaudio; of dashscope only one data file is wanted, the Qwen vocabulary.
+# qwen-tts would install gradio and torchaudio; dashscope is needed for one data file only, the Qwen vocabulary.
 "$folder/bin/python" -m pip install --quiet --no-deps qwen-tts==0.1.1 dashscope==2.0.2
 
-# torchaudio has no CPU build here. The 25 Hz tokenizer imports it on load and calls it never in our use.
+# A stub for torchaudio: the 25 Hz tokenizer imports it, and our tests never call it.
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 mkdir -p "$packages/torchaudio/compliance"
 : > "$packages/torchaudio/__init__.py"

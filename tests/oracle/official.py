@@ -6,7 +6,7 @@ Run by the oracle environment's python, never imported by ours: official.py ARRA
 import os
 import sys
 
-# Libraries print to stdout when they are imported; the answers get a stdout of their own and fd 1 joins stderr.
+# Libraries print to stdout at import: answers use a duplicate of it, and fd 1 is redirected to stderr.
 ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
 
@@ -42,12 +42,12 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 class Recorder:
-    """Stands in for one model's two generate methods during a call and keeps what passed through them."""
+    """Wraps one model's two generate methods during a call and records their inputs and results."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self.prompt: dict[str, Any] = {}
-        self.ids: torch.Tensor | None = None  # [rows, steps] every code-0 id chosen, the stop included
+        self.ids: torch.Tensor | None = None  # [rows, steps] every chosen code-0 id, including end-of-speech
         self.codes: list[torch.Tensor] = []  # [frames, 16] each
         self.hidden: list[torch.Tensor] = []  # [frames, width] each
 
@@ -68,17 +68,17 @@ class Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        del self._model.talker.generate, self._model.generate  # the class's methods show again
+        del self._model.talker.generate, self._model.generate  # uncovers the class's methods
 
     def item(self, row: int) -> Answer:
         assert self.ids is not None
-        real = self.prompt["attention_mask"][row].bool()  # the rows left of it are padding
+        real = self.prompt["attention_mask"][row].bool()  # the others are left padding
         stopped = bool((self.ids[row] == self.prompt["eos_token_id"]).any())
         return {
             "codes": as_array(self.codes[row]),
             "hidden": as_array(self.hidden[row]),
             "prompt": as_array(self.prompt["inputs_embeds"][row][real]),
-            # In a batch, shorter rows are already filled with pad_row up to the longest.
+            # In a batch, shorter rows are padded with pad_row.
             "trailing": as_array(self.prompt["trailing_text_hidden"][row]),
             "pad_row": as_array(self.prompt["tts_pad_embed"].reshape(-1)),
             "ids": as_array(self.ids[row]),
@@ -87,7 +87,7 @@ class Recorder:
 
 
 def as_clip(audio: Any, rate: Any) -> Any:
-    """A path stays a path; an array goes with its rate; lists of either for a batch."""
+    """A path, an array with its rate, or lists of either for a batch."""
     if isinstance(audio, list):
         rates = rate if isinstance(rate, list) else [rate] * len(audio)
         return [as_clip(one, one_rate) for one, one_rate in zip(audio, rates, strict=True)]
@@ -114,7 +114,7 @@ def generate(
     subtalker_dosample: bool = False,
     **sampling: Any,
 ) -> Answer:
-    """Speech by the package's own public methods, greedy unless asked. Settings left out come from the checkpoint."""
+    """Speech by the package's own public methods, greedy by default. Other settings come from the checkpoint."""
     if unknown := set(sampling) - set(SAMPLING):
         raise ValueError(f"unknown sampling settings {sorted(unknown)}; known are {SAMPLING}")
     official = load(folder, dtype, attention)
@@ -142,7 +142,7 @@ def generate(
 
 
 def tokenize(folder: str, texts: list[str]) -> Answer:
-    """Ids of whole strings, role marks and all, as the package's processor gives them."""
+    """Ids of whole strings, including role markup, from the package's processor."""
     processor = load(folder, "float32", "sdpa").processor
     return {"ids": [processor(text=text, return_tensors="pt")["input_ids"][0].tolist() for text in texts]}
 
@@ -159,7 +159,7 @@ def reference_codes(folder: str, audio: Any, rate: int | None = None, dtype: str
 
 
 def decode(folder: str, codes: np.ndarray, whole: bool = False, dtype: str = "float32") -> Answer:
-    """Frames [T, 16] to audio: in the package's chunks of 300, or `whole` in one pass of its decoder."""
+    """Frames [T, 16] to audio: in the package's chunks of 300, or with `whole` in one pass of its decoder."""
     tokenizer = load(folder, dtype, "sdpa").model.speech_tokenizer
     if whole:
         with torch.inference_mode():
@@ -198,16 +198,16 @@ def warp(
         config = GenerationConfig(do_sample=True, eos_token_id=eos, **settings)
         config._eos_token_tensor = torch.tensor([eos]) if talker else None
         processors = GenerationMixin()._get_logits_processor(config, input_ids_seq_length=0, device="cpu")
-        # A copy: the repetition penalty and friends may write into what they are given.
+        # A copy: processors such as the repetition penalty may write to their input.
         scores = torch.from_numpy(logits[row : row + 1].astype(np.float32, copy=True))
         rows.append(processors(torch.tensor([past], dtype=torch.long), scores).softmax(-1)[0])
     return {"probabilities": as_array(torch.stack(rows))}
 
 
 def loading_report(folder: str) -> Answer:
-    """What the loader itself says about keys, for the main model and for the speech tokenizer."""
+    """The loader's report on keys, for the main model and for the speech tokenizer."""
     load(folder, "float32", "sdpa")  # registers the model types
-    # The package's own from_pretrained cannot pass output_loading_info on, so its parent's is called for its class.
+    # The package's from_pretrained cannot pass output_loading_info on, so this calls its parent's for the class.
     parent = PreTrainedModel.from_pretrained.__func__
     _, main = parent(Qwen3TTSForConditionalGeneration, folder, output_loading_info=True)
     _, codec = AutoModel.from_pretrained(Path(folder) / "speech_tokenizer", output_loading_info=True)
@@ -230,7 +230,7 @@ def answer(line: str, folder: Path) -> Answer:
         if name not in CALLS:
             raise ValueError(f"unknown call '{name}'; calls are {sorted(CALLS)}")
         return CALLS[name](**arguments)
-    except Exception as error:  # every failure is the caller's to see; the trace goes to stderr, whose tail it shows
+    except Exception as error:  # reported to the caller; the trace goes to stderr, whose tail the caller shows
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
 

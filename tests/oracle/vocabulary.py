@@ -21,7 +21,7 @@ def read_ranks(path: Path) -> dict[bytes, int]:
 
 
 def merge_of(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """The two earlier tokens whose merge made this one: its bytes, merged as far as older tokens go."""
+    """The two earlier tokens that merge to this one: its bytes, merged with all older tokens."""
     rank = ranks[token]
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
@@ -33,7 +33,7 @@ def merge_of(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
 
 
 def byte_names() -> dict[int, str]:
-    """Byte-level BPE writes each byte as one visible character; invisible ones move above 255 in order."""
+    """Byte-level BPE writes each byte as one visible character; invisible ones map to 256 and up, in order."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     moved = [byte for byte in range(256) if byte not in visible]
     return {byte: chr(byte) for byte in visible} | {byte: chr(256 + place) for place, byte in enumerate(moved)}
@@ -60,7 +60,7 @@ def write_vocabulary(rank_file: Path, out: Path) -> None:
 
 
 def cached_vocabulary(site_packages: Path, out: Path) -> Path:
-    """`out`, written on the first call. The folder appears whole or not at all."""
+    """`out`, written atomically on the first call."""
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
