@@ -1,4 +1,4 @@
-"""A client of the WebSocket, as the live tests use it: it says pieces of text, and gathers what it is told."""
+"""A client of the live WebSocket for tests: sends pieces of text and collects events and audio."""
 
 import contextlib
 import json
@@ -16,11 +16,11 @@ from oscine.server.app import build_app
 from oscine.server.service import Service
 from oscine.types import ModelCard
 
-HELD_SAMPLES = 120  # the last ones, until it is known whether another part follows
+HELD_SAMPLES = 120  # held back until it is known whether another segment follows
 
 
 @dataclass
-class Told:
+class Received:
     messages: list[dict[str, Any] | bytes] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ class Client:
         self._socket.send(message)
 
     def configure(self, **fields: Any) -> dict[str, Any]:
-        """What it was answered."""
+        """Returns the answer."""
         self.send("session.config", **fields)
         return self.until("session.ready", "error").events[-1]
 
@@ -62,37 +62,37 @@ class Client:
         for piece in pieces:
             self.send("input.text", text=piece)
 
-    def say(self, *pieces: str) -> Told:
+    def say(self, *pieces: str) -> Received:
         self.write(*pieces)
         self.send("input.done")
         return self.until("session.done")
 
-    def cancel(self, **fields: Any) -> Told:
+    def cancel(self, **fields: Any) -> Received:
         self.send("input.cancel", **fields)
         return self.until("input.cancelled")
 
-    def until(self, *kinds: str) -> Told:
-        told = Told()
-        while not isinstance(message := self._hear(told), dict) or message["type"] not in kinds:
+    def until(self, *kinds: str) -> Received:
+        received = Received()
+        while not isinstance(message := self._receive(received), dict) or message["type"] not in kinds:
             pass
-        return told
+        return received
 
-    def hear(self, frames: int) -> Told:
-        told, left = Told(), 2 * (FRAME_SAMPLES * frames - HELD_SAMPLES)
+    def receive_frames(self, frames: int) -> Received:
+        received, left = Received(), 2 * (FRAME_SAMPLES * frames - HELD_SAMPLES)
         while left > 0:
-            message = self._hear(told)
+            message = self._receive(received)
             left -= len(message) if isinstance(message, bytes) else 0
-        return told
+        return received
 
-    def closed(self) -> tuple[int, Told]:
-        """The code, and what was told before."""
-        told = Told()
+    def closed(self) -> tuple[int, Received]:
+        """The close code, and everything received before it."""
+        received = Received()
         with contextlib.suppress(ConnectionClosed):
             while True:
-                self._hear(told)
+                self._receive(received)
         code = self._socket.close_code
         assert code is not None
-        return code, told
+        return code, received
 
     def leave(self) -> None:
         self._socket.close()
@@ -101,10 +101,10 @@ class Client:
     def subprotocol(self) -> str | None:
         return self._socket.subprotocol
 
-    def _hear(self, told: Told) -> dict[str, Any] | bytes:
+    def _receive(self, received: Received) -> dict[str, Any] | bytes:
         message = self._socket.recv(timeout=20)
-        told.messages.append(message if isinstance(message, bytes) else json.loads(message))
-        return told.messages[-1]
+        received.messages.append(message if isinstance(message, bytes) else json.loads(message))
+        return received.messages[-1]
 
 
 @dataclass

@@ -1,5 +1,4 @@
-"""Whatever a client sends, in whatever order: the answers are well-formed and in order, nothing is logged as a bug, and
-the engine is left with nothing to do."""
+"""Any messages in any order: the answers are well-formed and ordered, no bug is logged, and the engine ends up idle."""
 
 import contextlib
 import json
@@ -8,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.server.live.live_client import Server, Told, server_of
+from tests.server.live.live_client import Received, Server, server_of
 from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually
 from websockets.exceptions import ConnectionClosed
@@ -83,20 +82,20 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 
 
 def any_message(rng: random.Random) -> str | bytes:
-    def told(kind: str, **fields: Any) -> str:
+    def message(kind: str, **fields: Any) -> str:
         return json.dumps({"type": kind, **fields})
 
     match rng.choices(range(7), weights=[12, 5, 2, 2, 2, 2, 0.2])[0]:
         case 0:
-            return told("input.text", text="".join(rng.choices(PIECES, k=rng.randint(1, 4))))
+            return message("input.text", text="".join(rng.choices(PIECES, k=rng.randint(1, 4))))
         case 1:
-            return told("input.done")
+            return message("input.done")
         case 2:
-            return told(
+            return message(
                 "input.cancel", **rng.choice([{}, {"played_s": rng.random()}, {"utterance_index": rng.randint(0, 9)}])
             )
         case 3:
-            return told("session.config", **rng.choice(CONFIGS))
+            return message("session.config", **rng.choice(CONFIGS))
         case 4:
             return rng.choice(BROKEN)
         case 5:
@@ -104,11 +103,11 @@ def any_message(rng: random.Random) -> str | bytes:
             fields = {rng.choice(FIELDS): rng.choice(VALUES) for _ in range(rng.randint(1, 3))}
             return json.dumps({"type": kind, **fields})
         case _:
-            return rng.choice([told("session.close"), told("input.text", text="z" * 2**22), bytes(2**22 + 9)])
+            return rng.choice([message("session.close"), message("input.text", text="z" * 2**22), bytes(2**22 + 9)])
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_messages_in_any_order_are_answered_well(running: tuple[ScriptedEngine, Server], seed: int) -> None:
+def test_any_messages_in_any_order_get_well_formed_answers(running: tuple[ScriptedEngine, Server], seed: int) -> None:
     engine, server = running
     rng = random.Random(seed)
     engine.frame_s = rng.choice([0.0, 0.0005])
@@ -119,16 +118,16 @@ def test_any_messages_in_any_order_are_answered_well(running: tuple[ScriptedEngi
             client.send("input.done")
             client.send("session.close")
             check(*client.closed())
-    # Else it left in the middle of everything.
+    # Otherwise the client disconnected in the middle.
     eventually(lambda: server.service.streams == 0)
     eventually(lambda: engine.status().slots_active + engine.status().queued == 0)
 
 
-def check(code: int, told: Told) -> None:
+def check(code: int, received: Received) -> None:
     assert code in (1000, 1008, 1009), code
     sounding: int | None = None  # the utterance between its start and its end
     started, over = set[int](), list[int]()
-    for message in told.messages:
+    for message in received.messages:
         if isinstance(message, bytes):
             assert message and sounding is not None
             continue

@@ -1,8 +1,7 @@
-"""What a WebSocket does with those who may not come in, with messages that cannot be used, and with an engine that says
-no: somebody is always told, and whoever can go on does."""
+"""Refusals of the live WebSocket: missing keys, bad messages, a failing engine. Each gets an error event, and the
+session continues where it can."""
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.server.serving import eventually
 from websockets.typing import Subprotocol
 
 from oscine.config import ServerConfig
-from oscine.server.live import session as live
 from oscine.voice import Voice
 
 SMALL = ServerConfig(segment_chars=60, max_text_chars=100, live_idle_s=1.0, stalled_s=1.0, api_keys=("sesame",))
@@ -49,10 +47,10 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
-# --- who comes in ---
+# --- connecting ---
 
 
-def test_a_key_comes_in_by_header_or_as_a_subprotocol(server: Server) -> None:
+def test_a_key_is_accepted_as_header_or_subprotocol(server: Server) -> None:
     with server.client(**KEY) as client:
         assert client.say("Hello.").kinds[-1] == "session.done"
     with server.client(subprotocols=[Subprotocol("oscine"), Subprotocol("bearer.sesame")]) as client:
@@ -68,19 +66,19 @@ def test_a_key_comes_in_by_header_or_as_a_subprotocol(server: Server) -> None:
         {"subprotocols": [Subprotocol("oscine"), Subprotocol("bearer.no")]},
     ],
 )
-def test_who_has_no_valid_key_is_told_so_and_put_out(server: Server, options: dict[str, Any]) -> None:
+def test_without_a_valid_key_the_session_is_closed_with_an_error(server: Server, options: dict[str, Any]) -> None:
     with server.client(**options) as client:
-        code, told = client.closed()
+        code, received = client.closed()
         assert code == 1008
-        assert told.one("error")["error"]["code"] == "invalid_api_key"
+        assert received.one("error")["error"]["code"] == "invalid_api_key"
 
 
-def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engine: ScriptedEngine) -> None:
+def test_a_server_that_is_not_ready_says_when_to_retry(server: Server, engine: ScriptedEngine) -> None:
     engine.ready = False
     with server.client(**KEY) as client:
-        code, told = client.closed()
+        code, received = client.closed()
         assert code == 1013
-        assert told.one("error")["retry_after_s"] > 0
+        assert received.one("error")["retry_after_s"] > 0
 
 
 # --- messages ---
@@ -105,14 +103,14 @@ def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engi
         ({"type": "input.text", "text": "\ud800"}, "text", "surrogate"),
         ({"type": "input.text", "text": "a\0b"}, "text", "NUL"),
         ({"type": "input.text", "text": "a", "txet": 1}, "txet", "did you mean 'text'"),
-        ({"type": "input.text", "text": "a", "y" * 100_000: 1}, None, "possible"),
+        ({"type": "input.text", "text": "a", "y" * 100_000: 1}, "y" * 80, "possible"),
         ({"type": "input.done", "now": True}, "now", "unknown field"),
         ({"type": "input.cancel", "played_s": -1}, "played_s", "greater"),
         ('{"type": "input.cancel", "played_s": NaN}', "played_s", "finite"),
         ({"type": "session.config", "vioce": "wren"}, "vioce", "did you mean 'voice'"),
         ({"type": "session.config", "voice": "wrem"}, "voice", "did you mean 'wren'"),
         ({"type": "session.config", "speed": 9}, "speed", "less than"),
-        ({"type": "session.config", "word_timestamps": True}, "word_timestamps", "no aligner"),
+        ({"type": "session.config", "word_timestamps": True}, "word_timestamps", "not supported"),
         ({"type": "session.config", "response_format": "opus", "sample_rate": 44100}, "sample_rate", "opus"),
         ({"type": "session.config", "ref_audio": "data:audio/wav;base64,AAAA"}, "ref_audio", "cannot clone"),
         ({"type": "session.config", "language": "klingon"}, "language", "possible: auto, chinese, english"),
@@ -124,103 +122,105 @@ def test_a_server_that_is_not_ready_says_when_to_come_again(server: Server, engi
         ({"type": "session.config", "repetition_penalty": 1e9}, "repetition_penalty", "1e+06"),
     ],
 )
-def test_a_message_that_cannot_be_used_is_refused_and_the_session_goes_on(
+def test_a_bad_message_is_refused_and_the_session_continues(
     client: Client, message: Any, param: str | None, said: str
 ) -> None:
     client.write("He")
     client.send_raw(message if isinstance(message, str | bytes) else json.dumps(message))
-    told = client.until("error")
-    error = told.events[-1]
+    received = client.until("error")
+    error = received.events[-1]
     assert "utterance_index" not in error
     assert error["error"]["param"] == param
     assert said in error["message"] and len(error["message"]) < 1100
-    assert told.sound + client.say("llo").sound == spoken("Hello", 3)
+    assert received.sound + client.say("llo").sound == spoken("Hello", 3)
     assert client.say("Next.").sound == spoken("Next.", 3)
 
 
-def test_settings_that_are_refused_leave_the_last_ones_in_place(client: Client) -> None:
+def test_refused_settings_leave_the_previous_ones_in_place(client: Client) -> None:
     client.configure(seed=7, voice="finch")
     for wrong in ({"language": "klingon"}, {"max_new_tokens": 1}, {"temperature": 1e9}, {"voice": "nobody"}):
         assert client.configure(seed=8, **wrong)["type"] == "error"
     assert client.say("Hello.").sound == spoken("Hello.", 7, "finch")
 
 
-def test_many_unknown_fields_cost_no_more_than_one(client: Client) -> None:
+def test_many_unknown_fields_give_one_short_error() -> None:
     many = ",".join(f'"{number:x}":1' for number in range(370_000))
-    begun_s = time.monotonic()
-    client.send_raw('{"type":"session.config",' + many + "}")
-    assert "unknown field" in client.until("error").events[-1]["message"]
-    assert time.monotonic() - begun_s < 3  # it took 10 s and more to list them all
+    engine = ScriptedEngine()
+    with server_of(engine) as server, server.client() as client:
+        client.send_raw('{"type":"session.config",' + many + "}")
+        message = client.until("error").events[-1]["message"]
+        assert message.startswith("unknown field '0'") and len(message) < 1000
+    engine.stop()
 
 
-def test_messages_that_are_only_noise_end_the_session(client: Client) -> None:
+def test_too_many_bad_messages_in_a_row_end_the_session(client: Client) -> None:
     for _ in range(150):
         client.send_raw("noise")
-    code, told = client.closed()
+    code, received = client.closed()
     assert code == 1008
-    assert len(told.events) == 101 and told.events[-1]["error"]["code"] == "too_many_errors"
+    assert len(received.events) == 101 and received.events[-1]["error"]["code"] == "too_many_errors"
 
 
 @pytest.mark.parametrize("message", ['{"type": "input.text", "text": "' + "é" * 2**21 + '"}', bytes(2**22 + 1)])
-def test_a_message_too_large_ends_the_session(client: Client, message: str | bytes) -> None:
+def test_an_oversized_message_ends_the_session(client: Client, message: str | bytes) -> None:
     client.send_raw(message)
-    code, told = client.closed()
+    code, received = client.closed()
     assert code == 1009
-    assert told.events[-1]["error"]["code"] == "too_large"
+    assert received.events[-1]["error"]["code"] == "too_large"
 
 
-def test_text_beyond_the_limit_is_refused_piece_by_piece_and_told(client: Client, engine: ScriptedEngine) -> None:
+def test_a_piece_of_text_beyond_the_limit_is_refused(client: Client, engine: ScriptedEngine) -> None:
     engine.max_frames = engine.status().frames + 3
     client.write("a" * 60, "b" * 50, "c" * 40)
     error = client.until("error").events[-1]
     assert error["error"]["code"] == "too_large" and "50" in error["message"]
     engine.max_frames = float("inf")
     client.send("input.done")
-    told = client.until("session.done")
-    assert "".join(segment["text"] for segment in told.all("audio.segment")) == "a" * 60 + "c" * 40
-    assert client.say("d" * 100).kinds[-1] == "session.done"  # what has been spoken counts no more
+    received = client.until("session.done")
+    assert "".join(segment["text"] for segment in received.all("audio.segment")) == "a" * 60 + "c" * 40
+    assert client.say("d" * 100).kinds[-1] == "session.done"  # spoken text does not count
 
 
-# --- an engine that says no ---
+# --- engine failures ---
 
 
-def test_a_refused_utterance_does_not_speak_its_rest_and_the_next_one_is_heard(client: Client) -> None:
+def test_the_rest_of_a_refused_utterance_is_dropped_and_the_next_one_is_spoken(client: Client) -> None:
     client.write("!refuse")
     error = client.until("error").events[-1]
     assert error["utterance_index"] == 0 and error["error"]["param"] == "input"
-    told = client.say("the rest of it")
-    assert told.kinds == ["session.done"] and not told.sound
+    received = client.say("the rest of it")
+    assert received.kinds == ["session.done"] and not received.sound
     assert client.say("Next.").sound == spoken("Next.", 3)
 
 
-def test_an_engine_that_fails_half_way_is_told_and_the_session_goes_on(client: Client) -> None:
-    told = client.say("Hello!break")
-    assert told.sound.startswith(spoken("Hell", 3))
-    assert told.kinds == ["audio.start", "error", "audio.done", "session.done"]
-    assert told.one("error")["error"]["code"] == "engine_failed"
-    assert told.one("audio.done")["error"] is True and told.one("audio.done")["finish_reason"] == "error"
+def test_an_engine_failure_ends_the_utterance_but_not_the_session(client: Client) -> None:
+    received = client.say("Hello!break")
+    assert received.sound.startswith(spoken("Hell", 3))
+    assert received.kinds == ["audio.start", "error", "audio.done", "session.done"]
+    assert received.one("error")["error"]["code"] == "engine_failed"
+    assert received.one("audio.done")["error"] is True and received.one("audio.done")["finish_reason"] == "error"
     assert client.say("Next.").sound == spoken("Next.", 3)
 
 
-def test_an_overloaded_engine_says_when_to_come_again(server: Server, client: Client) -> None:
+def test_an_overloaded_engine_says_when_to_retry(server: Server, client: Client) -> None:
     with server.client(**KEY) as other:
         other.write("Hello")
-        other.hear(3)
-        told = client.say("Me too.")
-        assert told.kinds == ["error", "session.done"]
-        assert told.events[0]["error"]["code"] == "overloaded" and told.events[0]["retry_after_s"] == 2.5
+        other.receive_frames(3)
+        received = client.say("Me too.")
+        assert received.kinds == ["error", "session.done"]
+        assert received.events[0]["error"]["code"] == "overloaded" and received.events[0]["retry_after_s"] == 2.5
         other.cancel()
     assert client.say("Me too.").sound == spoken("Me too.", 3)
 
 
-def test_an_engine_that_restarts_refuses_utterances_not_sessions(client: Client, engine: ScriptedEngine) -> None:
+def test_a_restarting_engine_refuses_utterances_but_keeps_sessions(client: Client, engine: ScriptedEngine) -> None:
     engine.ready = False
     assert client.say("Hello.").one("error")["error"]["code"] == "not_ready"
     engine.ready = True
     assert client.say("Hello.").sound == spoken("Hello.", 3)
 
 
-def test_a_checkpoint_without_voices_of_its_own_speaks_with_an_embedding() -> None:
+def test_a_base_checkpoint_speaks_with_an_embedding() -> None:
     engine = ScriptedEngine()
     with server_of(engine, card=BASE_CARD) as server, server.client() as client:
         assert client.configure(speaker_embedding=[0.5] * 7)["error"]["param"] == "speaker_embedding"
@@ -229,42 +229,42 @@ def test_a_checkpoint_without_voices_of_its_own_speaks_with_an_embedding() -> No
     engine.stop()
 
 
-def test_a_bug_of_ours_is_told_logged_and_ends_the_session(
-    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_internal_error_is_reported_logged_and_ends_the_session(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live, "plan_speech", lambda *_: 1 / 0)
+    monkeypatch.setattr(server.service.planner, "plan", lambda *_: 1 / 0)
     client.send("session.config")
-    code, told = client.closed()
-    assert code == 1011 and told.one("error")["error"]["code"] == "internal_error"
+    code, received = client.closed()
+    assert code == 1011 and received.one("error")["error"]["code"] == "internal_error"
     assert "ZeroDivisionError" in caplog.text
     caplog.clear()
 
 
-# --- the end ---
+# --- limits and closing ---
 
 
-def test_streams_of_a_key_are_counted_while_they_speak() -> None:
+def test_the_streams_of_a_key_are_limited() -> None:
     engine = ScriptedEngine()
     config = ServerConfig(streams_per_key=1)
     with server_of(engine, config) as server, server.client() as one, server.client() as other:
         one.write("Hello")
-        one.hear(3)
+        one.receive_frames(3)
         assert other.say("Hello.").one("error")["error"]["code"] == "too_many_streams"
         one.say()
         assert other.say("Hello.").kinds[-1] == "session.done"
     engine.stop()
 
 
-def test_a_session_in_which_nothing_happens_is_closed(client: Client, engine: ScriptedEngine) -> None:
+def test_an_idle_session_is_closed(client: Client, engine: ScriptedEngine) -> None:
     client.write("Hello")  # its text never ends
-    code, told = client.closed()
+    code, received = client.closed()
     assert code == 4408
-    assert told.events[-1]["error"]["code"] == "idle_timeout"
-    assert len(told.sound) > 0
+    assert received.events[-1]["error"]["code"] == "idle_timeout"
+    assert len(received.sound) > 0
     eventually(lambda: engine.status().slots_active == 0)
 
 
-def test_a_client_that_does_not_read_is_let_go() -> None:
+def test_a_client_that_does_not_read_is_disconnected() -> None:
     engine = ScriptedEngine()
     with (
         server_of(engine, ServerConfig(stalled_s=1.0)) as server,
@@ -279,15 +279,15 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
 
 def test_a_draining_server_finishes_the_utterance_and_closes(server: Server, client: Client) -> None:
     client.write("Hel")
-    client.hear(2)
+    client.receive_frames(2)
     server.service.draining = True
     client.write("lo.")
     client.send("input.done")
     client.write("Not this.")
-    code, told = client.closed()
+    code, received = client.closed()
     assert code == 1013
-    assert told.one("audio.done")["finish_reason"] == "stop" and told.one("audio.done")["utterance_index"] == 0
-    assert told.events[-1]["error"]["code"] == "not_ready" and told.events[-1]["retry_after_s"] > 0
+    assert received.one("audio.done")["finish_reason"] == "stop" and received.one("audio.done")["utterance_index"] == 0
+    assert received.events[-1]["error"]["code"] == "not_ready" and received.events[-1]["retry_after_s"] > 0
 
 
 def test_a_draining_server_closes_idle_sessions(server: Server, client: Client) -> None:

@@ -1,4 +1,5 @@
-"""WS /v1/audio/speech/stream over real sockets: text in pieces is heard as if it had come whole, and can be stopped."""
+"""WS /v1/audio/speech/stream over real sockets: streaming text gives the same audio as the whole text, and can be
+interrupted."""
 
 import logging
 import math
@@ -14,7 +15,7 @@ from oscine.audio import read_clip
 
 FRAME_S = FRAME_SAMPLES / RATE_HZ
 LONG = (
-    "The first sentence is here to be heard. The second one follows it at once, as it should. "
+    "The first sentence is here to be first. The second one follows it at once, as it should. "
     "Then comes a third, which has nothing to say. A fourth one, too, is here, as there is time. "
     "And a last one ends it all."
 )
@@ -22,7 +23,7 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[ScriptedEngine, Server]]:
-    """One for all: whatever a test leaves behind, the next one would meet."""
+    """Shared by all tests: leftovers of one test would break the next."""
     engine = ScriptedEngine()
     with server_of(engine) as server:
         yield engine, server
@@ -53,24 +54,24 @@ def client(server: Server) -> Iterator[Client]:
 # --- text in pieces ---
 
 
-def test_text_in_pieces_is_heard_as_the_whole_text_to_the_bit(client: Client) -> None:
+def test_streaming_text_gives_the_audio_of_the_whole_text_to_the_bit(client: Client) -> None:
     text = "Hello there, 你好! "
     for pieces in ([text], list(text), [text[:7], "", text[7:]]):
-        told = client.say(*pieces)
-        assert told.sound == spoken(text, 3)
-        assert told.kinds == ["audio.start", "audio.segment", "audio.done", "session.done"]
+        received = client.say(*pieces)
+        assert received.sound == spoken(text, 3)
+        assert received.kinds == ["audio.start", "audio.segment", "audio.done", "session.done"]
 
 
-def test_a_token_is_spoken_before_the_next_one_comes(client: Client, engine: ScriptedEngine) -> None:
+def test_a_token_is_spoken_before_the_next_one_arrives(client: Client, engine: ScriptedEngine) -> None:
     client.write("He")
-    heard = client.hear(2)
-    assert heard.one("audio.start")["sentence_text"] == "He"
+    first = client.receive_frames(2)
+    assert first.one("audio.start")["sentence_text"] == "He"
     assert [request.text for request in engine.submitted] == ["He"]
-    told = client.say("y", "!")
-    assert heard.sound + told.sound == spoken("Hey!", 3)
+    received = client.say("y", "!")
+    assert first.sound + received.sound == spoken("Hey!", 3)
 
 
-def test_utterances_are_spoken_in_their_order_each_with_its_own_settings(client: Client) -> None:
+def test_utterances_are_spoken_in_order_each_with_its_own_settings(client: Client) -> None:
     client.write("One. ")
     client.send("session.config", seed=4, voice="finch")  # for the next one
     client.write("Still one.")
@@ -83,23 +84,23 @@ def test_utterances_are_spoken_in_their_order_each_with_its_own_settings(client:
     assert first.sound == spoken("One. Still one.", 3)
     assert second.sound == spoken("Two.", 4, "finch")
     assert third.sound == spoken("Three.", 4, "finch")
-    assert [told.events[-1]["utterance_index"] for told in (first, second, third)] == [0, 1, 2]
+    assert [received.events[-1]["utterance_index"] for received in (first, second, third)] == [0, 1, 2]
 
 
-def test_without_a_seed_every_utterance_draws_its_own_and_tells_it(server: Server) -> None:
+def test_without_a_seed_every_utterance_draws_and_reports_its_own(server: Server) -> None:
     with server.client() as client:
-        told = [client.say("Hello.")]  # without any settings too
+        received = [client.say("Hello.")]  # without any settings too
         client.configure()
-        told += [client.say("Hello."), client.say("Hello.")]
-        seeds = [one.one("audio.start")["seed"] for one in told]
+        received += [client.say("Hello."), client.say("Hello.")]
+        seeds = [one.one("audio.start")["seed"] for one in received]
         assert len(set(seeds)) == 3
-        assert [one.sound for one in told] == [spoken("Hello.", seed) for seed in seeds]
+        assert [one.sound for one in received] == [spoken("Hello.", seed) for seed in seeds]
 
 
 @pytest.mark.parametrize("pieces", [[], [""], ["  ", "\n"]])
-def test_an_utterance_without_a_word_is_over_at_once(client: Client, engine: ScriptedEngine, pieces: list[str]) -> None:
-    told = client.say(*pieces)
-    assert told.events == [{"type": "session.done", "utterance_index": 0, "total_sentences": 0}]
+def test_an_utterance_without_words_ends_at_once(client: Client, engine: ScriptedEngine, pieces: list[str]) -> None:
+    received = client.say(*pieces)
+    assert received.events == [{"type": "session.done", "utterance_index": 0, "total_sentences": 0}]
     assert not engine.submitted
     assert client.say("Word.").one("session.done") == {
         "type": "session.done",
@@ -109,47 +110,47 @@ def test_an_utterance_without_a_word_is_over_at_once(client: Client, engine: Scr
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_long_live_text_is_spoken_in_parts_and_nothing_is_lost(
+def test_a_long_live_text_is_spoken_in_segments_without_loss(
     client: Client, engine: ScriptedEngine, whole: bool
 ) -> None:
     client.configure(seed=3, non_streaming_mode=whole)
-    told = client.say(*(LONG[at : at + 3] for at in range(0, len(LONG), 3)))
-    segments = told.all("audio.segment")
+    received = client.say(*(LONG[at : at + 3] for at in range(0, len(LONG), 3)))
+    segments = received.all("audio.segment")
     texts = [segment["text"] for segment in segments]
     assert len(segments) > 2 and "".join(texts) == LONG
     starts, ends = ([segment[name] for segment in segments] for name in ("start_s", "end_s"))
-    assert starts == [0.0, *ends[:-1]] and ends[-1] == told.one("audio.done")["audio_seconds"]
-    _check_joined(told.sound, texts)
+    assert starts == [0.0, *ends[:-1]] and ends[-1] == received.one("audio.done")["audio_seconds"]
+    _check_joined(received.sound, texts)
     if whole:
         assert [request.text for request in engine.submitted] == texts
     first, *later = engine.submitted
     assert first.continues_s is None and first.trim_silence is None
-    assert all(part.continues_s is not None and part.trim_silence is False and part.seed == 3 for part in later)
+    assert all(one.continues_s is not None and one.trim_silence is False and one.seed == 3 for one in later)
 
 
 def _check_joined(sound: bytes, texts: list[str]) -> None:
-    """Nothing but the fades at the joints differs from the parts alone."""
-    heard, parts = np.frombuffer(sound, "<i2"), np.frombuffer(b"".join(spoken(text, 3) for text in texts), "<i2")
-    assert len(heard) == len(parts)
+    """Only the fades at the joints differ from the segments alone."""
+    joined, segments = np.frombuffer(sound, "<i2"), np.frombuffer(b"".join(spoken(text, 3) for text in texts), "<i2")
+    assert len(joined) == len(segments)
     joints = np.cumsum([len(text) * FRAME_SAMPLES for text in texts])[:-1]
-    different = np.flatnonzero(heard != parts)
+    different = np.flatnonzero(joined != segments)
     assert all(np.abs(joints - at).min() <= 120 for at in different)
-    assert all(abs(int(heard[at])) < 500 for at in joints)
+    assert all(abs(int(joined[at])) < 500 for at in joints)
 
 
-def test_text_that_comes_after_the_speech_was_ended_early_is_spoken_too(client: Client) -> None:
+def test_text_after_a_runaway_segment_is_spoken_too(client: Client) -> None:
     client.write("Hello!run")
-    client.hear(5)
-    told = client.say(" and more.")
-    assert told.one("audio.done")["finish_reason"] == "runaway"
-    assert [segment["text"] for segment in told.all("audio.segment")] == ["Hello!run", " and more."]
+    client.receive_frames(5)
+    received = client.say(" and more.")
+    assert received.one("audio.done")["finish_reason"] == "runaway"
+    assert [segment["text"] for segment in received.all("audio.segment")] == ["Hello!run", " and more."]
 
 
-def test_the_frame_limit_ends_the_utterance_but_not_its_text(client: Client) -> None:
+def test_the_frame_limit_ends_the_audio_and_drops_the_rest_of_the_text(client: Client) -> None:
     client.configure(seed=3, max_new_tokens=5)
     client.write("Hello there.")
-    told = client.until("audio.done")
-    assert told.sound == spoken("Hell", 3) and told.events[-1]["finish_reason"] == "length"
+    received = client.until("audio.done")
+    assert received.sound == spoken("Hell", 3) and received.events[-1]["finish_reason"] == "length"
     assert client.say(" And more").kinds == ["session.done"]
     assert client.say("Hey").sound == spoken("Hey", 3)
 
@@ -159,14 +160,14 @@ def test_an_encoded_utterance_is_one_file(client: Client) -> None:
     assert (ready["response_format"], ready["sample_rate"]) == ("flac", 48000)
     assert ready["ignored_fields"] == ["split_granularity"]
     for _ in range(2):
-        told = client.say("Hello ", "there.")
-        clip = read_clip(told.sound)
+        received = client.say("Hello ", "there.")
+        clip = read_clip(received.sound)
         assert abs(len(clip.samples) / clip.rate_hz - 6 * FRAME_S) < 0.05
-        done = told.one("audio.done")
-        assert done["total_bytes"] == len(told.sound) and abs(done["audio_seconds"] - 6 * FRAME_S) < 0.01
+        done = received.one("audio.done")
+        assert done["total_bytes"] == len(received.sound) and abs(done["audio_seconds"] - 6 * FRAME_S) < 0.01
 
 
-def test_a_client_of_vllm_omni_finds_what_it_looks_for(server: Server) -> None:
+def test_a_client_of_vllm_omni_works(server: Server) -> None:
     with server.client() as client:
         client.send(
             "session.config",
@@ -179,8 +180,8 @@ def test_a_client_of_vllm_omni_finds_what_it_looks_for(server: Server) -> None:
             split_granularity="sentence",
             initial_codec_chunk_frames=1,
         )
-        told = client.say("Hello there.")
-        start, done, over = told.one("audio.start"), told.one("audio.done"), told.one("session.done")
+        received = client.say("Hello there.")
+        start, done, over = received.one("audio.start"), received.one("audio.done"), received.one("session.done")
         assert (start["sentence_index"], start["format"], start["sample_rate"], start["channels"]) == (
             0,
             "wav",
@@ -188,9 +189,9 @@ def test_a_client_of_vllm_omni_finds_what_it_looks_for(server: Server) -> None:
             1,
         )
         assert isinstance(start["sentence_text"], str)
-        assert (done["sentence_index"], done["total_bytes"], done["error"]) == (0, len(told.sound), False)
+        assert (done["sentence_index"], done["total_bytes"], done["error"]) == (0, len(received.sound), False)
         assert (over["utterance_index"], over["total_sentences"]) == (0, 1)
-        assert told.sound[44:] == spoken("Hello there.", start["seed"], "wren")
+        assert received.sound[44:] == spoken("Hello there.", start["seed"], "wren")
         client.send("input.texte")
         error = client.until("error").events[-1]
         assert error["message"] == error["error"]["message"]
@@ -199,20 +200,18 @@ def test_a_client_of_vllm_omni_finds_what_it_looks_for(server: Server) -> None:
 # --- barge-in ---
 
 
-def test_a_cancelled_utterance_stops_in_the_engine_and_the_client_is_told(
-    client: Client, engine: ScriptedEngine
-) -> None:
+def test_a_cancelled_utterance_stops_in_the_engine_and_is_reported(client: Client, engine: ScriptedEngine) -> None:
     text = "Hello there, this goes on"
     client.write(text)
-    heard = client.hear(len(text))
-    told = client.cancel(played_s=6 * FRAME_S)
-    done = told.one("audio.done")
+    first = client.receive_frames(len(text))
+    received = client.cancel(played_s=6 * FRAME_S)
+    done = received.one("audio.done")
     assert engine.cancelled == 1
     assert done["finish_reason"] == "cancelled"
-    assert done["total_bytes"] == len(heard.sound + told.sound)
-    assert done["audio_seconds"] == round(len(heard.sound + told.sound) / 2 / RATE_HZ, 3)
-    assert told.kinds == ["audio.done", "session.done", "input.cancelled"]
-    assert told.events[-1] == {
+    assert done["total_bytes"] == len(first.sound + received.sound)
+    assert done["audio_seconds"] == round(len(first.sound + received.sound) / 2 / RATE_HZ, 3)
+    assert received.kinds == ["audio.done", "session.done", "input.cancelled"]
+    assert received.events[-1] == {
         "type": "input.cancelled",
         "utterance_index": 0,
         "played_s": 6 * FRAME_S,
@@ -221,37 +220,37 @@ def test_a_cancelled_utterance_stops_in_the_engine_and_the_client_is_told(
     assert done["spoken_text"] == "Hello"
 
 
-def test_the_utterance_after_a_cancel_is_clean(client: Client) -> None:
+def test_a_cancel_leaves_nothing_for_the_next_utterance(client: Client) -> None:
     for text in ("Hello", "again", "and again"):
         client.write(text)
-        client.hear(2)
+        client.receive_frames(2)
         client.cancel()
         assert client.say("Next.").sound == spoken("Next.", 3)
 
 
-def test_queued_utterances_are_dropped_by_a_cancel_and_told(client: Client, engine: ScriptedEngine) -> None:
+def test_a_cancel_drops_and_reports_queued_utterances(client: Client, engine: ScriptedEngine) -> None:
     engine.max_frames = engine.status().frames + 2
     for _ in range(3):
         client.write("A long story. ")
         client.send("input.done")
     client.write("And an open one")
-    client.hear(2)
-    told = client.cancel()
+    client.receive_frames(2)
+    received = client.cancel()
     engine.max_frames = math.inf
-    assert told.one("audio.done")["utterance_index"] == 0  # the others never began
-    assert told.one("audio.done")["finish_reason"] == "cancelled"
-    over = told.all("session.done")
+    assert received.one("audio.done")["utterance_index"] == 0  # the others never began
+    assert received.one("audio.done")["finish_reason"] == "cancelled"
+    over = received.all("session.done")
     assert [(event["utterance_index"], event["total_sentences"]) for event in over] == [(0, 1), (1, 0), (2, 0), (3, 0)]
     assert len(engine.submitted) == 1
     assert client.say("Next.").sound == spoken("Next.", 3)
 
 
-def test_a_cancel_after_the_last_sound_was_sent_still_tells_what_was_heard(client: Client) -> None:
+def test_a_cancel_after_all_audio_was_sent_reports_the_playback_position(client: Client) -> None:
     client.say("The first one. ")
     client.say("The second one. ")
-    told = client.cancel(utterance_index=1, played_s=10 * FRAME_S)
-    assert told.kinds == ["input.cancelled"]
-    assert told.events[0] == {
+    received = client.cancel(utterance_index=1, played_s=10 * FRAME_S)
+    assert received.kinds == ["input.cancelled"]
+    assert received.events[0] == {
         "type": "input.cancelled",
         "utterance_index": 1,
         "played_s": 10 * FRAME_S,
@@ -260,53 +259,51 @@ def test_a_cancel_after_the_last_sound_was_sent_still_tells_what_was_heard(clien
     assert client.cancel().events[0]["utterance_index"] is None  # the player has nothing any more
 
 
-def test_without_the_clients_word_the_server_reckons_what_was_played(client: Client) -> None:
+def test_without_a_report_of_the_client_the_server_estimates_the_playback_position(client: Client) -> None:
     text = "word " * 60  # 24 s
     client.say(text)
     client.say(text)
-    told = client.cancel().events[0]  # at once: the player is near the beginning of the first
-    assert told["utterance_index"] == 0 and told["played_s"] < 24
-    assert text.startswith(told["spoken_text"]) and len(told["spoken_text"]) < len(text) - 1
+    received = client.cancel().events[0]  # at once: the player is near the beginning of the first
+    assert received["utterance_index"] == 0 and received["played_s"] < 24
+    assert text.startswith(received["spoken_text"]) and len(received["spoken_text"]) < len(text) - 1
 
 
-def test_a_cancel_that_names_what_is_heard_but_not_how_far_goes_by_the_clock(client: Client) -> None:
+def test_a_cancel_with_only_an_utterance_index_uses_the_estimated_position(client: Client) -> None:
     text = "word " * 60  # 24 s
     client.say(text)
     client.say(text)
-    told = client.cancel(utterance_index=0).events[0]
-    assert told["utterance_index"] == 0 and told["played_s"] < 24
-    assert len(told["spoken_text"]) < len(text) - 1
+    received = client.cancel(utterance_index=0).events[0]
+    assert received["utterance_index"] == 0 and received["played_s"] < 24
+    assert len(received["spoken_text"]) < len(text) - 1
     client.say(text)
     client.say(text)
-    told = client.cancel(utterance_index=3).events[0]  # the one before it is still being played
-    assert (told["utterance_index"], told["played_s"], told["spoken_text"]) == (3, 0.0, "")
+    received = client.cancel(utterance_index=3).events[0]  # the one before it is still being played
+    assert (received["utterance_index"], received["played_s"], received["spoken_text"]) == (3, 0.0, "")
 
 
-def test_a_cancel_of_an_utterance_that_never_was_is_refused_and_cancels_nothing(
+def test_a_cancel_of_an_unknown_utterance_is_refused_and_cancels_nothing(
     client: Client, engine: ScriptedEngine
 ) -> None:
     client.send("input.cancel", utterance_index=0)
-    assert "none was begun" in client.until("error").events[-1]["message"]
+    assert "none yet" in client.until("error").events[-1]["message"]
     client.write("Hello")
-    heard = client.hear(3)
+    first = client.receive_frames(3)
     client.send("input.cancel", utterance_index=1, played_s=0.1)
     refused = client.until("error")
     assert refused.events[-1]["error"]["param"] == "utterance_index"
-    assert "0 to 0 were begun" in refused.events[-1]["message"]
-    assert heard.sound + refused.sound + client.say(" there.").sound == spoken("Hello there.", 3)
+    assert "utterances 0 to 0" in refused.events[-1]["message"]
+    assert first.sound + refused.sound + client.say(" there.").sound == spoken("Hello there.", 3)
     assert engine.cancelled == 0
 
 
-def test_a_cancel_of_an_utterance_that_is_long_gone_still_stops_what_is_spoken(
-    client: Client, engine: ScriptedEngine
-) -> None:
+def test_a_cancel_of_an_old_utterance_stops_the_current_one(client: Client, engine: ScriptedEngine) -> None:
     client.say("Hello.")
     client.cancel()
     client.write("A second one")
-    client.hear(3)
-    told = client.cancel(utterance_index=0, played_s=0.2)
+    client.receive_frames(3)
+    received = client.cancel(utterance_index=0, played_s=0.2)
     assert engine.cancelled == 1
-    assert told.one("input.cancelled") == {
+    assert received.one("input.cancelled") == {
         "type": "input.cancelled",
         "utterance_index": None,
         "played_s": 0.0,
@@ -314,39 +311,39 @@ def test_a_cancel_of_an_utterance_that_is_long_gone_still_stops_what_is_spoken(
     }
 
 
-# --- the end ---
+# --- closing ---
 
 
-def test_session_close_speaks_what_there_is_and_closes(client: Client) -> None:
+def test_session_close_speaks_the_remaining_text_and_closes(client: Client) -> None:
     client.write("One.")
     client.send("input.done")
     client.write("Two.")
     client.send("session.close")
     client.write("Three.")
-    code, told = client.closed()
+    code, received = client.closed()
     assert code == 1000
-    assert told.sound == spoken("One.", 3) + spoken("Two.", 3)
-    assert told.one("error")["error"]["code"] == "bad_request"
-    assert told.kinds[-1] == "session.done"
+    assert received.sound == spoken("One.", 3) + spoken("Two.", 3)
+    assert received.one("error")["error"]["code"] == "bad_request"
+    assert received.kinds[-1] == "session.done"
 
 
-def test_a_client_that_leaves_cancels_its_utterance(server: Server, engine: ScriptedEngine) -> None:
+def test_a_disconnect_cancels_the_utterance(server: Server, engine: ScriptedEngine) -> None:
     with server.client() as client:
         client.write("Hello")
-        client.hear(3)
+        client.receive_frames(3)
         assert server.service.streams == 1
         client.leave()
     eventually(lambda: engine.cancelled == 1)
     eventually(lambda: server.service.streams == 0)
 
 
-def test_metrics_and_log_have_a_line_per_utterance_and_no_words(
+def test_each_utterance_is_counted_and_logged_without_its_words(
     server: Server, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "oscine"):
         client.say("Secret words.")
         client.write("More secrets")
-        client.hear(2)
+        client.receive_frames(2)
         client.cancel()
         eventually(lambda: sum(record.message == "spoken" for record in caplog.records) == 2)
     assert "ecret" not in caplog.text + str([vars(record) for record in caplog.records])

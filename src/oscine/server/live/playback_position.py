@@ -1,97 +1,92 @@
-"""How much of a text a listener has heard: what a conversation must know when it is interrupted. An estimate, as there
-is no aligner here: within a part of the text, time passes evenly over its letters."""
+"""Which utterance the listener is hearing, and which words of it have been played. An estimate, because there is no
+aligner: within a segment, time is spread evenly over the characters."""
 
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-_LETTER_S = 0.065  # of a Latin script; a Chinese, Japanese or Korean character lasts as long as three
-_WIDE = 3
-
-
-@dataclass(slots=True)
-class Span:
-    """A part of a text, and the seconds of its sound."""
-
-    text: str
-    start_s: float
-    end_s: float
+_CHAR_S = 0.065  # of a Latin script
+_WIDE_CHAR = 3  # a Chinese, Japanese or Korean character lasts as long as three Latin ones
 
 
 @dataclass(slots=True)
-class Heard:
-    """One utterance as far as it was sent: whole parts, and the text of the one that was being spoken at its end."""
+class UtteranceTimeline:
+    """The audio sent for one utterance: its complete segments, and the text of a segment that was cut off."""
 
     utterance_index: int
     sent_s: float = 0.0
-    parts: list[Span] = field(default_factory=list)
-    unfinished: str = ""
+    segments: list[tuple[str, float]] = field(default_factory=list)  # text, and the time at which it ends
+    unfinished_text: str = ""
 
-    def end_part(self, text: str) -> None:
-        self.parts.append(Span(text, self._part_start_s, self.sent_s))
+    def end_segment(self, text: str) -> None:
+        self.segments.append((text, self.sent_s))
 
     def text_until(self, played_s: float) -> str:
-        spans = [*self.parts]
-        if self.unfinished:
-            # Its sound would have gone on beyond what was sent: how long, is guessed.
-            likely_s = self._part_start_s + _length(self.unfinished) * self._letter_s
-            spans.append(Span(self.unfinished, self._part_start_s, max(self.sent_s, likely_s)))
-        return "".join(_until(span, min(played_s, self.sent_s)) for span in spans).strip()
+        start_s, chars, spoken = 0.0, 0, ""
+        for text, end_s in self.segments:
+            spoken += _text_until(text, start_s, end_s, min(played_s, self.sent_s))
+            start_s, chars = end_s, chars + _length(text)
+        char_s = start_s / chars if chars and start_s else _CHAR_S
+        likely_end_s = max(self.sent_s, start_s + _length(self.unfinished_text) * char_s)
+        spoken += _text_until(self.unfinished_text, start_s, likely_end_s, min(played_s, self.sent_s))
+        return spoken.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackPosition:
+    timeline: UtteranceTimeline | None = None  # None: nothing is playing
+    played_s: float = 0.0
 
     @property
-    def _part_start_s(self) -> float:
-        return self.parts[-1].end_s if self.parts else 0.0
+    def utterance_index(self) -> int | None:
+        return self.timeline.utterance_index if self.timeline else None
 
     @property
-    def _letter_s(self) -> float:
-        letters = sum(_length(part.text) for part in self.parts)
-        return self._part_start_s / letters if letters and self._part_start_s else _LETTER_S
+    def text(self) -> str:
+        return self.timeline.text_until(self.played_s) if self.timeline else ""
 
 
-def listening_to(sent: Iterable[Heard], unplayed_s: float) -> tuple[Heard | None, float]:
-    """Which of these utterances, the newest first, is heard by who has so much left to play, and how far into it."""
-    for heard in sent:
-        if unplayed_s <= heard.sent_s:
-            return heard, heard.sent_s - unplayed_s
-        unplayed_s -= heard.sent_s
-    return None, 0.0
+def playback_position(
+    timelines: Iterable[UtteranceTimeline],
+    unplayed_s: float,
+    utterance_index: int | None = None,
+    played_s: float | None = None,
+) -> PlaybackPosition:
+    """The position of a player that has `unplayed_s` of these utterances (newest first) left to play. `utterance_index`
+    and `played_s` are the client's own report, which takes precedence."""
+    for timeline in timelines:
+        estimate_s = timeline.sent_s - unplayed_s
+        playing = timeline.sent_s > 0 and estimate_s >= 0
+        if timeline.utterance_index == utterance_index or (utterance_index is None and playing):
+            position_s = max(0.0, estimate_s) if played_s is None else min(played_s, timeline.sent_s)
+            return PlaybackPosition(timeline, position_s)
+        unplayed_s = max(0.0, -estimate_s)
+    return PlaybackPosition()
 
 
-def played_of(asked: Heard, sent: Iterable[Heard], unplayed_s: float) -> float:
-    """How far into this utterance somebody is who has so much left to play of all of them, the newest first."""
-    for heard in sent:
-        if heard is asked:
-            return max(0.0, heard.sent_s - unplayed_s)
-        unplayed_s = max(0.0, unplayed_s - heard.sent_s)
-    return 0.0
-
-
-def _until(span: Span, played_s: float) -> str:
-    if played_s >= span.end_s:
-        return span.text
-    if played_s <= span.start_s:
+def _text_until(text: str, start_s: float, end_s: float, played_s: float) -> str:
+    if played_s >= end_s:
+        return text
+    if played_s <= start_s:
         return ""
-    letters = _length(span.text) * (played_s - span.start_s) / (span.end_s - span.start_s)
-    cut = 0
-    for char in span.text:
-        letters -= _letters(char)
-        if letters < 0:
-            break
-        cut += 1
-    while 0 < cut < len(span.text) and _in_word(span.text[cut - 1], span.text[cut]):
-        cut -= 1  # half a word is none
-    return span.text[:cut]
+    reach = list(accumulate(map(_char_length, text), initial=0))
+    cut = bisect_right(reach, reach[-1] * (played_s - start_s) / (end_s - start_s)) - 1
+    while 0 < cut < len(text) and _in_word(text[cut - 1], text[cut]):
+        cut -= 1  # a half-spoken word does not count
+    return text[:cut]
 
 
 def _in_word(before: str, after: str) -> bool:
-    return before.isalnum() and after.isalnum() and _letters(before) == _letters(after) == 1
+    return before.isalnum() and after.isalnum() and _char_length(before) == _char_length(after) == 1
 
 
 def _length(text: str) -> int:
-    return sum(map(_letters, text))
+    return sum(map(_char_length, text))
 
 
-def _letters(char: str) -> int:
-    return _WIDE if unicodedata.east_asian_width(char) in ("W", "F") else 1
+def _char_length(char: str) -> int:
+    return _WIDE_CHAR if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -1,91 +1,46 @@
-"""WS /v1/audio/speech/stream: text in pieces, as a language model makes it, sound in pieces. Here is the session; one
-utterance's life is in live_speech.py.
+"""WS /v1/audio/speech/stream: streaming text in, streaming audio out. connection.py has the protocol, utterance.py
+speaks one utterance.
 
-Three tasks share a socket: one reads, one speaks the utterances in their order, one watches the time. The session ends
-when one of them raises, and what it raised says how.
+Each session has three tasks: one reads messages, one speaks the utterances in order, one watches for idle sessions.
+The session ends when one of them raises; the exception decides how the connection is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import secrets
 import time
 from collections import deque
 from dataclasses import replace
-from typing import Any, Literal
 
 from fastapi import APIRouter, WebSocket
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
+from oscine.capabilities import check_characters, resolve_request
 from oscine.narration import PlaybackClock
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, api_error
-from oscine.server.live.playback_position import Heard, listening_to, played_of
-from oscine.server.live.speech import Line, LiveSpeech, check_speakable
-from oscine.server.live.text import check_letters
+from oscine.server.live.connection import (
+    ClientMessage,
+    CloseConnection,
+    InputCancel,
+    InputDone,
+    InputText,
+    LiveConnection,
+    SessionClose,
+)
+from oscine.server.live.playback_position import UtteranceTimeline, playback_position
+from oscine.server.live.utterance import LiveUtterance
 from oscine.server.logs import request_id
-from oscine.server.schemas import FIELDS, LiveConfig, invalid_field
+from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan, plan_speech
-from oscine.types import OscineError, unknown_choice
+from oscine.server.speech_plan import SpeechPlan
+from oscine.types import OscineError, RequestError
 
-_MAX_MESSAGE_BYTES = 4 * 2**20  # a voice's clip may be in it
-_MAX_NAME_CHARS = 64  # of a type or field that is looked up among ours
 _MAX_BAD_MESSAGES = 100  # in a row
-_MAX_UTTERANCES = 1000  # that wait for their turn
-_HEARD_KEPT = 100  # utterances that have been spoken, and that a slow listener may still hear
-_MAX_REASON_BYTES = 120  # of a close frame
-_WATCH_S = 0.5
-_LAST_WORDS_S = 2.0  # that a client has time to take them
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class InputText(_Message):
-    type: Literal["input.text"]
-    text: str
-
-
-class InputDone(_Message):
-    type: Literal["input.done"]
-
-
-class InputCancel(_Message):
-    type: Literal["input.cancel"]
-    played_s: float | None = Field(None, ge=0, allow_inf_nan=False)
-    utterance_index: int | None = Field(None, ge=0)
-
-
-class SessionClose(_Message):
-    type: Literal["session.close"]
-
-
-ClientMessage = LiveConfig | InputText | InputDone | InputCancel | SessionClose
-_MESSAGES: dict[str, type[ClientMessage]] = {
-    "session.config": LiveConfig,
-    "input.text": InputText,
-    "input.done": InputDone,
-    "input.cancel": InputCancel,
-    "session.close": SessionClose,
-}
-
-
-class _HangUp(Exception):  # noqa: N818
-    """The session is over: the code to close with, and what the client is told before."""
-
-    def __init__(self, code: int, error: ApiError | None = None) -> None:
-        super().__init__(code)
-        self.code, self.error = code, error
-
-    @property
-    def reason(self) -> str:
-        return self.error.message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore") if self.error else ""
+_MAX_QUEUED_UTTERANCES = 1000
+_MAX_SPOKEN_TIMELINES = 100  # utterances that were sent whole and may still be playing
+_WATCH_INTERVAL_S = 0.5
 
 
 def live_routes(service: Service) -> APIRouter:
@@ -93,38 +48,38 @@ def live_routes(service: Service) -> APIRouter:
 
     @router.websocket("/v1/audio/speech/stream")
     async def live(socket: WebSocket) -> None:
-        await _Session(socket, service).run()
+        await LiveSession(socket, service).run()
 
     return router
 
 
-class _Session:
+class LiveSession:
     def __init__(self, socket: WebSocket, service: Service) -> None:
         self._socket, self._service = socket, service
-        self._line = Line(socket, service.config.stalled_s)
+        self._connection = LiveConnection(socket, service.config.stalled_s)
         self._clock = PlaybackClock()
-        self._key = ""
-        self._plan: SpeechPlan | None = None
-        self._draws_seeds = True
-        self._speeches: deque[LiveSpeech] = deque()  # the first one is being spoken
-        self._writing: LiveSpeech | None = None  # the last of them, while its text is open
-        self._spoken: deque[Heard] = deque(maxlen=_HEARD_KEPT)  # newest first
-        self._begun = 0  # utterances
+        self._api_key = ""
+        self._plan: SpeechPlan | None = None  # None: the defaults
+        self._random_seeds = True
+        self._utterances: deque[LiveUtterance] = deque()  # the first one is being spoken
+        self._open: LiveUtterance | None = None  # the last one, while its text may grow
+        self._spoken: deque[UtteranceTimeline] = deque(maxlen=_MAX_SPOKEN_TIMELINES)  # newest first
+        self._utterance_count = 0
         self._bad_messages = 0
         self._closing = False
-        self._news = asyncio.Event()  # for the speaker
+        self._wake_speaker = asyncio.Event()
         self._active_s = time.monotonic()
 
     async def run(self) -> None:
         offered = self._socket.scope["subprotocols"]
         headers = [(b"x-request-id", request_id.get().encode())]
         await self._socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
-        # A browser shows its page nothing of a handshake that failed: whoever may not come in is told inside.
+        # After the handshake: a browser hides the reason of a failed handshake from its page.
         try:
-            self._key = self._service.access.key_of(self._socket.headers.get("authorization"), offered)
-            self._service.check_open()
+            self._api_key = self._service.api_keys.authenticate(self._socket.headers.get("authorization"), offered)
+            self._service.check_ready()
         except ApiError as error:
-            await self._hang_up(_HangUp(1008 if error.status == 401 else 1013, error))
+            await self._connection.close(CloseConnection(1008 if error.status == 401 else 1013, error))
             return
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -132,216 +87,150 @@ class _Session:
                 self._tasks.create_task(self._watch())
                 self._speaker = self._tasks.create_task(self._speak())
         except ExceptionGroup as group:
-            await self._hang_up(_end_of(group))
-
-    async def _hang_up(self, end: _HangUp | None) -> None:
-        if end is None:
-            return
-        # RuntimeError: the socket has been closed below us in the meantime.
-        with contextlib.suppress(TimeoutError, ConnectionError, WebSocketDisconnect, RuntimeError):
-            async with asyncio.timeout(_LAST_WORDS_S):
-                if end.error:
-                    await self._line.tell_error(end.error)
-                await self._socket.close(end.code, end.reason)
-
-    # --- the speaker ---
+            if not any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
+                ends = [error for error in group.exceptions if isinstance(error, CloseConnection)]
+                await self._connection.close(ends[0] if ends else CloseConnection(1011, api_error(group.exceptions[0])))
 
     async def _speak(self) -> None:
         while True:
             self._check_draining()
-            if self._speeches:
-                await self._speeches[0].run()
-                self._spoken.appendleft(self._speeches.popleft().heard)
+            if self._utterances:
+                await self._utterances[0].run()
+                self._spoken.appendleft(self._utterances.popleft().timeline)
             elif self._closing:
-                raise _HangUp(1000)
+                raise CloseConnection(1000)
             else:
-                self._news.clear()
-                await self._news.wait()
-
-    # --- the watch ---
+                self._wake_speaker.clear()
+                await self._wake_speaker.wait()
 
     async def _watch(self) -> None:
         idle_s = self._service.config.live_idle_s
         while True:
-            await asyncio.sleep(_WATCH_S)
-            if not self._speeches:
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+            if not self._utterances:
                 self._check_draining()
-            waits_for_us = any(speech.text_ended for speech in self._speeches)
-            if waits_for_us or self._clock.unplayed_s:
+            speaking = any(utterance.text_ended for utterance in self._utterances)
+            if speaking or self._clock.unplayed_s:
                 self._active_s = time.monotonic()
             elif time.monotonic() - self._active_s >= idle_s:
-                message = f"nothing was said or heard for {idle_s:g} s; connect again when there is something to say"
-                raise _HangUp(4408, ApiError(408, message, code="idle_timeout"))
+                message = f"the session was idle for {idle_s:g} s; connect again to continue"
+                raise CloseConnection(4408, ApiError(408, message, code="idle_timeout"))
 
     def _check_draining(self) -> None:
         if self._service.draining:
-            message = "the server is about to stop; connect again in a moment"
-            raise _HangUp(1013, ApiError(503, message, retry_after_s=5.0))
-
-    # --- the reader ---
+            error = ApiError(503, "the server is shutting down; connect again in a moment", retry_after_s=5.0)
+            raise CloseConnection(1013, error)
 
     async def _read(self) -> None:
         while True:
-            received = await self._socket.receive()
-            if received["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(received["code"])
-            self._active_s = time.monotonic()
             try:
-                await self._obey(_parse(received))
+                message = await self._connection.receive()
+                self._active_s = time.monotonic()
+                await self._handle(message)
                 self._bad_messages = 0
             except (ApiError, OscineError) as error:
+                self._active_s = time.monotonic()
                 await self._refuse(api_error(error))
 
     async def _refuse(self, error: ApiError) -> None:
-        await self._line.tell_error(error)
+        await self._connection.send_error(error)
         self._bad_messages += 1
         if self._bad_messages >= _MAX_BAD_MESSAGES:
-            message = f"{self._bad_messages} messages in a row could not be used; see docs/api.md for what can be sent"
-            raise _HangUp(1008, ApiError(400, message, code="too_many_errors"))
+            message = f"{self._bad_messages} messages in a row were refused; docs/api.md describes the messages"
+            raise CloseConnection(1008, ApiError(400, message, code="too_many_errors"))
 
-    async def _obey(self, message: ClientMessage) -> None:
+    async def _handle(self, message: ClientMessage) -> None:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
-            raise ApiError(400, f"{message.type} came after session.close; connect again for more")
+            raise ApiError(400, f"{message.type} came after session.close; open another connection")
         match message:
             case LiveConfig():
                 await self._configure(message)
             case InputText():
-                self._take_text(message.text)
+                self._push(message.text)
             case InputDone():
-                (self._writing or self._begin()).end_text()
-                self._writing = None
+                self._open = self._open or self._begin()
+                self._end_text()
             case InputCancel():
                 await self._cancel(message)
             case SessionClose():
                 self._closing = True
-                if self._writing:
-                    self._writing.end_text()
-                self._writing = None
-                self._news.set()
+                self._end_text()
+                self._wake_speaker.set()
 
     async def _configure(self, config: LiveConfig) -> None:
-        plan = await plan_speech(config, "", self._service, "pcm")
-        check_speakable(plan.request, self._service.card)
+        plan = await self._service.planner.plan(config, "", "pcm")
+        resolve_request(plan.request, self._service.card)
         self._plan = plan
-        seeds = (config.seed, config.extra_params and config.extra_params.seed)
-        self._draws_seeds = seeds == (None, None)
-        ignored = {"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}
-        await self._line.tell(
+        self._random_seeds = config.seed is None and (config.extra_params is None or config.extra_params.seed is None)
+        await self._connection.send_event(
             "session.ready",
             request_id=request_id.get(),
             response_format=plan.format.name,
             sample_rate=plan.out_rate_hz,
-            **ignored,
+            **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
         )
 
-    def _take_text(self, text: str) -> None:
+    def _push(self, text: str) -> None:
         if not text:
             return
-        check_letters(text, "text")
-        most = self._service.config.max_text_chars
-        waiting = sum(speech.pending_chars for speech in self._speeches)
-        if waiting + len(text) > most:
+        try:
+            check_characters(text)
+        except RequestError as error:
+            raise ApiError(400, str(error), param="text") from None
+        max_chars = self._service.config.max_text_chars
+        pending_chars = sum(utterance.pending_chars for utterance in self._utterances)
+        if pending_chars + len(text) > max_chars:
             raise ApiError(
                 413,
-                f"{waiting} characters wait to be spoken, {len(text)} more would exceed the limit of {most}; "
-                "this piece is not taken: send it again when more has been spoken",
+                f"{pending_chars} characters are waiting to be spoken; {len(text)} more would exceed the limit of "
+                f"{max_chars}. This piece was dropped: send it again later",
                 param="text",
             )
-        if self._writing is None:
-            self._writing = self._begin()
-        self._writing.push(text)
+        self._open = self._open or self._begin()
+        self._open.push(text)
 
-    def _begin(self) -> LiveSpeech:
-        if len(self._speeches) > _MAX_UTTERANCES:
-            message = f"{_MAX_UTTERANCES} utterances wait for their turn, which is as many as may; send fewer at once"
-            raise _HangUp(1008, ApiError(429, message, code="too_many_utterances"))
+    def _end_text(self) -> None:
+        if self._open:
+            self._open.end_text()
+        self._open = None
+
+    def _begin(self) -> LiveUtterance:
+        if len(self._utterances) > _MAX_QUEUED_UTTERANCES:
+            message = f"{_MAX_QUEUED_UTTERANCES} utterances are queued (the maximum); send fewer at once"
+            raise CloseConnection(1008, ApiError(429, message, code="too_many_utterances"))
         plan = self._plan
-        if plan and self._draws_seeds:
+        if plan and self._random_seeds:
             plan = replace(plan, request=replace(plan.request, seed=secrets.randbits(63)))
-        speech = LiveSpeech(self._service, self._line, self._clock, self._key, self._begun, plan)
-        self._begun += 1
-        self._speeches.append(speech)
-        self._news.set()
-        return speech
+        index, self._utterance_count = self._utterance_count, self._utterance_count + 1
+        utterance = LiveUtterance(self._service, self._connection, self._clock, self._api_key, index, plan)
+        self._utterances.append(utterance)
+        self._wake_speaker.set()
+        return utterance
 
-    async def _cancel(self, asked: InputCancel) -> None:
-        """Everything that is spoken or waits for it ends, and the client is told how much of it was heard."""
-        if asked.utterance_index is not None and asked.utterance_index >= self._begun:
-            begun = f"0 to {self._begun - 1} were begun" if self._begun else "none was begun"
-            message = (
-                f"there is no utterance {asked.utterance_index}: {begun}; leave the field out to stop whatever is heard"
-            )
-            raise ApiError(422, message, param="utterance_index")
-        speeches, self._writing = list(self._speeches), None
-        for speech in speeches:
-            speech.cancel()
+    async def _cancel(self, message: InputCancel) -> None:
+        """Stops all utterances, and reports how much of them was played. Audio is sent faster than it is played, so
+        the listener may be hearing an utterance that was sent whole long ago."""
+        index, count = message.utterance_index, self._utterance_count
+        if index is not None and index >= count:
+            known = f"this session has utterances 0 to {count - 1}" if count else "this session has none yet"
+            error = f"there is no utterance {index}: {known}; leave the field out to stop all"
+            raise ApiError(422, error, param="utterance_index")
+        utterances, self._open = list(self._utterances), None
+        for utterance in utterances:
+            utterance.cancel()
         self._speaker.cancel()
-        heard, played_s = self._heard(asked)
+        timelines = [*(utterance.timeline for utterance in reversed(utterances)), *self._spoken]
+        position = playback_position(timelines, self._clock.unplayed_s, index, message.played_s)
         await asyncio.wait({self._speaker})
-        for speech in speeches:
-            await speech.tell_cancelled(played_s if speech.heard is heard else 0.0)
-        await self._line.tell(
+        for utterance in utterances:
+            await utterance.send_cancelled(position.played_s if utterance.timeline is position.timeline else 0.0)
+        await self._connection.send_event(
             "input.cancelled",
-            utterance_index=heard.utterance_index if heard else None,
-            played_s=round(played_s, 3),
-            spoken_text=heard.text_until(played_s) if heard else "",
+            utterance_index=position.utterance_index,
+            played_s=round(position.played_s, 3),
+            spoken_text=position.text,
         )
-        self._speeches.clear()
+        self._utterances.clear()
         self._spoken.clear()
         self._clock.stop()
         self._speaker = self._tasks.create_task(self._speak())
-
-    def _heard(self, asked: InputCancel) -> tuple[Heard | None, float]:
-        """Which utterance the listener hears, and how much of it: sound is made faster than it is played, so that need
-        not be the one that is being spoken. The client knows best; else it is as if each piece were played at once."""
-        sent = [*(speech.heard for speech in reversed(self._speeches)), *self._spoken]  # newest first
-        unplayed_s = self._clock.unplayed_s
-        if asked.utterance_index is None:
-            heard, played_s = listening_to([heard for heard in sent if heard.sent_s], unplayed_s)
-        else:
-            heard = next((heard for heard in sent if heard.utterance_index == asked.utterance_index), None)
-            played_s = played_of(heard, sent, unplayed_s) if heard else 0.0
-        return heard, played_s if asked.played_s is None or heard is None else min(asked.played_s, heard.sent_s)
-
-
-def _parse(received: Message) -> ClientMessage:
-    raw: str | None = received.get("text")
-    size = len(received.get("bytes") or b"") if raw is None else len(raw.encode())
-    if size > _MAX_MESSAGE_BYTES:
-        limit = f"{_MAX_MESSAGE_BYTES / 2**20:g} MiB"
-        raise _HangUp(1009, ApiError(413, f"a message of {size} bytes came, the limit is {limit}; send less at once"))
-    if raw is None:
-        raise ApiError(400, "a binary frame came; send JSON in text frames (a clip as base64, or upload it as a voice)")
-    try:
-        message = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the message is not JSON ({error}); send one JSON object") from None
-    if not isinstance(message, dict):
-        raise ApiError(422, "the message must be one JSON object, with its `type`")
-    kind = message.get("type")
-    if kind is None:
-        raise ApiError(422, f"type is missing; say which of {', '.join(_MESSAGES)} it is", param="type")
-    if not isinstance(kind, str) or kind not in _MESSAGES:
-        asked = kind[:_MAX_NAME_CHARS] if isinstance(kind, str) else type(kind).__name__
-        raise ApiError(422, unknown_choice("type", asked, _MESSAGES), param="type")
-    return _checked(_MESSAGES[kind], message)
-
-
-def _checked(model: type[ClientMessage], message: dict[str, Any]) -> ClientMessage:
-    known = FIELDS[LiveConfig] if model is LiveConfig else sorted(model.model_fields)
-    for name in message:
-        if name not in known:
-            param = name if len(name) <= _MAX_NAME_CHARS else None
-            raise ApiError(422, unknown_choice("field", name[:_MAX_NAME_CHARS], known), param=param)
-    try:
-        return model.model_validate(message)
-    except ValidationError as error:
-        raise invalid_field(list(error.errors()), known) from None
-
-
-def _end_of(group: ExceptionGroup[Exception]) -> _HangUp | None:
-    """None: the client is gone, nobody is left to be told."""
-    if any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
-        return None
-    ends = [error for error in group.exceptions if isinstance(error, _HangUp)]
-    return ends[0] if ends else _HangUp(1011, api_error(group.exceptions[0]))

@@ -1,5 +1,4 @@
-"""The text of one utterance while it comes: pieces in, parts out. A part is one utterance of the engine, which gets its
-text as it comes; a long text is several of them."""
+"""Streaming text of one utterance: pieces go in, segments come out. The engine speaks each segment while it grows."""
 
 from __future__ import annotations
 
@@ -7,107 +6,92 @@ import asyncio
 from collections import deque
 
 from oscine.segmenter import Part, Segmenter, SegmenterConfig
-from oscine.server.errors import ApiError
 from oscine.utterance import Utterance
 
 
-class LivePart:
-    """What one utterance of the engine says; its text may still grow."""
+class LiveSegment:
+    """The text of one engine utterance, which may still grow."""
 
     def __init__(self) -> None:
         self.text = ""
-        self.text_ended = False
-        self._handed_chars = 0
+        self.complete = False
+        self._sent_chars = 0
         self._utterance: Utterance | None = None
 
-    def push(self, text: str, *, ends: bool) -> None:
+    def push(self, text: str, *, complete: bool) -> None:
         self.text += text
-        self.text_ended = ends
-        self._hand_over()
+        self.complete = complete
+        self._send()
 
     def begin(self) -> str:
-        self._handed_chars = len(self.text)
+        """The text to submit; `attach` sends what arrives after it."""
+        self._sent_chars = len(self.text)
         return self.text
 
     def attach(self, utterance: Utterance) -> None:
-        """From now on, text goes there at once; what came since `begin` goes first."""
         self._utterance = utterance
-        self._hand_over()
+        self._send()
 
     def cancel(self) -> None:
         if self._utterance:
             self._utterance.cancel()
 
-    def _hand_over(self) -> None:
+    def _send(self) -> None:
         if self._utterance is None:
             return
-        if rest := self.text[self._handed_chars :]:
-            self._handed_chars = len(self.text)
+        if rest := self.text[self._sent_chars :]:
+            self._sent_chars = len(self.text)
             self._utterance.append(rest)
-        if self.text_ended:
+        if self.complete:
             self._utterance.end_text()
 
 
 class LiveText:
-    """An utterance's text: pieces go in, parts come out, each as soon as it has a word, or with `whole` all of it."""
-
-    def __init__(self, config: SegmenterConfig) -> None:
-        self._splitter = Segmenter(config)
-        self._waiting: deque[LivePart] = deque()
-        self._growing: LivePart | None = None
-        self._news = asyncio.Event()
+    def __init__(self, config: SegmenterConfig, *, whole: bool) -> None:
+        """`whole`: segments come out when they are complete, not with their first word."""
+        self._segmenter, self._whole = Segmenter(config), whole
+        self._waiting: deque[LiveSegment] = deque()
+        self._growing: LiveSegment | None = None
+        self._changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.chars = 0
-        self.pending_chars = 0
+        self.pending_chars = 0  # received and not yet spoken
 
     def push(self, text: str) -> None:
         self.chars += len(text)
         self.pending_chars += len(text)
-        self._take(self._splitter.push(text))
+        self._add(self._segmenter.push(text))
 
     def end(self) -> None:
-        self._take(self._splitter.finish())
+        self._add(self._segmenter.finish())
         self.ended.set()
-        self._news.set()
 
-    def _take(self, pieces: list[Part]) -> None:
+    def _add(self, pieces: list[Part]) -> None:
         for piece in pieces:
-            if self._growing is None:
-                self._growing = LivePart()
-                self._waiting.append(self._growing)
-            growing = self._growing
-            if piece.ends:
-                self._growing = None
-            growing.push(piece.text, ends=piece.ends)
-        self._news.set()
+            segment = self._growing
+            if segment is None:
+                segment = LiveSegment()
+                self._waiting.append(segment)
+            self._growing = None if piece.ends else segment
+            segment.push(piece.text, complete=piece.ends)
+        self._changed.set()
 
-    async def next_part(self, *, whole: bool) -> LivePart | None:
-        """None: the text has ended, and there is no word left."""
+    async def next_segment(self) -> LiveSegment | None:
+        """None: the text has ended and no words are left."""
         while True:
-            while self._waiting and self._waiting[0].text_ended and not self._waiting[0].text.strip():
-                self.over(self._waiting.popleft())
+            while self._waiting and self._waiting[0].complete and not self._waiting[0].text.strip():
+                self.end_segment(self._waiting.popleft())
             if self._waiting:
-                part = self._waiting[0]
-                if part.text_ended if whole else part.text.strip():
+                segment = self._waiting[0]
+                if segment.complete if self._whole else segment.text.strip():
                     return self._waiting.popleft()
             elif self.ended.is_set():
                 return None
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
-    def over(self, part: LivePart) -> None:
-        """It was spoken. Did its speech end before its text, then later pieces are another part."""
-        self.pending_chars -= len(part.text)
-        if self._growing is part:
+    def end_segment(self, segment: LiveSegment) -> None:
+        """The segment was spoken. If its audio ended before its text, later pieces start a new segment."""
+        self.pending_chars -= len(segment.text)
+        if self._growing is segment:
             self._growing = None
-
-
-def check_letters(text: str, field: str) -> None:
-    """Here, since an engine in another process would not answer each piece."""
-    if "\0" in text:
-        raise ApiError(400, f"{field} holds a NUL character; remove it, and send it again", param=field)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        message = f"{field} holds half a surrogate pair, which is no character; send the whole character in one piece"
-        raise ApiError(400, message, param=field) from None

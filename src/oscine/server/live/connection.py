@@ -1,0 +1,129 @@
+"""The live WebSocket protocol: JSON messages from the client, JSON events and binary audio to the client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from oscine.server.errors import ApiError
+from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
+from oscine.types import unknown_choice
+
+_MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
+_MAX_REASON_BYTES = 120  # a close frame holds 123
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class InputText(StrictModel):
+    type: Literal["input.text"]
+    text: str
+
+
+class InputDone(StrictModel):
+    type: Literal["input.done"]
+
+
+class InputCancel(StrictModel):
+    type: Literal["input.cancel"]
+    played_s: float | None = Field(None, ge=0, allow_inf_nan=False)
+    utterance_index: int | None = Field(None, ge=0)
+
+
+class SessionClose(StrictModel):
+    type: Literal["session.close"]
+
+
+ClientMessage = LiveConfig | InputText | InputDone | InputCancel | SessionClose
+_MESSAGES: dict[str, type[ClientMessage]] = {
+    "session.config": LiveConfig,
+    "input.text": InputText,
+    "input.done": InputDone,
+    "input.cancel": InputCancel,
+    "session.close": SessionClose,
+}
+
+
+class CloseConnection(Exception):  # noqa: N818
+    """Ends the session with this close code. The client receives `error` first."""
+
+    def __init__(self, code: int, error: ApiError | None = None) -> None:
+        super().__init__(code)
+        self.code, self.error = code, error
+
+
+class LiveConnection:
+    """A send raises ConnectionError or WebSocketDisconnect when the client is gone."""
+
+    def __init__(self, socket: WebSocket, stalled_s: float) -> None:
+        self._socket, self._stalled_s = socket, stalled_s
+
+    async def receive(self) -> ClientMessage:
+        """Raises ApiError for a message that is refused, and WebSocketDisconnect."""
+        frame = await self._socket.receive()
+        if frame["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(frame["code"])
+        return _parse(frame)
+
+    async def send_event(self, kind: str, **fields: Any) -> None:
+        await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
+
+    async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
+        optional = {"utterance_index": utterance_index, "retry_after_s": error.retry_after_s}
+        given = {name: value for name, value in optional.items() if value is not None}
+        # vLLM-Omni's clients read `message`, OpenAI's read `error`.
+        await self.send_event("error", message=error.message, error=error.body, **given)
+
+    async def send_audio(self, data: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def close(self, end: CloseConnection) -> None:
+        # RuntimeError: the server has closed the socket already.
+        with contextlib.suppress(TimeoutError, ConnectionError, WebSocketDisconnect, RuntimeError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                if end.error:
+                    await self.send_error(end.error)
+                reason = end.error.message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore") if end.error else ""
+                await self._socket.close(end.code, reason)
+
+    async def _send(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._stalled_s):
+                await self._socket.send(message)
+        except TimeoutError:
+            raise ConnectionResetError(f"the client read no audio for {self._stalled_s:g} s") from None
+        except RuntimeError as error:
+            # The server closed the socket, for example after a broken frame or an unanswered ping.
+            raise WebSocketDisconnect(1006) from error
+
+
+def _parse(frame: Message) -> ClientMessage:
+    raw: str | None = frame.get("text")
+    size = len(frame.get("bytes") or b"") if raw is None else len(raw.encode())
+    if size > _MAX_MESSAGE_BYTES:
+        limit = f"{_MAX_MESSAGE_BYTES / 2**20:g} MiB"
+        raise CloseConnection(1009, ApiError(413, f"the message has {size} bytes, the limit is {limit}; send less"))
+    if raw is None:
+        message = "binary frames are not accepted; send JSON in text frames (a clip as base64, or upload it as a voice)"
+        raise ApiError(400, message)
+    try:
+        fields = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"the message is not JSON ({error}); send one JSON object") from None
+    if not isinstance(fields, dict):
+        raise ApiError(422, "the message must be a JSON object with a `type`")
+    kind = fields.get("type")
+    if kind is None:
+        raise ApiError(422, f"type is missing; possible: {', '.join(_MESSAGES)}", param="type")
+    if not isinstance(kind, str) or kind not in _MESSAGES:
+        given = shown_name(kind) if isinstance(kind, str) else type(kind).__name__
+        raise ApiError(422, unknown_choice("type", given, _MESSAGES), param="type")
+    try:
+        return _MESSAGES[kind].model_validate(fields)
+    except ValidationError as error:
+        raise invalid_field(list(error.errors())) from None

@@ -1,0 +1,201 @@
+"""One utterance of a live session: text as it arrives, audio as it is generated, and the events about both.
+
+input.text ─► LiveText ─► segments ─► Narration ─► encoder ─► audio.start, (binary), audio.segment, audio.done
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from starlette.websockets import WebSocketDisconnect
+
+from oscine.narration import Narration, NarrationChunk, PlaybackClock
+from oscine.server.encoders import AsyncEncoder
+from oscine.server.errors import ApiError, api_error
+from oscine.server.live.connection import LiveConnection
+from oscine.server.live.playback_position import UtteranceTimeline
+from oscine.server.live.text import LiveSegment, LiveText
+from oscine.server.logs import log_fields
+from oscine.server.metrics import RequestMetrics
+from oscine.server.schemas import LiveConfig
+from oscine.server.service import Service
+from oscine.server.speech import segment_fields, usage_fields
+from oscine.server.speech_plan import SpeechPlan
+from oscine.types import FinishReason
+
+_log = logging.getLogger(__name__)
+_DEFAULTS = LiveConfig.model_validate({"type": "session.config"})
+
+
+class LiveUtterance:
+    def __init__(
+        self,
+        service: Service,
+        connection: LiveConnection,
+        clock: PlaybackClock,
+        api_key: str,
+        index: int,
+        plan: SpeechPlan | None,
+    ) -> None:
+        """`plan` None: the default settings."""
+        self._service, self._connection, self._clock = service, connection, clock
+        self._api_key, self._index, self._plan = api_key, index, plan
+        self._whole_text = plan is not None and plan.request.text_mode == "whole"
+        self._text = LiveText(service.planner.segmenter_config, whole=self._whole_text)
+        self._segment: LiveSegment | None = None  # the one that is being spoken
+        self._meter: RequestMetrics | None = None  # from the start of `run`
+        self._sent_bytes = 0
+        self._started = False  # audio.start was sent
+        self._ended = False  # audio.done or an error was sent, or there was nothing to say
+        self._done = False  # session.done was sent
+        self._logged = False
+        self.timeline = UtteranceTimeline(index)
+
+    def push(self, text: str) -> None:
+        """Text for an utterance that has ended is dropped: the client was informed."""
+        if not self._ended:
+            self._text.push(text)
+
+    def end_text(self) -> None:
+        self._text.end()
+
+    @property
+    def text_ended(self) -> bool:
+        return self._text.ended.is_set()
+
+    @property
+    def pending_chars(self) -> int:
+        return 0 if self._ended else self._text.pending_chars
+
+    def cancel(self) -> None:
+        """The engine stops within a frame. The caller also cancels the task that is in `run`."""
+        if self._segment:
+            self._segment.cancel()
+            self.timeline.unfinished_text = self._segment.text
+        self._log_end(200, "cancelled")
+
+    async def send_cancelled(self, played_s: float) -> None:
+        if self._started and not self._ended:
+            await self._send_done("cancelled", spoken_text=self.timeline.text_until(played_s))
+        await self._send_session_done()
+
+    async def run(self) -> None:
+        """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
+        self._meter = RequestMetrics(self._service.metrics, "websocket", self._service.card.sample_rate_hz)
+        try:
+            await self._speak()
+        except (asyncio.CancelledError, ConnectionError, WebSocketDisconnect):
+            self._log_end(499, "cancelled")
+            raise
+        except Exception as error:
+            await self._send_failure(api_error(error))
+        # If it failed early, the rest of its text must not start another utterance.
+        await self._text.ended.wait()
+        await self._send_session_done()
+
+    async def _speak(self) -> None:
+        segment = await self._text.next_segment()
+        if segment is None:
+            self._ended = True
+            return
+        service = self._service
+        service.check_ready()
+        plan = self._plan or await service.planner.plan(_DEFAULTS, "", "pcm")
+        with service.api_keys.stream(self._api_key), contextlib.closing(service.encoder(plan)) as encoder:
+            narration = Narration(
+                service.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
+            )
+            while segment:
+                self._segment = segment
+                async with narration.segment(segment.begin(), streaming_text=not self._whole_text) as utterance:
+                    segment.attach(utterance)
+                    while not (audio := await utterance.next()).finish_reason:
+                        await self._send(plan, encoder, narration.chunk(audio))
+                self._text.end_segment(segment)
+                following = None if audio.finish_reason == "length" else await self._text.next_segment()
+                await self._send(plan, encoder, narration.end_segment(audio, segment.text, last=following is None))
+                segment = following
+
+    async def _send(self, plan: SpeechPlan, encoder: AsyncEncoder, chunk: NarrationChunk) -> None:
+        data = await encoder.push(chunk.pcm)
+        if chunk.finish_reason:
+            data += await encoder.finish()
+        if not self._started and (chunk.pcm or chunk.segment):
+            await self._send_start(plan)
+        if data:
+            await self._connection.send_audio(data)
+            self._sent_bytes += len(data)
+        if self._meter:
+            self._meter.sent(chunk.pcm)
+        self.timeline.sent_s += plan.playback_s(len(chunk.pcm) // 2)
+        if chunk.segment:
+            self.timeline.end_segment(chunk.segment.text)
+            self._segment = None
+            await self._send_event("audio.segment", **segment_fields(plan, chunk.segment))
+        if chunk.finish_reason:
+            self._log_end(200, chunk.finish_reason)
+            await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage))
+
+    async def _send_start(self, plan: SpeechPlan) -> None:
+        await self._send_event(
+            "audio.start",
+            sentence_index=0,  # vLLM-Omni sends one file per sentence, we send one per utterance
+            sentence_text=self._segment.text if self._segment else "",
+            format=plan.format.name,
+            sample_rate=plan.out_rate_hz,
+            channels=1,
+            seed=plan.seed,
+        )
+        self._started = True
+
+    async def _send_failure(self, error: ApiError) -> None:
+        self._log_end(error.status, "error" if self._started else None, error)
+        await self._connection.send_error(error, self._index)
+        if self._started:
+            await self._send_done("error")
+        self._ended = True
+
+    async def _send_done(self, reason: FinishReason, **fields: Any) -> None:
+        await self._send_event(
+            "audio.done",
+            sentence_index=0,
+            finish_reason=reason,
+            error=reason == "error",
+            total_bytes=self._sent_bytes,
+            audio_seconds=round(self.timeline.sent_s, 3),
+            **fields,
+        )
+        self._ended = True
+
+    async def _send_session_done(self) -> None:
+        if not self._done:
+            await self._send_event("session.done", total_sentences=int(self._started))
+            self._done = True
+
+    async def _send_event(self, kind: str, **fields: Any) -> None:
+        await self._connection.send_event(kind, utterance_index=self._index, **fields)
+
+    def _log_end(self, status: int, reason: FinishReason | None, error: ApiError | None = None) -> None:
+        """Only the first call counts."""
+        if self._meter is None or self._logged:
+            return
+        self._logged = True
+        self._meter.ended(status, reason)
+        first_s = self._meter.first_audio_s
+        _log.info(
+            "not spoken" if error else "spoken",
+            extra=log_fields(
+                utterance=self._index,
+                status=status,
+                code=error and error.code,
+                param=error and error.param,
+                finish_reason=reason,
+                chars=self._text.chars,
+                segments=len(self.timeline.segments),
+                audio_s=round(self._meter.audio_s, 3),
+                first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
+            ),
+        )
