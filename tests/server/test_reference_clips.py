@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oscine.server.errors import ApiError
-from oscine.server.reference_clips import ClipPolicy, VoiceCloner, clip_hash, fetch_clip
+from oscine.server.reference_clips import ClipPolicy, ClonedVoices, clip_hash, fetch_clip
 from oscine.types import OverloadedError, VoiceError
 from oscine.voice import Voice
 
@@ -141,15 +141,15 @@ class Engine:
         return Voice(np.full(8, len(self.clips), np.float32))
 
 
-def with_cloner(use: Callable[[VoiceCloner, Engine], Awaitable[None]], **limits: int) -> None:
+def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], **limits: int) -> None:
     async def run() -> None:
         engine = Engine()
-        cloner = VoiceCloner(engine, **limits)  # type: ignore[arg-type]
+        voices = ClonedVoices(engine, **limits)  # type: ignore[arg-type]
         try:
-            await use(cloner, engine)
+            await use(voices, engine)
         finally:
             engine.go.set()
-            cloner.close()
+            voices.close()
 
     asyncio.run(run())
 
@@ -161,79 +161,79 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_clip_is_cloned_once() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
         engine.go.clear()
-        pending = [asyncio.create_task(cloner.clone(bytes(CLIP), "hello")) for _ in range(5)]
+        pending = [asyncio.create_task(voices.get(bytes(CLIP), "hello")) for _ in range(5)]
         await until(lambda: len(engine.clips) == 1)
         engine.go.set()
         made = await asyncio.gather(*pending)
         assert len({id(voice) for voice in made}) == 1
-        assert await cloner.clone(CLIP, "hello") is made[0]
+        assert await voices.get(CLIP, "hello") is made[0]
         assert engine.clips == [(CLIP, "hello")]
 
-    with_cloner(use)
+    with_voices(use)
 
 
 def test_another_clip_or_transcript_gives_another_voice() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
         sources = [(CLIP, None), (CLIP, ""), (CLIP, "hello"), (CLIP[1:], None), (b"", "hello")]
-        made = [await cloner.clone(*one) for one in sources]
+        made = [await voices.get(*one) for one in sources]
         assert len({voice.content_hash for voice in made}) == len(sources)
         assert engine.clips == sources
 
-    with_cloner(use)
+    with_voices(use)
     assert len({clip_hash(*one) for one in [(b"ab", "c"), (b"a", "bc"), (b"abc", ""), (b"abc", None)]}) == 4
 
 
 def test_a_disconnect_does_not_cancel_the_clone_for_others() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
         engine.go.clear()
-        first, second = (asyncio.create_task(cloner.clone(CLIP)) for _ in range(2))
+        first, second = (asyncio.create_task(voices.get(CLIP)) for _ in range(2))
         await until(lambda: len(engine.clips) == 1)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         engine.go.set()
         await second
-        await cloner.clone(CLIP)
+        await voices.get(CLIP)
         assert len(engine.clips) == 1
 
-    with_cloner(use)
+    with_voices(use)
 
 
 def test_an_error_is_raised_to_all_waiting_requests_and_not_cached() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
         engine.error = VoiceError("silent", "ref_audio")
-        outcomes = await asyncio.gather(*(cloner.clone(CLIP) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(voices.get(CLIP) for _ in range(3)), return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["silent"] * 3
         engine.error = None
-        assert isinstance(await cloner.clone(CLIP), Voice)
+        assert isinstance(await voices.get(CLIP), Voice)
 
-    with_cloner(use)
+    with_voices(use)
 
 
 def test_the_least_recently_used_voice_is_evicted_first() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
         for clip in (b"a", b"b", b"a", b"c", b"a", b"b"):
-            await cloner.clone(clip)
+            await voices.get(clip)
         assert [clip for clip, _ in engine.clips] == [b"a", b"b", b"c", b"b"]
 
-    with_cloner(use, max_voices=2)
+    with_voices(use, max_voices=2)
 
 
 def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None:
-    async def use(cloner: VoiceCloner, engine: Engine) -> None:
-        known = await cloner.clone(b"known")
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
+        known = await voices.get(b"known")
         engine.go.clear()
-        pending = [asyncio.create_task(cloner.clone(clip)) for clip in (b"a", b"b")]
+        pending = [asyncio.create_task(voices.get(clip)) for clip in (b"a", b"b")]
         await until(lambda: len(engine.clips) == 2)
-        again = asyncio.create_task(cloner.clone(b"a"))
+        again = asyncio.create_task(voices.get(b"a"))
         with pytest.raises(OverloadedError):
-            await cloner.clone(b"c")
-        assert await cloner.clone(b"known") is known
+            await voices.get(b"c")
+        assert await voices.get(b"known") is known
         engine.go.set()
         assert (await again) is (await pending[0])
         await pending[1]
-        await cloner.clone(b"c")
+        await voices.get(b"c")
 
-    with_cloner(use, threads=1, max_pending=2)
+    with_voices(use, threads=1, max_pending=2)

@@ -34,7 +34,7 @@ def test_the_served_model_answers_to_its_name_its_hub_id_and_openais_names(clien
 
 
 def test_null_equals_leaving_the_field_out(client: httpx.Client) -> None:
-    for name in {*SpeechBody.model_fields, "speaker"} - {"input", "response_format", "seed"}:
+    for name in set(SpeechBody.model_fields) - {"input", "response_format", "seed"}:
         answer = ask(client, **{name: None})
         assert answer.content == spoken("Hi.", 1), (name, answer.text)
     assert ask(client, seed=None).status_code == ask(client, response_format=None).status_code == 200

@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.server.errors import handle_errors
-from oscine.server.reference_clips import ClipPolicy, VoiceCloner
+from oscine.server.reference_clips import ClipPolicy, ClonedVoices
 from oscine.server.schemas import invalid_field
 from oscine.server.voice_aliases import VoiceResolver, reserved_names
 from oscine.server.voice_store import VoiceStore
@@ -62,11 +62,11 @@ class Api:
     def __init__(self, card: ModelCard, folder: Path | None, max_bytes: int = 1000) -> None:
         self.cloner = Cloner()
         self.store = VoiceStore(folder, reserved_names(card.speakers))
-        self._voice_cloner = VoiceCloner(self.cloner, threads=1)  # type: ignore[arg-type]
+        self._cloned_voices = ClonedVoices(self.cloner, threads=1)  # type: ignore[arg-type]
         service: Any = SimpleNamespace(
             card=card,
             voices=VoiceResolver(card, self.store),
-            voice_cloner=self._voice_cloner,
+            cloned_voices=self._cloned_voices,
             clip_policy=ClipPolicy(max_bytes=max_bytes),
         )
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 422, 429, 503)}
@@ -75,7 +75,7 @@ class Api:
         self.app.include_router(voice_routes(service, errors))
 
     def close(self) -> None:
-        self._voice_cloner.close()
+        self._cloned_voices.close()
 
     def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         async def run() -> httpx.Response:

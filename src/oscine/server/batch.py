@@ -111,8 +111,8 @@ class _SpeechBatch:
         if not isinstance(item, dict):
             raise ApiError(422, "the item is not a JSON object; give one with the fields of a single request")
         defaults = self._defaults
-        if "speaker" in item:  # an alias of voice: with both, the item would be refused
-            defaults = {name: value for name, value in defaults.items() if name != "voice"}
+        if "voice" in item or "speaker" in item:  # aliases: an item with both would be refused
+            defaults = {**defaults, "voice": None, "speaker": None}
         try:
             return BatchItem.model_validate({**defaults, **item})
         except ValidationError as error:

@@ -276,7 +276,7 @@ def clip_hash(clip: bytes, transcript: str | None) -> str:
     return digest.hexdigest()
 
 
-class VoiceCloner:
+class ClonedVoices:
     """Clones voices on a few threads, each clip once: concurrent requests for a clip share one clone, and recent ones
     are cached. For one event loop."""
 
@@ -286,7 +286,7 @@ class VoiceCloner:
         self._pending: dict[str, asyncio.Future[Voice]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="clone")
 
-    async def clone(self, clip: bytes, transcript: str | None = None) -> Voice:
+    async def get(self, clip: bytes, transcript: str | None = None) -> Voice:
         """Raises the errors of the engine's `clone`, and OverloadedError if too many clones are pending."""
         key = await asyncio.to_thread(clip_hash, clip, transcript)
         if (voice := self._voices.get(key)) is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
-from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from oscine.server.errors import ApiError
@@ -40,17 +38,12 @@ class StrictModel(BaseModel):
     @classmethod
     def _only_known(cls, given: Any) -> Any:
         """Runs before the fields: a misspelled name is the reason why another one is missing. Reports only one name."""
-        known = known_fields(cls)
+        known = cls.model_fields
         unknown = next((name for name in given if name not in known), None) if isinstance(given, dict) else None
         if unknown is not None:
             name = shown_name(unknown)
             raise _bad_name(name, unknown_choice("field", name, known))
         return given
-
-
-@functools.cache
-def known_fields(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(model.model_fields) | ({"speaker"} if "voice" in model.model_fields else set())
 
 
 def shown_name(name: str) -> str:
@@ -60,12 +53,6 @@ def shown_name(name: str) -> str:
 
 def _bad_name(name: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("bad_name", "{message}", {"message": message, "name": name})
-
-
-def _describe_speaker(schema: JsonDict) -> None:
-    fields = schema["properties"]
-    assert isinstance(fields, dict) and isinstance(fields["voice"], dict)
-    fields["speaker"] = {**fields["voice"], "title": "Speaker", "description": "Alias of `voice`."}
 
 
 class VoiceId(StrictModel):
@@ -95,12 +82,11 @@ class ExtraParams(StrictModel):
 class VoiceOptions(StrictModel):
     """All fields of a request but its text and the kind of response."""
 
-    model_config = ConfigDict(json_schema_extra=_describe_speaker)
-
     model: str | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
     voice: str | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
     )
+    speaker: str | VoiceId | None = Field(None, description="Alias of `voice`.")
     instructions: str | None = Field(
         None, max_length=4096, description="How to speak; with VoiceDesign, a description of the voice."
     )
@@ -135,14 +121,11 @@ class VoiceOptions(StrictModel):
     duration_seconds: Any = _Ignored
     user: Any = _Ignored
 
-    @model_validator(mode="before")
-    @classmethod
-    def _speaker_is_voice(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "speaker" not in given:
-            return given
-        if "voice" in given:
+    @model_validator(mode="after")
+    def _one_voice_name(self) -> Self:
+        if self.voice is not None and self.speaker is not None:
             raise _bad_name("speaker", "speaker is an alias of voice; give only one of them")
-        return {("voice" if name == "speaker" else name): value for name, value in given.items()}
+        return self
 
     @property
     def ignored_fields(self) -> list[str]:

@@ -12,7 +12,7 @@ from oscine.server.api_keys import ApiKeys
 from oscine.server.encoders import AsyncEncoder, open_encoder
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
-from oscine.server.reference_clips import ClipPolicy, VoiceCloner
+from oscine.server.reference_clips import ClipPolicy, ClonedVoices
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.server.voice_aliases import VoiceResolver, reserved_names
 from oscine.server.voice_store import VoiceStore
@@ -42,8 +42,8 @@ class Service:
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
             max_bytes=config.max_clip_bytes,
         )
-        self.voice_cloner = VoiceCloner(engine)
-        self.planner = SpeechPlanner(card, config, self.voices, self.clip_policy, self.voice_cloner)
+        self.cloned_voices = ClonedVoices(engine)
+        self.planner = SpeechPlanner(card, config, self.voices, self.clip_policy, self.cloned_voices)
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.draining = False
@@ -61,7 +61,7 @@ class Service:
         return AsyncEncoder(open_encoder(plan.format.name, **plan.encoding), pool)
 
     def close(self) -> None:
-        self.voice_cloner.close()
+        self.cloned_voices.close()
         self.submit_pool.shutdown(wait=False, cancel_futures=True)
         self.encode_pool.shutdown(wait=False, cancel_futures=True)
 

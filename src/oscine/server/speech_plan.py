@@ -13,7 +13,7 @@ from oscine.config import ServerConfig
 from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.server.encoders import Format, checked_format
 from oscine.server.errors import ApiError
-from oscine.server.reference_clips import ClipPolicy, VoiceCloner, fetch_clip
+from oscine.server.reference_clips import ClipPolicy, ClonedVoices, fetch_clip
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions, shown_name
 from oscine.server.voice_aliases import VoiceResolver
 from oscine.types import ModelCard, RequestError, SamplingParams, SpeechRequest, unknown_choice
@@ -62,10 +62,10 @@ class SpeechPlanner:
         config: ServerConfig,
         voices: VoiceResolver,
         clip_policy: ClipPolicy,
-        voice_cloner: VoiceCloner,
+        cloned_voices: ClonedVoices,
     ) -> None:
         self._card, self._voices = card, voices
-        self._clip_policy, self._voice_cloner = clip_policy, voice_cloner
+        self._clip_policy, self._cloned_voices = clip_policy, cloned_voices
         self._max_text_chars = config.max_text_chars
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
@@ -112,12 +112,13 @@ class SpeechPlanner:
         if clip is not None:
             check_can_clone(self._card, "ref_audio")
             content = await fetch_clip(clip, self._clip_policy)
-            return await self._voice_cloner.clone(content, None if options.x_vector_only_mode else transcript)
+            return await self._cloned_voices.get(content, None if options.x_vector_only_mode else transcript)
         if transcript is not None:
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if options.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
-        return self._voices.resolve(options.voice.id if isinstance(options.voice, VoiceId) else options.voice)
+        name = options.speaker if options.voice is None else options.voice
+        return self._voices.resolve(name.id if isinstance(name, VoiceId) else name)
 
 
 def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:

@@ -141,7 +141,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             known = store.get(name)
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded(voice=UploadedVoice.of(known))
-            voice = await service.voice_cloner.clone(clip, upload.ref_text)
+            voice = await service.cloned_voices.get(clip, upload.ref_text)
         else:
             voice = _from_embedding(upload.speaker_embedding or "", card)
         stored = await asyncio.to_thread(
