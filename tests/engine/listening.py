@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
 
-from oscine.engine.remote.client import EngineClient, WorkerConfig
+from oscine.config import WorkerConfig
+from oscine.engine.remote.client import EngineClient
 from oscine.types import AppendText, AudioChunk, SpeechRequest
 
 WAIT_S = 60.0  # for what should happen at once: only a test that fails waits so long

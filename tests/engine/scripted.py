@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
-from oscine.engine.session import Session, Sound
+from oscine.engine.session import Session, StreamSpec
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.types import AudioChunk, Prompt, SamplingParams, TooLongError
 
 SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
-SOUND = Sound(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)
+SPEC = StreamSpec(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)
 END_MARK = 77  # the text id that closes a text
 LOUD = 1000  # added to every number in the PCM: nothing is silent
 PLAIN = EngineConfig(trim_silence=TrimConfig(enabled=False), chunks=ChunkConfig(first_chunk_ticks=0.0))
@@ -218,7 +218,7 @@ def session_of(
         sampling,
         listener,
         config,
-        SOUND,
+        SPEC,
         budgeted=max_new_tokens is None,
         streaming_text=streaming_text,
         trim_silence=trim_silence,

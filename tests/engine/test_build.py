@@ -7,8 +7,7 @@ import os
 import random
 import signal
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,28 +18,35 @@ import torch
 from tests.conftest import CheckpointMaker
 from tests.engine.listening import eventually
 from tests.engine.test_speech import WAIT_S, Ear, assert_heard
+from tests.reference.speaker import ReferenceSpeaker
 
-from oscine import Oscine, SpeechRequest, Voice
 from oscine.audio import pcm16, write_wav
-from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
+from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
-from oscine.engine.remote.client import EngineClient, WorkerConfig
+from oscine.engine.remote.client import EngineClient
 from oscine.model.weights import weight_bytes
-from oscine.runner.runner import Ticket
-from oscine.runner.slot_runner import SlotRunner
-from oscine.types import Cancel, CheckpointError, ConfigError, EngineError, RequestError, SpeechEngine, VoiceError
-from oscine.utterance import speak
+from oscine.types import (
+    Cancel,
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    RequestError,
+    SpeechEngine,
+    SpeechRequest,
+    VoiceError,
+)
+from oscine.utterance import synthesize
+from oscine.voice import Voice
 
 RATE_HZ = 24000
-COLD_S = 0.5
 KINDS = ("custom_voice", "voice_design", "base")
 # Random weights: nothing they say is to be judged, and nobody is sent away because this machine is slow.
 CONFIG = EngineConfig(
     slots=2,
     queue_wait_s=3600.0,
     trim_silence=TrimConfig(enabled=False),
-    guard=RunawayConfig(enabled=False),
+    runaway=RunawayConfig(enabled=False),
     memory=MemoryConfig(positions_per_slot=512),
 )
 
@@ -55,7 +61,7 @@ class Stage:
     def __init__(self, folder: Path, kind: str) -> None:
         self.told: list[tuple[str, int, int]] = []
         self.engine = build_engine(folder, CONFIG, lambda *told: self.told.append(told), device="cpu")
-        self.reference = Oscine(folder, device="cpu")
+        self.reference = ReferenceSpeaker(folder)
         self.requests = [
             SpeechRequest(text=text, text_mode=mode, seed=seed, max_new_tokens=8 + seed, **fields)
             for seed, (text, mode, fields) in enumerate(
@@ -77,7 +83,7 @@ class Stage:
         return [{"voice": timbre}, {"voice": in_context}]
 
     def _said(self, request: SpeechRequest) -> tuple[np.ndarray, str]:
-        speech = self.reference.speak_batch([request])[0]
+        speech = self.reference.speak(request)
         return pcm16(speech.audio), speech.finish_reason
 
 
@@ -97,7 +103,7 @@ def test_a_built_engine_is_warm_and_has_told_how_far_it_was(stage: Stage) -> Non
     for name in stages[1:]:
         *_, (done, total) = [(done, total) for told, done, total in stage.told if told == name]
         assert done == total > 0
-    cost = stage.engine._loop._meter.cost
+    cost = stage.engine.cost
     status = stage.engine.status()
     assert status.frames > 0 and cost.fixed_s + cost.row_s > 0 and cost.rows_seen >= 1
     assert status.prefix_misses >= 1 and status.prefix_bytes > 0
@@ -232,8 +238,8 @@ def assert_same(voices: Iterator[Voice]) -> None:
 def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessEngine, there: EngineClient) -> None:
     voice = here.clone((noise(6), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=3, max_new_tokens=10)
-    said = speak(there, request)
-    assert np.abs(samples(said) - samples(speak(here, request))).max() <= 1
+    said = synthesize(there, request)
+    assert np.abs(samples(said) - samples(synthesize(here, request))).max() <= 1
     eventually(lambda: there.status().prefix_misses > 0 and sum(there.status().ticks.counts) > 0)
     assert there.status().memory_bytes > 0
     ear = Ear()
@@ -250,28 +256,8 @@ def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessE
         ear.wait()
         assert ear.reason == "error" and isinstance(ear.chunks[-1].error, EngineError)
     there.wait_ready(WAIT_S)
-    assert there.health.pid != pid and speak(there, request) == said
+    assert there.health.pid != pid and synthesize(there, request) == said
 
 
 def samples(pcm: bytes) -> np.ndarray:
     return np.frombuffer(pcm, np.int16).astype(int)
-
-
-def test_the_warm_up_measures_batches_though_the_first_tick_is_cold(
-    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launch, launched = SlotRunner.launch, []
-
-    def cold_at_first(runner: SlotRunner, slots: Sequence[int]) -> Ticket:
-        launched.append(len(slots))
-        if len(launched) == 1:
-            time.sleep(COLD_S)
-        return launch(runner, slots)
-
-    monkeypatch.setattr(SlotRunner, "launch", cold_at_first)
-    engine = build_engine(small_checkpoints("0b6", "custom_voice"), CONFIG, device="cpu")
-    try:
-        assert engine.cost.rows_seen == 2 == max(launched)
-        assert 0 < engine.cost.tick_s(1) < COLD_S / 5
-    finally:
-        engine.stop()

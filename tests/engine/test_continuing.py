@@ -8,7 +8,7 @@ import pytest
 from tests.engine.scripted import PLAIN, Listener, prompt_of, session_of
 from tests.engine.test_loop import Bench
 
-from oscine.engine.admission import PromptReady, Stop
+from oscine.engine.admission import PromptReady, Shutdown
 from oscine.types import AudioChunk, EngineError, OverloadedError
 
 
@@ -34,7 +34,7 @@ def test_who_continues_counts_as_load_for_others() -> None:
     bench.turns(3)
     for tag in (2, 3):
         bench.say(tag, frames=5, continues=True)
-    with pytest.raises(OverloadedError, match="2 requests wait"):
+    with pytest.raises(OverloadedError, match="2 requests are queued"):
         bench.say(4, frames=5)
     bench.run()
     assert bench.say(4, frames=5) and bench.loop.status().queued == 1
@@ -71,6 +71,6 @@ def test_who_continues_may_be_asked_for_while_the_last_chunk_is_taken() -> None:
 
 def test_a_closed_engine_refuses_also_who_continues() -> None:
     bench = Bench()
-    bench.loop.post(Stop(deadline_s=0.3))
+    bench.loop.post(Shutdown(deadline_s=0.3))
     with pytest.raises(EngineError, match="stopping"):
         bench.say(1, frames=5, continues=True)

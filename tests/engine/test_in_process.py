@@ -32,7 +32,7 @@ from oscine.types import (
     Usage,
     VoiceError,
 )
-from oscine.utterance import speak
+from oscine.utterance import synthesize
 from oscine.voice import Voice
 
 WAIT_S = 60.0
@@ -101,7 +101,7 @@ def make_engine(model_config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Mak
 
 def test_a_request_is_spoken(make_engine: MakeEngine) -> None:
     engine: SpeechEngine = make_engine()
-    pcm = speak(engine, SpeechRequest(text="Hello there.", seed=seed_of(7)))
+    pcm = synthesize(engine, SpeechRequest(text="Hello there.", seed=seed_of(7)))
     assert len(pcm) == 7 * SAMPLES_PER_FRAME * 2
     status = engine.status()
     assert status.ready and (status.slots, status.slots_active, status.queued) == (4, 0, 0) and status.frames >= 7
@@ -163,7 +163,7 @@ def test_silence_is_trimmed_as_the_request_has_it(make_engine: MakeEngine) -> No
     loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))  # all is silence
     engine = make_engine(loud)
     heard = {
-        trim: len(speak(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
+        trim: len(synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
         for trim in (None, True, False)
     }
     assert heard == {None: 6 * SAMPLES_PER_FRAME, True: 6 * SAMPLES_PER_FRAME, False: 9 * SAMPLES_PER_FRAME}
@@ -209,7 +209,7 @@ def test_an_overloaded_engine_says_so(make_engine: MakeEngine) -> None:
     assert refused.value.retry_after_s > 0
     engine.tell(utterance_id, Cancel())
     assert holder.wait() == ["cancelled"]
-    assert speak(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
+    assert synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
 
 
 def test_cancelling_is_quick_and_may_cross_the_end(make_engine: MakeEngine) -> None:
@@ -221,7 +221,7 @@ def test_cancelling_is_quick_and_may_cross_the_end(make_engine: MakeEngine) -> N
     engine.tell(utterance_id, Cancel())
     engine.tell(utterance_id, AppendText("more"))
     engine.tell("never was", EndText())
-    assert speak(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
+    assert synthesize(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
 
 
 # --- open text ---
@@ -245,7 +245,7 @@ def test_text_may_come_in_pieces(make_engine: MakeEngine, tokenizer: Tokenizer, 
     heard = text_ids_heard(listener)
     # The first id lies in the prompt; the last frame of the text carries its end.
     assert heard[: len(body_ids) - 1] == body_ids[1:] and len(heard) == len(body_ids)
-    assert not engine._open_texts
+    assert not engine._streaming_texts
 
 
 def test_an_open_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
@@ -269,7 +269,7 @@ def test_a_bad_piece_raises_and_the_utterance_goes_on(make_engine: MakeEngine) -
 def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), Recorder()
     utterance_id = engine.submit(SpeechRequest(text=""), listener, streaming_text=True)
-    engine._open_texts[utterance_id].take("One", lambda message: None, ended=True)
+    engine._streaming_texts[utterance_id].append("One", lambda message: None, ended=True)
     with pytest.raises(RequestError, match="has ended"):
         engine.tell(utterance_id, AppendText(" more"))
     engine.tell(utterance_id, Cancel())
@@ -293,7 +293,7 @@ def test_in_context_an_open_text_gives_the_prompt_of_the_whole(
     request = SpeechRequest(text="A much longer text than the one before it was, and it goes on.", voice=voice)
     whole = builder.build(request)
     turn = tokenizer.encode_turn("assistant", request.text)
-    opened = builder.open(request)
+    opened = builder.build_streaming(request)
     for known in range(opened.ids_needed, len(turn.body_ids) + 1):
         prompt = opened.build(turn.role_ids, turn.body_ids[:known], ended=False)
         np.testing.assert_array_equal(prompt.text_ids, whole.text_ids)
@@ -346,7 +346,7 @@ def test_a_dead_runner_is_seen_from_outside(make_engine: MakeEngine) -> None:
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(5)), listener)
     assert listener.wait() == ["error"] and not engine.status().ready
     with pytest.raises(EngineError, match="does not answer"):
-        speak(engine, SpeechRequest(text="Hello"))
+        synthesize(engine, SpeechRequest(text="Hello"))
 
 
 def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> None:
@@ -358,7 +358,7 @@ def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> No
             assert go_on.wait(WAIT_S)
 
     engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), Recorder()
-    speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
+    synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     clock.now_s += 100.0
     wait_until(lambda: engine.status().ready)  # nothing to do is no reason
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
@@ -374,7 +374,7 @@ def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> No
 
 def test_an_idle_engine_sleeps(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    speak(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
+    synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     thread_clock = time.pthread_getcpuclockid(engine._thread.ident)  # type: ignore[arg-type]
     used_s = time.clock_gettime(thread_clock)
     time.sleep(0.3)

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 from oscine.config import EngineConfig, RunawayConfig
-from oscine.engine.admission import End, PromptReady, Stop, TextAppended
+from oscine.engine.admission import EndSession, PromptReady, Shutdown, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.types import EngineError, OverloadedError, RequestError, TickHistogram, TooLongError, Usage
 
@@ -26,12 +26,12 @@ class Bench:
 
     def turns(self, count: int) -> None:
         for _ in range(count):
-            self.loop.turn()
+            self.loop.tick()
 
     def run(self, most: int = 10_000) -> None:
         """Until there is nothing to do."""
         for _ in range(most):
-            if not self.loop.turn():
+            if not self.loop.tick():
                 return
         raise AssertionError("it never comes to rest")
 
@@ -80,7 +80,7 @@ def test_max_new_tokens_counts_draws_not_frames(asked: int, frames: int, reason:
 
 def test_a_text_without_a_limit_of_its_own_has_a_budget() -> None:
     guard = RunawayConfig(budget_frames=12, budget_frames_per_text_id=8.0)
-    bench = Bench(config=dataclasses.replace(PLAIN, guard=guard))
+    bench = Bench(config=dataclasses.replace(PLAIN, runaway=guard))
     listener = bench.say(1, frames=900, text_ids=2)
     bench.run()
     assert len(listener.frames) == 28 and listener.ends == ["runaway"]
@@ -93,7 +93,7 @@ def test_a_cancelled_slot_is_used_again_within_one_frame() -> None:
     bench = Bench(slots=1)
     first, second = bench.say(1, frames=100), bench.say(2, frames=3)
     bench.turns(6)
-    bench.loop.post(End("1"))
+    bench.loop.post(EndSession("1"))
     launches = len(bench.runner.launches)
     bench.turns(1)
     assert first.ends == ["cancelled"]
@@ -109,8 +109,8 @@ def test_a_waiting_request_can_be_cancelled() -> None:
     bench.say(1, frames=5)
     waiting = bench.say(2, frames=5)
     bench.turns(2)
-    bench.loop.post(End("2"))
-    bench.loop.post(End("never was"))
+    bench.loop.post(EndSession("2"))
+    bench.loop.post(EndSession("never was"))
     bench.run()
     assert (waiting.pcm, waiting.ends) == (b"", ["cancelled"])
     bench.check_rest()
@@ -221,7 +221,7 @@ def test_a_runner_that_is_gone_takes_the_engine_with_it(stage: str) -> None:
     bench.turns(10)
     assert [listener.ends for listener in listeners] == [["error"]] * 2
     assert not bench.loop.status().ready and bench.loop.finished
-    with pytest.raises(EngineError, match="gone"):
+    with pytest.raises(EngineError, match="failed and stopped"):
         bench.say(3, frames=5)
 
 
@@ -279,7 +279,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     bench.say(7, frames=4)
 
 
-def test_open_texts_without_a_word_do_not_fill_the_queue() -> None:
+def test_streaming_texts_without_a_word_do_not_fill_the_queue() -> None:
     bench = Bench(slots=1, config=dataclasses.replace(PLAIN, queue_limit=0, max_pending_texts=2))
     for tag in (1, 2):
         bench.loop.submit(session_of(tag, 4, Listener(bench.runner.clock), streaming_text=True))
@@ -293,7 +293,7 @@ def test_open_texts_without_a_word_do_not_fill_the_queue() -> None:
 def test_stopping_lets_speech_finish_for_a_while() -> None:
     bench = Bench(slots=1)
     short, long = bench.say(1, frames=10), bench.say(2, frames=300, max_new_tokens=500)
-    bench.loop.post(Stop(deadline_s=0.3))
+    bench.loop.post(Shutdown(deadline_s=0.3))
     with pytest.raises(EngineError, match="stopping"):
         bench.say(3, frames=5)
     bench.run()

@@ -34,7 +34,7 @@ def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[li
                 listeners.append(listener)
             except OverloadedError as error:
                 retries_s.append(error.retry_after_s)
-        if not loop.turn():
+        if not loop.tick():
             if not coming:
                 break
             runner.clock.now_s = coming[-1][0]
@@ -138,7 +138,7 @@ def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]
         for number, speech in enumerate(speeches):
             if speech.next_s is not None and speech.next_s <= clock.now_s:
                 speak_part(loop, clock, speech, str(number))  # never refused
-        busy = loop.turn()
+        busy = loop.tick()
         for speech in speeches:
             if speech.heard[-1].ends and speech.next_s is None and len(speech.heard) < len(speech.parts):
                 speech.next_s = clock.now_s + HOP_S

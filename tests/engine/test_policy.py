@@ -147,7 +147,7 @@ def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
     refused = refusal(load, CONFIG)
     assert refused is not None
     reason, retry_s = refused
-    assert "2 requests wait" in reason and retry_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
+    assert "2 requests are queued" in reason and retry_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
     assert refusal(Load(1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
 
 

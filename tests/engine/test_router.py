@@ -9,7 +9,8 @@ import pytest
 from tests.engine.listening import WAIT_S
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
-from oscine.engine.remote.client import EngineClient, WorkerConfig
+from oscine.config import WorkerConfig
+from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
 from oscine.types import (
     AppendText,
@@ -51,7 +52,7 @@ class Scripted:
     def status(self):
         active = min(self.running, 4)
         tick_s, ticks = 0.001 * (1 + self.running), TickHistogram((1, 2, *[0] * 13), 0.5)
-        return EngineStatus(self.ready, 4, active, self.running - active, 100, tick_s, ticks, 1, 2, 3, 4, 5)
+        return EngineStatus(self.ready, 4, active, self.running - active, 100, tick_s, ticks, 1, 2, 3, 4, 5, "CPU", 6)
 
     def stop(self, drain_s=0.0):
         self.stopped.append(drain_s)
@@ -108,11 +109,11 @@ def test_a_voice_stays_with_its_engine_within_the_margin(voices):
     assert speak(router, voices[0])[0] == "1"  # and there it is at home now
 
 
-def test_the_voices_kept_are_bounded():
-    router = Router([Scripted(), Scripted()], voices_kept=5)
+def test_the_max_voices_are_bounded():
+    router = Router([Scripted(), Scripted()], max_voices=5)
     for number in range(20):
         speak(router, f"voice {number}")
-    assert len(router._homes) == 5
+    assert len(router._preferred) == 5
 
 
 def test_an_engine_that_is_not_ready_is_left_out():
@@ -178,7 +179,7 @@ def test_status_sums_what_is_ready_and_stop_reaches_all():
     engines = [Scripted(5), Scripted(2), Scripted(9, ready=False)]
     router = Router(engines)
     ticks = TickHistogram((2, 4, *[0] * 13), 1.0)
-    assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006, ticks, 2, 4, 6, 8, 10)
+    assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006, ticks, 2, 4, 6, 8, 10, "2 x CPU", 12)
     engines[0].error = EngineError("would not")
     with pytest.raises(EngineError, match="would not"):
         router.stop(1.5)

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from oscine.config import RunawayConfig
-from oscine.engine.runaway import RunawayDetector, frame_budget, frame_levels_dbfs
+from oscine.engine.levels import rms_dbfs
+from oscine.engine.runaway import RunawayDetector, frame_budget
 
 CONFIG = RunawayConfig()
 FRAME = 1920
 
 
 def level_of(pcm: np.ndarray) -> float:
-    return float(frame_levels_dbfs(pcm[None])[0])
+    return float(rms_dbfs(pcm[None])[0])
 
 
 def ended_at(frames: list[tuple[int, float]], text_spoken_at: int = 0, config: RunawayConfig = CONFIG) -> int | None:
@@ -106,6 +107,6 @@ def test_short_texts_get_seconds_long_ones_minutes() -> None:
 
 def test_levels_are_those_of_a_full_scale_square() -> None:
     square = np.full((1, FRAME), 32767, np.int16)
-    assert frame_levels_dbfs(square)[0] == pytest.approx(0.0, abs=0.01)
-    assert frame_levels_dbfs(square // 10)[0] == pytest.approx(-20.0, abs=0.01)
-    assert frame_levels_dbfs(np.zeros((2, FRAME), np.int16)).tolist() == [-80.0, -80.0]
+    assert rms_dbfs(square)[0] == pytest.approx(0.0, abs=0.01)
+    assert rms_dbfs(square // 10)[0] == pytest.approx(-20.0, abs=0.01)
+    assert rms_dbfs(np.zeros((2, FRAME), np.int16)).tolist() == [-80.0, -80.0]

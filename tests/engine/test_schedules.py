@@ -14,7 +14,7 @@ import pytest
 from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, RunawayConfig
-from oscine.engine.admission import End, PromptReady, TextAppended
+from oscine.engine.admission import EndSession, PromptReady, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.types import OverloadedError
 
@@ -110,19 +110,19 @@ class Schedule:
                 self.more_text(request)
             if not request.cancelled and self.rng.random() < 0.01:
                 request.cancelled = True
-                self.loop.post(End(str(request.tag)))
+                self.loop.post(EndSession(str(request.tag)))
         if self.rng.random() < 0.1:
             self.runner.clock.now_s += self.rng.random() * 0.2
 
     def run(self) -> None:
         for _ in range(60):
             self.act()
-            self.loop.turn()
+            self.loop.tick()
         for _ in range(5000):
             for request in self.requests:
                 while request.streaming_text and not request.ended:
                     self.more_text(request)
-            if not self.loop.turn():
+            if not self.loop.tick():
                 return
         raise AssertionError("it never comes to rest")
 
@@ -153,7 +153,7 @@ def test_every_schedule_is_heard_exactly_once(fail_stage: str | None) -> None:
     for seed in range(60):
         rng = random.Random(f"{fail_stage} {seed}")
         config = dataclasses.replace(
-            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), guard=RunawayConfig(enabled=False)
+            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), runaway=RunawayConfig(enabled=False)
         )
         schedule = Schedule(rng, config, fail_stage)
         schedule.run()

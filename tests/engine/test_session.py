@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.engine.scripted import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SOUND, prompt_of, session_of
+from tests.engine.scripted import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SPEC, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.session import Session
@@ -24,7 +24,7 @@ def stream(chunks: ChunkConfig, tick_s: float, count: int) -> list[tuple[float, 
     sent = []
     for frame in range(count):
         session.frames_launched += 1
-        assert session.take_frame(frame, FRAME, -20.0) is None
+        assert session.take_frame(np.full(16, frame), FRAME, -20.0) is None
         if chunk := session.due_chunk(now_s := (frame + 1) * tick_s, tick_s):
             sent.append((now_s, len(chunk.pcm) // 2 // SAMPLES_PER_FRAME))
     return sent
@@ -50,17 +50,15 @@ def test_no_chunk_comes_too_late(tick_s: float) -> None:
         dry_s = max(now_s, dry_s or now_s) + frames * 0.08
 
 
-def test_the_phases_of_a_life() -> None:
+def test_a_stream_launches_frames_only_while_their_text_is_known() -> None:
     session = session_of(1, 5, quiet, streaming_text=True)
-    assert session.phase == "waiting" and session.needs_text
+    assert session.needs_text and not session.can_launch
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
-    assert session.phase == "waiting" and session.can_launch
+    assert session.can_launch
     session.slot, session.frames_launched = 0, 1
-    assert session.phase == "paused" and not session.can_launch
-    session.take_text([8, 9], spoken_ids=1, ended=True)
-    assert session.phase == "running" and session.text_ids == 3
-    session.last_chunk("stop", None, 0.0)
-    assert session.phase == "ended"
+    assert session.needs_text and not session.can_launch
+    session.append_text([8, 9], spoken_ids=1, ended=True)
+    assert not session.needs_text and session.can_launch and session.text_ids == 3
 
 
 def test_nothing_is_held_back_from_a_stream_that_waits_for_text() -> None:
@@ -68,35 +66,35 @@ def test_nothing_is_held_back_from_a_stream_that_waits_for_text() -> None:
     session = session_of(1, 5, quiet, config, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
     session.slot, session.frames_launched = 0, 1
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     assert session.due_chunk(0.0, 0.005) is not None
 
 
 def test_text_that_came_before_the_slot_goes_with_the_prompt() -> None:
     session = session_of(1, 5, quiet, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
-    session.take_text([8], spoken_ids=1, ended=False)
-    assert session.admission(3).streaming_text and session.admission(3).prompt.trailing_ids.tolist() == [7, 8]
-    session.take_text([9], spoken_ids=0, ended=True)
-    assert not session.admission(3).streaming_text and session.admission(3).prompt.trailing_ids.tolist() == [7, 8, 9]
+    session.append_text([8], spoken_ids=1, ended=False)
+    assert session.assignment(3).streaming_text and session.assignment(3).prompt.trailing_ids.tolist() == [7, 8]
+    session.append_text([9], spoken_ids=0, ended=True)
+    assert not session.assignment(3).streaming_text and session.assignment(3).prompt.trailing_ids.tolist() == [7, 8, 9]
 
 
 def test_a_deadline_counts_what_is_on_its_way() -> None:
     session = session_of(1, 5, quiet)
     assert session.deadline_s(0.0) is None, "it plays nothing yet"
     session.frames_launched = 2
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     assert session.due_chunk(10.0, 0.0) is not None
     assert session.deadline_s(10.0) == pytest.approx(10.16), "one frame sent, one in flight"
     assert session.deadline_s(10.09) is None, "it has run dry"
 
 
 def test_memory_is_asked_for_what_may_be_spoken() -> None:
-    config = dataclasses.replace(PLAIN, guard=RunawayConfig(budget_frames=10, budget_frames_per_text_id=4.0))
+    config = dataclasses.replace(PLAIN, runaway=RunawayConfig(budget_frames=10, budget_frames_per_text_id=4.0))
     assert session_of(1, 5, quiet, config, text_ids=5).sampling.max_new_tokens == 31
     assert session_of(1, 5, quiet, config, text_ids=5, max_new_tokens=500).sampling.max_new_tokens == 500
     assert session_of(1, 5, quiet, config, rows=9700, max_new_tokens=500).sampling.max_new_tokens == 300
-    off = dataclasses.replace(PLAIN, guard=RunawayConfig(enabled=False))
+    off = dataclasses.replace(PLAIN, runaway=RunawayConfig(enabled=False))
     assert session_of(1, 5, quiet, off, text_ids=5).sampling.max_new_tokens == 1000
 
 
@@ -107,27 +105,27 @@ def test_a_prompt_without_room_for_speech_is_refused() -> None:
 
 def test_silence_at_the_head_is_not_sent_and_positions_count_what_is() -> None:
     config = EngineConfig(trim_silence=TrimConfig(keep_ms=0.0), chunks=ChunkConfig(first_chunk_ticks=0.0))
-    session = Session("1", SamplingParams(seed=9), quiet, config, SOUND, budgeted=True)
+    session = Session("1", SamplingParams(seed=9), quiet, config, SPEC, budgeted=True)
     session.begin(prompt_of(), 5, text_ended=True)
     silent = np.zeros(SAMPLES_PER_FRAME, np.int16)
     half = silent.copy()
     half[SAMPLES_PER_FRAME // 2 :] = 5000
     for pcm in (silent, half, FRAME):
-        assert session.take_frame(1, pcm, -20.0) is None
+        assert session.take_frame(np.ones(16, np.int64), pcm, -20.0) is None
     chunk = session.due_chunk(0.0, 0.0)
     assert chunk is not None and (chunk.first_sample, len(chunk.pcm) // 2, chunk.seed) == (
         0,
         SAMPLES_PER_FRAME * 3 // 2,
         9,
     )
-    assert session.take_frame(EOS_ID, FRAME, -20.0) == "stop"
+    assert session.take_frame(np.full(16, EOS_ID), FRAME, -20.0) == "stop"
     last = session.last_chunk("stop", None, 0.0)
     assert (last.pcm, last.first_sample) == (b"", SAMPLES_PER_FRAME * 3 // 2)
 
 
 def test_who_cancels_hears_no_more() -> None:
     session = session_of(1, 5, quiet)
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     assert session.last_chunk("cancelled", None, 0.0).pcm == b""
 
 
@@ -138,7 +136,7 @@ def test_a_request_decides_whether_silence_is_trimmed(asked: bool | None, sample
         trim = dataclasses.replace(config.trim_silence, enabled=enabled)
         session = session_of(1, 2, quiet, dataclasses.replace(config, trim_silence=trim), trim_silence=asked)
         for pcm in (np.zeros(SAMPLES_PER_FRAME, np.int16), FRAME):
-            session.take_frame(1, pcm, -20.0)
+            session.take_frame(np.ones(16, np.int64), pcm, -20.0)
         expected = samples if asked is not None or enabled else 16
         assert len(session.last_chunk("stop", None, 0.0).pcm) == 2 * expected
 
@@ -146,17 +144,17 @@ def test_a_request_decides_whether_silence_is_trimmed(asked: bool | None, sample
 @pytest.mark.parametrize("reason", ["stop", "length", "runaway", "cancelled", "error"])
 def test_the_last_chunk_and_no_other_tells_what_it_took(reason: str) -> None:
     session = session_of(1, 5, quiet, text_ids=7)
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     chunk = session.due_chunk(0.0, 0.0)
     assert chunk is not None and chunk.usage is None
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     assert session.last_chunk(reason, None, 0.0).usage == Usage(text_ids=7, frames=2)  # type: ignore[arg-type]
 
 
 def test_an_open_text_is_counted_as_far_as_it_came() -> None:
     session = session_of(1, 5, quiet, streaming_text=True)
     session.begin(prompt_of(trailing=[7]), text_ids=2, text_ended=False)
-    session.take_text([8, 9, END_MARK], spoken_ids=2, ended=True)
+    session.append_text([8, 9, END_MARK], spoken_ids=2, ended=True)
     assert session.last_chunk("cancelled", None, 0.0).usage == Usage(text_ids=4, frames=0)
     wordless = session_of(1, 5, quiet, streaming_text=True)
     assert wordless.last_chunk("cancelled", None, 0.0).usage == Usage(0, 0)
@@ -172,7 +170,7 @@ def first_chunk(plays_until_s: float | None, now_s: float, tick_s: float) -> tup
     )
     for frame in range(1, 20):
         session.frames_launched += 1
-        session.take_frame(frame, FRAME, -20.0)
+        session.take_frame(np.full(16, frame), FRAME, -20.0)
         if session.due_chunk(now_s, tick_s):
             return frame, session.deadline_s(now_s)
     raise AssertionError("nothing was sent")
@@ -183,7 +181,7 @@ def test_who_continues_has_a_deadline_before_the_first_chunk() -> None:
     assert session.deadline_s(10.0) == 12.0 and session.deadline_s(12.0) is None
     session.frames_launched = 1
     assert session.deadline_s(10.0) == pytest.approx(12.08), "a frame is on its way"
-    session.take_frame(1, FRAME, -20.0)
+    session.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     last = session.last_chunk("stop", None, 10.0)
     assert last.first_sample == 0 and session.deadline_s(10.0) == pytest.approx(12.08)
 
@@ -202,7 +200,7 @@ def test_chunks_of_who_continues_are_those_of_a_listener_with_that_buffer() -> N
 def heard(session: Session, now_s: float) -> bool:
     """A frame is made and sent now. Did the listener run dry before it?"""
     session.frames_launched += 1
-    session.take_frame(session.frames_made, FRAME, -20.0)
+    session.take_frame(np.full(16, session.frames_made), FRAME, -20.0)
     assert session.due_chunk(now_s, 0.0) is not None
     return session.ran_dry
 
@@ -212,7 +210,7 @@ def test_a_late_frame_is_an_underrun_and_the_first_one_is_not() -> None:
     assert [heard(session, now_s) for now_s in (5.0, 5.08, 5.1605, 5.3, 5.31)] == [False, False, False, True, False]
     late_at_last = session_of(1, 9, quiet)
     heard(late_at_last, 5.0)
-    late_at_last.take_frame(1, FRAME, -20.0)
+    late_at_last.take_frame(np.ones(16, np.int64), FRAME, -20.0)
     assert late_at_last.last_chunk("stop", None, 6.0).pcm and late_at_last.ran_dry
 
 
@@ -238,6 +236,6 @@ def test_a_gap_is_no_underrun_where_the_text_was_late() -> None:
     assert not heard(session, 7.0)
     assert heard(session, 8.0), "this one's text was there"
     session.idle_since_s = 8.0
-    session.take_text([9, 9], spoken_ids=2, ended=False)
+    session.append_text([9, 9], spoken_ids=2, ended=False)
     session.idle_since_s = None
     assert not heard(session, 9.0) and heard(session, 10.0)

@@ -13,7 +13,7 @@ KEEP = 240  # 10 ms
 
 
 def trim(pcm: np.ndarray, pieces: list[int], config: TrimConfig = TrimConfig()) -> np.ndarray:  # noqa: B008
-    silence = SilenceTrimmer(config, RATE_HZ, FRAME)
+    silence = SilenceTrimmer(config, RATE_HZ, FRAME, enabled=config.enabled)
     out = [silence.push(piece) for piece in np.split(pcm, np.cumsum(pieces)[:-1])]
     out.append(silence.finish())
     heard = np.concatenate(out)

@@ -10,23 +10,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import CheckpointMaker
+from tests.reference.speaker import ReferenceSpeaker
 
-from oscine import Oscine, SpeechRequest
 from oscine.audio import pcm16
 from oscine.config import EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.backend import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, RequestError
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechRequest
 
 SLOTS = 3
 WAIT_S = 120.0
 SAMPLES_PER_FRAME = 1920
 # Random weights: nothing they say is to be judged.
 CONFIG = EngineConfig(
-    slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), guard=RunawayConfig(enabled=False)
+    slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), runaway=RunawayConfig(enabled=False)
 )
 
 
@@ -51,17 +52,18 @@ class Ear:
 
 
 @pytest.fixture(scope="module")
-def base(small_checkpoints: CheckpointMaker) -> Oscine:
-    return Oscine(small_checkpoints("0b6", "base"), device="cpu", dtype="float32")
+def base(small_checkpoints: CheckpointMaker) -> ReferenceSpeaker:
+    return ReferenceSpeaker(small_checkpoints("0b6", "base"))
 
 
 @pytest.fixture
-def engine(base: Oscine, small_checkpoints: CheckpointMaker) -> Iterator[InProcessEngine]:
+def engine(base: ReferenceSpeaker, small_checkpoints: CheckpointMaker) -> Iterator[InProcessEngine]:
     tokenizer = Tokenizer.from_folder(small_checkpoints("0b6", "base"))
     budget = plan_memory(
         base.config, slots=SLOTS, positions_per_slot=256, positions_total=600, element_bytes=4, available_bytes=None
     )
-    engine = InProcessEngine(SlotRunner(base._model, budget), PromptBuilder(base.config, tokenizer), tokenizer, CONFIG)
+    runner = SlotRunner(make_backend(base.model, budget))
+    engine = InProcessEngine(runner, PromptBuilder(base.config, tokenizer), tokenizer, CONFIG)
     yield engine
     status = engine.status()
     engine.stop()
@@ -69,7 +71,7 @@ def engine(base: Oscine, small_checkpoints: CheckpointMaker) -> Iterator[InProce
 
 
 @pytest.fixture(scope="module")
-def requests(base: Oscine) -> list[SpeechRequest]:
+def requests(base: ReferenceSpeaker) -> list[SpeechRequest]:
     noise = np.random.default_rng(0).normal(0, 0.2, 36000).astype(np.float32)
     in_context, timbre = base.clone((noise, 24000), "hello there you"), base.clone((noise[::-1].copy(), 24000))
     return [
@@ -83,8 +85,8 @@ def requests(base: Oscine) -> list[SpeechRequest]:
 
 
 @pytest.fixture(scope="module")
-def expected(base: Oscine, requests: list[SpeechRequest]) -> list[tuple[np.ndarray, str]]:
-    speeches = [base.speak_batch([request])[0] for request in requests]
+def expected(base: ReferenceSpeaker, requests: list[SpeechRequest]) -> list[tuple[np.ndarray, str]]:
+    speeches = [base.speak(request) for request in requests]
     return [(np.frombuffer(pcm16(speech.audio), np.int16), speech.finish_reason) for speech in speeches]
 
 
@@ -122,12 +124,12 @@ def test_in_company_everyone_says_what_the_reference_says(
 
 @pytest.mark.parametrize("number", [0, 3, 4])
 def test_text_in_pieces_says_what_the_whole_text_says(
-    base: Oscine, engine: InProcessEngine, requests: list[SpeechRequest], number: int
+    base: ReferenceSpeaker, engine: InProcessEngine, requests: list[SpeechRequest], number: int
 ) -> None:
     """Greedy: holding end of speech back takes its share out of a random draw, and so may change it."""
     request, ear = replace(requests[number], greedy=True), Ear()
-    request = replace(request, max_new_tokens=len(base.speak_batch([request])[0].codes))  # stays below its own end
-    whole = base.speak_batch([request])[0]
+    request = replace(request, max_new_tokens=len(base.speak(request).codes))  # stays below its own end
+    whole = base.speak(request)
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
     utterance_id = engine.submit(replace(request, text=request.text[:1]), ear, streaming_text=True)
     for char in request.text[1:]:
@@ -135,16 +137,3 @@ def test_text_in_pieces_says_what_the_whole_text_says(
         ear.ended.wait(0.01)
     engine.tell(utterance_id, EndText())
     assert_heard(ear, np.frombuffer(pcm16(whole.audio), np.int16), whole.finish_reason)
-
-
-def test_the_reference_gives_every_sample(base: Oscine, requests: list[SpeechRequest]) -> None:
-    request = replace(requests[3], max_new_tokens=3)
-    whole = base.speak_batch([request])[0].audio
-    np.testing.assert_array_equal(
-        base.speak_batch([replace(request, trim_silence=False, continues_s=2.0)])[0].audio, whole
-    )
-    for asked, name in (({"trim_silence": True}, "trim_silence"), ({"continues_s": -1.0}, "continues_s")):
-        for ask in (base.run, base.check):
-            with pytest.raises(RequestError, match=name) as refused:
-                ask([replace(request, **asked)])  # type: ignore[arg-type]
-            assert refused.value.param == name

@@ -1,4 +1,4 @@
-"""Where callers' threads and the loop meet: an inbox, and the counts that decide who may still come in. One lock."""
+"""Admission control: the inbox between callers' threads and the loop, and the counts that decide on new requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oscine.types import EngineError, FinishReason, OscineError, OverloadedError
 
 @dataclass(frozen=True, slots=True)
 class PromptReady:
-    """An open text has enough words for its prompt."""
+    """A streaming text has enough tokens for its prompt."""
 
     utterance_id: str
     prompt: Prompt
@@ -27,13 +27,13 @@ class PromptReady:
 class TextAppended:
     utterance_id: str
     text_ids: tuple[int, ...]
-    spoken_ids: int  # of them, without the mark of the text's end
+    spoken_ids: int  # without the mark of the text's end
     ended: bool
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Ends an utterance wherever it is: cancelled, or with the error that was found in its text."""
+class EndSession:
+    """Cancels an utterance, or ends it with an error in its text."""
 
     utterance_id: str
     reason: FinishReason = "cancelled"
@@ -41,50 +41,49 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """No new requests; what has not ended by `deadline_s` is cancelled."""
+class Shutdown:
+    """Refuses new requests and cancels at `deadline_s` those that have not ended."""
 
     deadline_s: float
 
 
-Message = Session | PromptReady | TextAppended | End | Stop
+SessionMessage = PromptReady | TextAppended | EndSession
 
 
 class AdmissionControl:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._news = threading.Condition()
-        self._inbox: deque[Message] = deque()
-        self._queued: dict[str, float] = {}  # id -> expected frames, of those let in that have no slot yet
-        self._wordless: set[str] = set()  # open texts that wait for their first words
+        self._changed = threading.Condition()
+        self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
+        self._queued: dict[str, float] = {}  # id -> expected frames, of admitted requests without a slot
+        self._pending_texts: set[str] = set()  # streaming texts without a prompt
         self._closed: EngineError | None = None
-        self._gone = False
+        self._dead = False
 
     # --- callers ---
 
     def submit(self, session: Session, load: Callable[[tuple[float, ...]], Load]) -> None:
-        """Queues the session, or raises: OverloadedError with the time to retry, EngineError where it is over. Who
-        continues is never refused for load: his listener was let in already."""
-        with self._news:
+        """Queues the session. Raises OverloadedError, except for continuations, or EngineError after a shutdown."""
+        with self._changed:
             if self._closed:
                 raise EngineError(str(self._closed))
             if not session.continues:
                 self._check_load(session, load)
             if session.prompt is None:
-                self._wordless.add(session.utterance_id)
+                self._pending_texts.add(session.utterance_id)
             else:
-                self._queue(session)
+                self._count(session)
             self._inbox.append(session)
-            self._news.notify()
+            self._changed.notify()
 
-    def post(self, message: PromptReady | TextAppended | End | Stop) -> None:
-        with self._news:
-            if self._gone:
+    def post(self, message: SessionMessage | Shutdown) -> None:
+        with self._changed:
+            if self._dead:
                 return
-            if isinstance(message, Stop) and not self._closed:
+            if isinstance(message, Shutdown) and not self._closed:
                 self._closed = EngineError("the engine is stopping and takes no new requests")
             self._inbox.append(message)
-            self._news.notify()
+            self._changed.notify()
 
     @property
     def open(self) -> bool:
@@ -92,52 +91,53 @@ class AdmissionControl:
 
     @property
     def queued(self) -> int:
-        with self._news:
-            return len(self._queued) + len(self._wordless)
-
-    # --- the loop ---
-
-    def take(self) -> Message | None:
-        """One at a time: whatever goes wrong with one, the others are still here."""
-        with self._news:
-            return self._inbox.popleft() if self._inbox else None
-
-    def wait(self, longest_s: float | None) -> None:
-        """Until there is news."""
-        with self._news:
-            if not self._inbox:
-                self._news.wait(longest_s)
-
-    def words_came(self, session: Session) -> None:
-        with self._news:
-            self._wordless.discard(session.utterance_id)
-            self._queue(session)
-
-    def forget(self, session: Session) -> None:
-        """It has a slot now, or has ended."""
-        with self._news:
-            self._queued.pop(session.utterance_id, None)
-            self._wordless.discard(session.utterance_id)
-
-    def close_for_good(self, error: EngineError) -> list[Session]:
-        """The engine is gone; gives back the sessions that it has not even seen."""
-        with self._news:
-            self._closed, self._gone = error, True
-            unseen = [message for message in self._inbox if isinstance(message, Session)]
-            self._inbox.clear()
-            self._queued.clear()
-            self._wordless.clear()
-        return unseen
-
-    def _queue(self, session: Session) -> None:
-        self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)
+        with self._changed:
+            return len(self._queued) + len(self._pending_texts)
 
     def _check_load(self, session: Session, load: Callable[[tuple[float, ...]], Load]) -> None:
         if session.prompt is None:
-            if len(self._wordless) >= self._config.max_pending_texts:
+            if len(self._pending_texts) >= self._config.max_pending_texts:
                 raise OverloadedError(
-                    f"{len(self._wordless)} open texts wait for their first words, which is as many as may", 1.0
+                    f"The server is full: {len(self._pending_texts)} streaming texts wait for their first words (the "
+                    "maximum). Retry in 1.0 s.",
+                    1.0,
                 )
         elif refused := refusal(load(tuple(self._queued.values())), self._config):
             reason, retry_after_s = refused
-            raise OverloadedError(f"{reason}; try again in {retry_after_s:.1f} s", retry_after_s)
+            raise OverloadedError(f"{reason}. Retry in {retry_after_s:.1f} s.", retry_after_s)
+
+    def _count(self, session: Session) -> None:
+        self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)
+
+    # --- the loop ---
+
+    def take(self) -> Session | SessionMessage | Shutdown | None:
+        """The next message. One at a time, so that an error loses no other."""
+        with self._changed:
+            return self._inbox.popleft() if self._inbox else None
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Waits for a message."""
+        with self._changed:
+            if not self._inbox:
+                self._changed.wait(timeout_s)
+
+    def prompt_ready(self, session: Session) -> None:
+        with self._changed:
+            self._pending_texts.discard(session.utterance_id)
+            self._count(session)
+
+    def forget(self, session: Session) -> None:
+        """The session has a slot or has ended."""
+        with self._changed:
+            self._queued.pop(session.utterance_id, None)
+            self._pending_texts.discard(session.utterance_id)
+
+    def die(self, error: EngineError) -> list[Session]:
+        """The engine has failed. Returns the sessions that the loop has not taken."""
+        with self._changed:
+            self._closed, self._dead = error, True
+            sessions = [message for message in self._inbox if isinstance(message, Session)]
+            for messages in (self._inbox, self._queued, self._pending_texts):
+                messages.clear()
+        return sessions

@@ -1,5 +1,4 @@
-"""The engine in this process: what a program or a server holds. Requests are checked on the caller's thread, spoken on
-the engine's own."""
+"""The engine in this process. Requests are checked on the caller's thread and spoken on the engine's."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oscine.config import EngineConfig
-from oscine.engine.admission import End, PromptReady, Stop, TextAppended
+from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown
 from oscine.engine.loop import EngineLoop
-from oscine.engine.session import Session, Sound
+from oscine.engine.session import Session, StreamSpec
 from oscine.engine.streaming_text import StreamingText
 from oscine.engine.tick_cost import TickCost
 from oscine.prompt.builder import PromptBuilder
@@ -34,6 +33,7 @@ from oscine.types import (
 )
 
 if TYPE_CHECKING:
+    from oscine.model.config import ModelConfig
     from oscine.prompt.cloning import VoiceCloner
     from oscine.voice import Voice
 
@@ -48,109 +48,120 @@ class InProcessEngine:
         tokenizer: Tokenizer,
         config: EngineConfig,
         cloner: VoiceCloner | None = None,
+        *,
+        device: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._builder, self._tokenizer, self._config, self._cloner = builder, tokenizer, config, cloner
-        self._clock = clock
+        self._device, self._clock = device, clock
         positions = min(builder.config.talker.max_positions, config.memory.positions_per_slot)
-        self._sound = Sound(runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id, positions)
+        self._spec = StreamSpec(runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id, positions)
         self.sample_rate_hz = runner.sample_rate_hz
-        self._open_texts: dict[str, StreamingText] = {}
+        self._streaming_texts: dict[str, StreamingText] = {}
         self._loop = EngineLoop(runner, config, clock)
         self._thread = threading.Thread(target=self._loop.run, name="oscine-engine", daemon=True)
         self._thread.start()
+
+    @property
+    def model_config(self) -> ModelConfig:
+        return self._builder.config
+
+    @property
+    def cost(self) -> TickCost:
+        """The cost of a tick, as far as it is known."""
+        return self._loop.cost
 
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
         utterance_id = secrets.token_hex(8)
         if streaming_text:
-            self._submit_open(utterance_id, request, deliver)
+            self._submit_streaming(utterance_id, request, deliver)
         else:
-            session = self._session(utterance_id, request, deliver)
-            prompt = self._builder.build(request)
-            text_ids = len(self._tokenizer.encode_turn("assistant", request.text).body_ids)
-            session.begin(prompt, text_ids, text_ended=True)
-            self._loop.submit(session)
+            self._loop.submit(self._session_of_whole_text(utterance_id, request, deliver))
         return utterance_id
+
+    def check(self, request: SpeechRequest) -> None:
+        """Raises the error that `submit` would raise for a request that cannot be spoken."""
+        self._session_of_whole_text("", request, lambda chunk: None)
 
     def tell(self, utterance_id: str, command: Command) -> None:
         if isinstance(command, Cancel):
-            self._loop.post(End(utterance_id))
-        elif text := self._open_texts.get(utterance_id):
+            self._loop.post(EndSession(utterance_id))
+        elif text := self._streaming_texts.get(utterance_id):
             piece = command.text if isinstance(command, AppendText) else ""
-            text.take(piece, self._loop.post, ended=isinstance(command, EndText))
+            text.append(piece, self._loop.post, ended=isinstance(command, EndText))
 
     def status(self) -> EngineStatus:
-        return self._loop.status()
-
-    @property
-    def cost(self) -> TickCost:
-        """Of a frame, as far as it was learnt."""
-        return self._loop.cost
+        return replace(self._loop.status(), device=self._device)
 
     def stop(self, drain_s: float = 0.0) -> None:
-        self._loop.post(Stop(self._clock() + drain_s))
-        if threading.current_thread() is not self._thread:  # a listener may call this
+        self._loop.post(Shutdown(self._clock() + drain_s))
+        if threading.current_thread() is not self._thread:  # `deliver` may call this
             self._thread.join()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        """On the caller's thread, once per content."""
+        """Runs on the caller's thread."""
         if threading.current_thread() is self._thread:
-            raise EngineError("every stream would wait for this voice; clone on another thread than `deliver`'s")
+            raise EngineError("cloning in `deliver` would delay every stream; clone on another thread")
         if self._cloner is None:
             raise VoiceError("this engine cannot clone voices; use a Base checkpoint", "ref_audio")
         try:
             return self._cloner.clone(clip, transcript)
-        except RuntimeError as error:  # the device's; all of ours are others
-            raise EngineError(f"the voice could not be made: {error}") from error
+        except RuntimeError as error:  # of the device; none of our errors is one
+            raise EngineError(f"the voice could not be cloned: {error}") from error
 
-    def _submit_open(self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]) -> None:
+    def _submit_streaming(
+        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]
+    ) -> None:
         def deliver_and_forget(chunk: AudioChunk) -> None:
             if chunk.finish_reason is not None:
-                self._open_texts.pop(utterance_id, None)
+                self._streaming_texts.pop(utterance_id, None)
             deliver(chunk)
 
         session = self._session(utterance_id, request, deliver_and_forget, streaming_text=True)
-        prompt = self._builder.open(request)
-        text = StreamingText(
-            utterance_id, IncrementalTokenizer(self._tokenizer), prompt, self._builder.config.tts_eos_id
-        )
-        messages: list[PromptReady | TextAppended | End] = []
-        text.take(request.text, messages.append, ended=False)
+        tokenizer, tts_eos_id = IncrementalTokenizer(self._tokenizer), self._builder.config.tts_eos_id
+        text = StreamingText(utterance_id, tokenizer, self._builder.build_streaming(request), tts_eos_id)
+        messages: list[SessionMessage] = []
+        text.append(request.text, messages.append, ended=False)
         for message in messages:
-            if isinstance(message, End) and message.error is not None:
+            if isinstance(message, EndSession) and message.error is not None:
                 raise message.error
             assert isinstance(message, PromptReady), message
             session.begin(message.prompt, message.text_ids, text_ended=False)
-        self._open_texts[utterance_id] = text
+        self._streaming_texts[utterance_id] = text
         try:
             self._loop.submit(session)
         except BaseException:
-            del self._open_texts[utterance_id]
+            del self._streaming_texts[utterance_id]
             raise
 
+    def _session_of_whole_text(
+        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]
+    ) -> Session:
+        session = self._session(utterance_id, request, deliver, streaming_text=False)
+        prompt = self._builder.build(request)
+        text_ids = len(self._tokenizer.encode_turn("assistant", request.text).body_ids)
+        session.begin(prompt, text_ids, text_ended=True)
+        return session
+
     def _session(
-        self,
-        utterance_id: str,
-        request: SpeechRequest,
-        deliver: Callable[[AudioChunk], None],
-        *,
-        streaming_text: bool = False,
+        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool
     ) -> Session:
         request.check_delivery()
         sampling = request.sampling(self._builder.config.sampling)
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._config.max_new_tokens))
-        left_s = request.continues_s
+        unplayed_s = request.continues_s
         return Session(
             utterance_id,
             sampling,
             deliver,
             self._config,
-            self._sound,
+            self._spec,
             budgeted=request.max_new_tokens is None,
             streaming_text=streaming_text,
             trim_silence=request.trim_silence,
-            continues=left_s is not None,
-            plays_until_s=self._clock() + left_s if left_s else None,
+            continues=unplayed_s is not None,
+            plays_until_s=self._clock() + unplayed_s if unplayed_s else None,
+            return_codes=request.return_codes,
         )

@@ -1,7 +1,8 @@
-"""The one thread that drives the runner: take the inbox, choose, launch frame n+1, finish frame n while it runs.
+"""The engine loop: the one thread that drives the runner. Start reading at `_run_tick`.
 
-Reading order: `tick`. Other threads only ever call `submit`, `post` and `status`. An error that belongs to a request
-ends that request; one that belongs to the runner ends all that run, and after several in a row the engine itself.
+A tick launches frame n+1, then delivers frame n while the device computes. Other threads only call `submit`, `post`
+and `status`. An error of one request ends that request; an error of the runner ends all running streams, and several
+in a row end the engine.
 """
 
 from __future__ import annotations
@@ -10,35 +11,34 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from oscine.config import EngineConfig
-from oscine.engine.admission import AdmissionControl, End, PromptReady, Stop, TextAppended
-from oscine.engine.policy import Load, Running, Snapshot, Waiting, choose_step, expected_frames
-from oscine.engine.runaway import frame_levels_dbfs
+from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
+from oscine.engine.levels import rms_dbfs
+from oscine.engine.policy import (
+    Load,
+    Running,
+    Snapshot,
+    Waiting,
+    choose_step,
+    expected_frames,
+    rows_in_real_time,
+)
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
 from oscine.runner.runner import Runner, Ticket
-from oscine.types import (
-    AudioChunk,
-    EngineError,
-    EngineStatus,
-    FinishReason,
-    OscineError,
-    RequestError,
-    TooLongError,
-)
+from oscine.types import AudioChunk, EngineError, EngineStatus, FinishReason, OscineError, RequestError, TooLongError
 
 _log = logging.getLogger(__name__)
-_FAILURES_TO_DIE = 3  # runner failures in a row, no good tick between them
-_LONGEST_WAIT_S = 1.0  # between looks at streams that wait for text
+_MAX_FAILURES = 3  # of the runner in a row, without a good tick between them
+_MAX_SLEEP_S = 1.0  # while streams wait for text
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
-    """A tick on the device, and whose frames it makes. A session that has ended since is known by its own state, so a
-    frame never reaches whoever holds the slot now."""
+class _TickInFlight:
+    """Holds sessions, not slots: a slot may have a new owner when the frame arrives."""
 
     ticket: Ticket
     sessions: tuple[Session, ...]
@@ -49,107 +49,98 @@ class _Flight:
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
+        self._admission = AdmissionControl(config)
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}
-        self._waiting: deque[Session] = deque()  # ready for a slot: who continues, then the longest waiting
-        self._in_flight: _Flight | None = None
+        self._waiting: deque[Session] = deque()  # for a slot: continuations first, then the longest waiting
+        self._running: tuple[Session, ...] = ()  # copy of _by_slot's values that other threads may read
+        self._in_flight: _TickInFlight | None = None
+        self._cost_model = TickCostModel()
         self._collected_s = clock()
-        self._meter = TickCostModel()
-        self._frames_made = self._underruns = 0
+        self._frames_made = self._underruns = self._failures = 0
         self._counts = runner.counts()
-        self._failures = 0
+        self._slots_changed = False  # in this tick
+        self._tick_begun_s: float | None = None  # None: between ticks
         self._stop_s: float | None = None
-        self._running: tuple[Session, ...] = ()  # all that have a slot; replaced whole, so that any thread may read it
-        self._changed = False  # in this tick somebody got or lost a slot: there may be more to do at once
         self._dead = False
-        self._turn_begun_s: float | None = None  # None: between turns
-        self._door = AdmissionControl(config)
 
     # --- any thread ---
 
     def submit(self, session: Session) -> None:
-        self._door.submit(session, self._load)
+        self._admission.submit(session, self._load)
 
-    def post(self, message: PromptReady | TextAppended | End | Stop) -> None:
-        self._door.post(message)
+    def post(self, message: SessionMessage | Shutdown) -> None:
+        self._admission.post(message)
 
     def status(self) -> EngineStatus:
+        begun_s = self._tick_begun_s
+        stuck = begun_s is not None and self._clock() - begun_s > self._config.stuck_s  # in a call to the device
         return EngineStatus(
-            ready=self._door.open and not self._stuck,
+            ready=self._admission.open and not stuck,
             slots=self._slots.count,
             slots_active=self._slots.taken,
-            queued=self._door.queued,
+            queued=self._admission.queued,
             frames=self._frames_made,
-            tick_s=self._meter.smooth_tick_s,
-            ticks=self._meter.histogram,
+            tick_s=self._cost_model.smooth_tick_s,
+            ticks=self._cost_model.histogram,
             underruns=self._underruns,
-            prefix_hits=self._counts.prefix_hits,
-            prefix_misses=self._counts.prefix_misses,
-            prefix_bytes=self._counts.prefix_bytes,
-            memory_bytes=self._counts.memory_bytes,
+            real_time_streams=rows_in_real_time(self.cost, self._config.pacing, self._slots.count),
+            **asdict(self._counts),
         )
 
     @property
     def cost(self) -> TickCost:
-        return self._meter.cost
-
-    @property
-    def _stuck(self) -> bool:
-        """The loop thread is in a call that does not come back, which only a device's can be."""
-        begun_s = self._turn_begun_s
-        return begun_s is not None and self._clock() - begun_s > self._config.stuck_s
+        return self._cost_model.cost
 
     def _load(self, queued_frames: tuple[float, ...]) -> Load:
         pacing = self._config.pacing
         running_frames = tuple(expected_frames(one.text_ids, one.frames_made, pacing) for one in self._running)
-        return Load(self._slots.free, running_frames, queued_frames, self._meter.cost)
+        return Load(self._slots.free, running_frames, queued_frames, self.cost)
 
-    # --- the loop thread ---
+    # --- the loop's thread ---
 
     def run(self) -> None:
-        """Until stopped or dead. Nobody is left without an answer, whatever happens."""
+        """Runs until shutdown or death. Every session gets its last chunk."""
         while not self.finished:
-            if not self.turn():
-                self._wait_for_work()
+            if not self.tick():
+                self._sleep()
 
     @property
     def finished(self) -> bool:
         return self._dead or (self._stop_s is not None and not self._sessions and self._in_flight is None)
 
-    def turn(self) -> bool:
-        """A tick, or the end of the engine. False: there was nothing to do."""
-        self._turn_begun_s = self._clock()
+    def tick(self) -> bool:
+        """Runs one tick. Returns False if there was nothing to do. An unhandled error ends the engine."""
+        self._tick_begun_s = self._clock()
         try:
-            return self.tick()
+            return self._run_tick()
         except BaseException as error:
             self._die(error)
             if not isinstance(error, Exception):
                 raise
             return False
         finally:
-            self._turn_begun_s = None
+            self._tick_begun_s = None
 
-    def tick(self) -> bool:
-        """One frame for everyone who runs."""
-        self._changed = False
-        self._take_inbox()
+    def _run_tick(self) -> bool:
+        self._slots_changed = False
+        self._take_messages()
         self._end_overdue()
         begun_s = self._clock()
-        step = choose_step(self._snapshot(begun_s), begun_s, self._meter.cost, self._config.pacing)
+        step = choose_step(self._snapshot(begun_s), begun_s, self.cost, self._config.pacing)
         admitted = self._admit(step.admit)
         running = [self._by_slot[slot] for slot in step.run]
         launched = self._launch([*running, *admitted], admitted, begun_s)
-        finished, self._in_flight = self._in_flight, launched
-        self._finish(finished)  # the previous frame's sound leaves while this one is made
-        if self._in_flight and self._in_flight.ticket.ready():  # always so on a CPU: do not sit on it for a tick
+        previous, self._in_flight = self._in_flight, launched
+        self._collect(previous)  # delivers the previous frame while this one is computed
+        if self._in_flight and self._in_flight.ticket.ready():  # always on a CPU: deliver it without another tick
             launched, self._in_flight = self._in_flight, None
-            self._finish(launched)
-        if self._changed:
+            self._collect(launched)
+        if self._slots_changed:
             self._running = tuple(self._by_slot.values())
-            # Here, not in `status`: that must answer also while this thread hangs in a call to the device.
-            self._counts = self._runner.counts()
-        return bool(launched or finished or self._changed)
+            self._counts = self._runner.counts()  # not in `status`, which must answer while the device hangs
+        return bool(launched or previous or self._slots_changed)
 
     def _snapshot(self, now_s: float) -> Snapshot:
         running = tuple(
@@ -162,42 +153,49 @@ class EngineLoop:
         )
         return Snapshot(running, waiting, self._slots.free)
 
-    # --- inbox ---
+    def _sleep(self) -> None:
+        """Waits for a message; with a limit while streams wait for text or the engine stops."""
+        timeout_s: float | None = _MAX_SLEEP_S if self._sessions else None
+        if self._stop_s is not None:
+            timeout_s = max(0.0, min(self._stop_s - self._clock(), _MAX_SLEEP_S))
+        if not self.finished:
+            self._admission.wait(timeout_s)
 
-    def _take_inbox(self) -> None:
-        while message := self._door.take():
-            if isinstance(message, Stop):
+    # --- messages ---
+
+    def _take_messages(self) -> None:
+        while message := self._admission.take():
+            if isinstance(message, Shutdown):
                 self._stop_s = message.deadline_s
             elif isinstance(message, Session):
                 self._sessions[message.utterance_id] = message
                 if message.prompt is not None:
                     self._enqueue(message)
-            elif session := self._sessions.get(message.utterance_id):  # or it has ended meanwhile
-                self._take(session, message)
+            elif session := self._sessions.get(message.utterance_id):  # or it has ended
+                self._handle(session, message)
 
-    def _take(self, session: Session, message: PromptReady | TextAppended | End) -> None:
-        if isinstance(message, End):
+    def _handle(self, session: Session, message: SessionMessage) -> None:
+        if isinstance(message, EndSession):
             self._end(session, message.reason, message.error)
             return
         try:
             if isinstance(message, PromptReady):
                 session.begin(message.prompt, message.text_ids, text_ended=message.text_ended)
                 self._enqueue(session)
-                self._door.words_came(session)
+                self._admission.prompt_ready(session)
             else:
-                session.take_text(message.text_ids, spoken_ids=message.spoken_ids, ended=message.ended)
+                session.append_text(message.text_ids, spoken_ids=message.spoken_ids, ended=message.ended)
                 if session.slot is not None:
                     self._runner.append_text(session.slot, message.text_ids, ended=message.ended)
         except Exception as error:
-            self._blame(session, error)
+            self._fail(session, error)
 
     def _enqueue(self, session: Session) -> None:
-        """Who continues goes before those not yet let in; each kind keeps its order."""
-        continuing = sum(waiting.continues for waiting in self._waiting)
-        self._waiting.insert(continuing if session.continues else len(self._waiting), session)
+        continuations = sum(waiting.continues for waiting in self._waiting)
+        self._waiting.insert(continuations if session.continues else len(self._waiting), session)
 
     def _end_overdue(self) -> None:
-        """Streams whose text does not come, and everything when the time to stop has come."""
+        """Ends streams whose text does not arrive, and all of them at the end of a shutdown."""
         now_s = self._clock()
         stopped = self._stop_s is not None and now_s >= self._stop_s
         for session in list(self._sessions.values()):
@@ -208,45 +206,47 @@ class EngineLoop:
             elif session.idle_since_s is None:
                 session.idle_since_s = now_s
             elif now_s - session.idle_since_s >= self._config.text_wait_s:
-                message = f"no text came for {self._config.text_wait_s:g} s; end a text when it is complete"
+                message = f"no text arrived for {self._config.text_wait_s:g} s; end a text when it is complete"
                 self._end(session, "error", RequestError(message, "text"))
 
-    # --- forward ---
+    # --- launching ---
 
     def _admit(self, count: int) -> list[Session]:
         admitted: list[Session] = []
         for _ in range(count):
             session = self._waiting[0]
             try:
-                if not self._has_room(session):
-                    break  # it is next when somebody ends: nobody overtakes
-                self._start(session)
+                if not self._has_memory(session):
+                    break  # it is next when a stream ends; no request overtakes it
+                self._assign_slot(session)
                 admitted.append(session)
             except Exception as error:
-                self._blame(session, error)
+                self._fail(session, error)
         return admitted
 
-    def _has_room(self, session: Session) -> bool:
+    def _has_memory(self, session: Session) -> bool:
         assert session.prompt is not None
         if self._runner.room_for(session.prompt, session.sampling):
             return True
         if not self._by_slot:
-            raise TooLongError("the request needs more memory than the engine has; ask for less", "text")
+            raise TooLongError(
+                "the request needs more memory than the engine has; shorten the text or lower max_new_tokens", "text"
+            )
         return False
 
-    def _start(self, session: Session) -> None:
+    def _assign_slot(self, session: Session) -> None:
         slot = self._slots.take()
         try:
-            self._runner.admit(session.admission(slot))
+            self._runner.admit(session.assignment(slot))
         except BaseException:
             self._slots.give(slot)
             raise
         self._waiting.popleft()
         session.slot, self._by_slot[slot] = slot, session
-        self._door.forget(session)
-        self._changed = True
+        self._admission.forget(session)
+        self._slots_changed = True
 
-    def _launch(self, sessions: Sequence[Session], admitted: Sequence[Session], begun_s: float) -> _Flight | None:
+    def _launch(self, sessions: Sequence[Session], admitted: Sequence[Session], begun_s: float) -> _TickInFlight | None:
         sessions = [session for session in sessions if session.can_launch]
         if not sessions:
             return None
@@ -254,40 +254,40 @@ class EngineLoop:
         try:
             ticket = self._runner.launch([session.slot for session in sessions if session.slot is not None])
         except Exception as error:
-            self._runner_failed(error)
+            self._fail_all(error)
             return None
         for session in sessions:
             session.frames_launched += 1
-        return _Flight(ticket, tuple(sessions), prefill_rows, begun_s)
+        return _TickInFlight(ticket, tuple(sessions), prefill_rows, begun_s)
 
-    # --- back ---
+    # --- delivering ---
 
-    def _finish(self, flight: _Flight | None) -> None:
-        if flight is None:
+    def _collect(self, tick: _TickInFlight | None) -> None:
+        if tick is None:
             return
         try:
-            output = self._runner.collect(flight.ticket)
+            output = self._runner.collect(tick.ticket)
         except Exception as error:
-            self._runner_failed(error)
+            self._fail_all(error)
             return
         self._failures = 0
         now_s = self._clock()
-        self._meter.add(len(flight.sessions), flight.prefill_rows, now_s - max(flight.begun_s, self._collected_s))
+        self._cost_model.add(len(tick.sessions), tick.prefill_rows, now_s - max(tick.begun_s, self._collected_s))
         self._collected_s = now_s
-        codes, levels_dbfs = output.codes[:, 0].tolist(), frame_levels_dbfs(output.pcm).tolist()
-        for row, session in enumerate(flight.sessions):
+        levels_dbfs = rms_dbfs(output.pcm).tolist()
+        for session, codes, pcm, level_dbfs in zip(tick.sessions, output.codes, output.pcm, levels_dbfs, strict=True):
             if session.finish_reason is not None:
-                continue  # ended while this frame was on its way: it never leaves
+                continue  # it ended while this frame was in flight
             self._frames_made += 1
             try:
-                reason = session.take_frame(codes[row], output.pcm[row], levels_dbfs[row])
+                reason = session.take_frame(codes, pcm, level_dbfs)
             except Exception as error:
-                self._blame(session, error)
+                self._fail(session, error)
                 continue
             if reason:
                 self._end(session, reason)
         for session in list(self._by_slot.values()):
-            if chunk := session.due_chunk(now_s, self._meter.smooth_tick_s):
+            if chunk := session.due_chunk(now_s, self._cost_model.smooth_tick_s):
                 self._underruns += session.ran_dry
                 self._deliver(session, chunk)
 
@@ -295,25 +295,25 @@ class EngineLoop:
         try:
             session.deliver(chunk)
         except Exception as error:
-            _log.warning("the listener of %s failed", session.utterance_id, exc_info=True)
-            self._end(session, "error", EngineError(f"the listener failed: {error!r}"))
+            _log.warning("the deliver callback of %s failed", session.utterance_id, exc_info=True)
+            self._end(session, "error", EngineError(f"the deliver callback failed: {error!r}"))
 
-    # --- ends ---
+    # --- ending ---
 
     def _end(self, session: Session, reason: FinishReason, error: OscineError | None = None) -> None:
-        """The one way out: slot and memory go back at once, the listener hears why."""
+        """Frees the slot and delivers the last chunk. The only way for a session to end while the engine lives."""
         if session.finish_reason is not None:
             return
         chunk = session.last_chunk(reason, error, self._clock())
         self._underruns += session.ran_dry
         del self._sessions[session.utterance_id]
-        self._changed = True
+        self._slots_changed = True
         try:
-            self._give_back(session)
+            self._release(session)
         finally:
-            _tell_end(session, chunk)
+            self._deliver(session, chunk)
 
-    def _give_back(self, session: Session) -> None:
+    def _release(self, session: Session) -> None:
         if session.slot is not None:
             slot, session.slot = session.slot, None
             del self._by_slot[slot]
@@ -321,48 +321,31 @@ class EngineLoop:
             self._runner.release(slot)
         elif session.prompt is not None:
             self._waiting.remove(session)
-        self._door.forget(session)
+        self._admission.forget(session)
 
-    def _blame(self, session: Session, error: Exception) -> None:
-        """The error belongs to this session and ends it alone, unless it is the runner's word that it is gone."""
+    def _fail(self, session: Session, error: Exception) -> None:
+        """Ends one session. An EngineError is raised instead: the runner has died."""
         if isinstance(error, EngineError):
             raise error
-        _log.warning("%s ends", session.utterance_id, exc_info=error)
-        known = error if isinstance(error, OscineError) else EngineError(f"this request failed: {error!r}")
+        _log.warning("%s failed", session.utterance_id, exc_info=error)
+        known = error if isinstance(error, OscineError) else EngineError(f"the request failed: {error!r}")
         self._end(session, "error", known)
 
-    def _runner_failed(self, error: Exception) -> None:
-        """Nobody's fault in particular: all that run end. An EngineError is the runner's word that it is gone."""
+    def _fail_all(self, error: Exception) -> None:
+        """Ends all running sessions. An EngineError, or too many failures in a row, is raised: the runner has died."""
         self._failures += 1
-        if isinstance(error, EngineError) or self._failures >= _FAILURES_TO_DIE:
+        if isinstance(error, EngineError) or self._failures >= _MAX_FAILURES:
             raise error
         _log.error("the runner failed; %d streams end", self._slots.taken, exc_info=error)
         for session in list(self._by_slot.values()):
-            self._end(session, "error", EngineError(f"the engine failed while it spoke: {error}"))
+            self._end(session, "error", EngineError(f"the engine failed during the speech: {error}"))
 
     def _die(self, error: BaseException) -> None:
-        _log.error("the engine ends", exc_info=error)
-        gone = EngineError(f"the engine has failed and is gone: {error}")
+        _log.error("the engine has failed", exc_info=error)
+        failure = EngineError(f"the engine has failed and stopped: {error}")
         self._dead, self._in_flight = True, None
-        for session in [*self._sessions.values(), *self._door.close_for_good(gone)]:
-            _tell_end(session, session.last_chunk("error", gone, self._clock()))
-        for holder in (self._sessions, self._by_slot, self._waiting):
-            holder.clear()
+        for session in [*self._sessions.values(), *self._admission.die(failure)]:
+            self._deliver(session, session.last_chunk("error", failure, self._clock()))
+        for sessions in (self._sessions, self._by_slot, self._waiting):
+            sessions.clear()
         self._slots = Slots(self._slots.count)
-
-    # --- rest ---
-
-    def _wait_for_work(self) -> None:
-        """Sleeps until a message comes; looks up once a second while streams wait for text."""
-        longest_s: float | None = _LONGEST_WAIT_S if self._sessions else None
-        if self._stop_s is not None:
-            longest_s = max(0.0, min(self._stop_s - self._clock(), _LONGEST_WAIT_S))
-        if not self.finished:
-            self._door.wait(longest_s)
-
-
-def _tell_end(session: Session, chunk: AudioChunk) -> None:
-    try:
-        session.deliver(chunk)
-    except Exception:
-        _log.warning("the listener of %s failed at the end", session.utterance_id, exc_info=True)

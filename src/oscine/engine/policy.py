@@ -1,7 +1,7 @@
-"""Who is let in, who runs, who is refused: pure functions over small frozen snapshots.
+"""Scheduling and admission decisions: pure functions of small snapshots.
 
-Real time is what counts: a listener that was let in never runs dry because of another one. Everything below is in
-seconds of that listener's clock: a stream's deadline is when its player has nothing left if no more frame is made.
+The goal is real time: an admitted stream never runs out of audio because of another one. A stream's deadline is the
+time when its player has played everything, if no further frame is launched.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from oscine.engine.tick_cost import TickCost
 from oscine.types import FRAME_RATE_HZ
 
 FRAME_S = 1 / FRAME_RATE_HZ
-_ROWS_AT_FIRST = 4
+_INITIAL_ROWS = 4
+_MIN_FRAMES_LEFT = 5.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
 
 
@@ -24,57 +25,57 @@ class Running:
     """A stream that holds a slot."""
 
     slot: int
-    can_run: bool  # its next frame's text is known and its limit not reached
-    deadline_s: float | None  # when its listener runs dry; None: plays nothing now (not yet, or has run dry)
+    can_run: bool  # the text of its next frame is known and its limit is not reached
+    deadline_s: float | None  # None: its player is not playing (not yet, or it ran dry)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request that has no slot yet."""
+    """A request without a slot."""
 
     prompt_rows: int
-    continues: bool = False  # its listener was let in with an earlier part: it takes the place which that one gave back
-    deadline_s: float | None = None  # when that listener runs dry; None: plays nothing now
+    continues: bool = False  # continues a speech whose first segment was admitted; it takes over that slot
+    deadline_s: float | None = None  # of that speech; None: its player is not playing
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     running: tuple[Running, ...]
-    waiting: tuple[Waiting, ...]  # those that continue first, then the longest waiting
+    waiting: tuple[Waiting, ...]  # continuations first, then the longest waiting
     free_slots: int
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    admit: int  # so many of the waiting ones, in their order; they run at once
+    admit: int  # requests, in the order of the queue; they run in this tick
     run: tuple[int, ...]  # slots
 
 
 def choose_step(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> Step:
     admit = _admissions(snapshot, now_s, cost, pacing)
     runnable = [stream for stream in snapshot.running if stream.can_run]
-    scarce = len(snapshot.waiting) > admit or snapshot.free_slots == admit
-    if not scarce:
+    slots_are_scarce = len(snapshot.waiting) > admit or snapshot.free_slots == admit
+    if not slots_are_scarce:
         return Step(admit, tuple(stream.slot for stream in runnable))
     return Step(admit, _paced(runnable, snapshot.waiting[:admit], now_s, cost, pacing))
 
 
 def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> int:
-    """As many as keep everyone in real time: for good (a tick of all of them is shorter than a frame) and right now
-    (their prefill is over before the next listener runs dry). For good does not hold back who continues: he was
-    counted when his first part was let in, and a newcomer that took his place since must not cost him his."""
+    """As many requests as keep every stream in real time, in the steady state (a tick of all streams is shorter than a
+    frame) and now (the prefill ends before the nearest deadline). Continuations skip the steady-state check: they were
+    counted when their first segment was admitted."""
     slots = snapshot.free_slots + len(snapshot.running)
-    room = _rows_in_real_time(cost, pacing, slots) - len(snapshot.running)
+    room = rows_in_real_time(cost, pacing, slots) - len(snapshot.running)
     room = max(room, sum(waiting.continues for waiting in snapshot.waiting))
-    # Who waits for text runs dry by himself, and who is dry cannot be saved: no reason to keep others out.
-    playing = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
-    slack_s = min(playing) - now_s if playing else float("inf")
+    # Streams that wait for text run dry anyway, and dry ones cannot be saved: neither holds others back.
+    deadlines_s = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
+    slack_s = min(deadlines_s) - now_s if deadlines_s else float("inf")
     admitted = rows = 0
     for waiting in snapshot.waiting[: min(room, snapshot.free_slots)]:
         rows += waiting.prompt_rows
         if admitted and rows > pacing.prefill_rows_per_tick:
             break
-        # The frame that is in flight comes first, then the prefill, then the frame that the listener waits for.
+        # The frame in flight comes first, then the prefill, then the frame for the nearest deadline.
         busy_s = cost.tick_s(len(snapshot.running)) + cost.tick_s(len(snapshot.running) + admitted + 1, rows)
         if busy_s > slack_s:
             break
@@ -84,72 +85,70 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
     return admitted
 
 
-def _rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
-    """At most twice the largest batch whose time is known: a guess from far below would let too many in."""
-    known = max(_ROWS_AT_FIRST, 2 * cost.rows_seen)
+def rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
+    """At most twice the largest batch measured: an extrapolation from far below would admit too many."""
+    known = max(_INITIAL_ROWS, 2 * cost.rows_seen)
     return min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots))
 
 
 def _paced(
     runnable: Sequence[Running], admitted: Sequence[Waiting], now_s: float, cost: TickCost, pacing: PacingConfig
 ) -> tuple[int, ...]:
-    """Slots are scarce: whoever has less than the lead runs. The rest join, nearest deadline first, as long as nobody
-    hears it: a batch costs little more than one row, and left out they would only keep their slots longer."""
+    """The slots to run when slots are scarce: streams with less than the lead, then others, nearest deadline first,
+    while the tick stays in real time. A batch costs little more than one row, and a stream that is left out only keeps
+    its slot longer."""
 
     def ahead_s(stream: Running) -> float:
         return 0.0 if stream.deadline_s is None else stream.deadline_s - now_s
 
     ordered = sorted(runnable, key=ahead_s)
-    hurried = sum(ahead_s(stream) < pacing.lead_s for stream in ordered)
-    # Real time for everyone in the tick, and never so long that the nearest deadline is missed.
+    urgent = sum(ahead_s(stream) < pacing.lead_s for stream in ordered)
     deadlines_s = [stream.deadline_s for stream in ordered] + [waiting.deadline_s for waiting in admitted]
     nearest_s = min((deadline_s - now_s for deadline_s in deadlines_s if deadline_s is not None), default=FRAME_S)
     tick_limit_s = min(pacing.real_time_share * FRAME_S, max(0.0, nearest_s) / 2)
     rows = len(ordered)
-    while rows > max(hurried, 1) and len(admitted) + hurried > 0 and cost.tick_s(len(admitted) + rows) > tick_limit_s:
+    while rows > max(urgent, 1) and len(admitted) + urgent > 0 and cost.tick_s(len(admitted) + rows) > tick_limit_s:
         rows -= 1
     return tuple(stream.slot for stream in ordered[:rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a new request meets, as the loop saw it after its last tick."""
+    """The engine's load when a request arrives."""
 
     free_slots: int
-    running_frames: tuple[float, ...]  # expected frames to go, for each stream that holds a slot
+    running_frames: tuple[float, ...]  # expected frames left, for each running stream
     queued_frames: tuple[float, ...]
     cost: TickCost
 
 
 def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> float:
-    """Frames to go. A stream that outlived its estimate is taken to be near its end, but not at it."""
-    return max(5.0, text_ids * pacing.frames_per_text_id - frames_made)
+    """Frames left. A stream that has outlived its estimate is expected to end soon."""
+    return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
 
 
 def refusal(load: Load, config: EngineConfig) -> tuple[str, float] | None:
-    """Why a new request cannot be let in, and in how many seconds to try again; None: it can."""
-    servers = _rows_in_real_time(load.cost, config.pacing, config.slots)
+    """Why a new request cannot be admitted and the seconds until a retry; None if it can."""
+    servers = rows_in_real_time(load.cost, config.pacing, config.slots)
     slot_wait_s, own_wait_s = _waits_s(load, servers)
-    usable = min(load.free_slots, max(0, servers - len(load.running_frames)))
-    waiting = len(load.queued_frames)
-    if waiting >= config.queue_limit + usable:
-        reason = f"{len(load.running_frames)} streams run and {waiting} requests wait, which is as many as may"
-        return reason, _retry_s(slot_wait_s)
-    if own_wait_s > config.queue_wait_s:
+    running, queued = len(load.running_frames), len(load.queued_frames)
+    usable = min(load.free_slots, max(0, servers - running))
+    if queued >= config.queue_limit + usable:
+        reason = f"The server is full: {running} streams are running and {queued} requests are queued (the maximum)"
+        retry_s = slot_wait_s
+    elif own_wait_s > config.queue_wait_s:
         reason = (
-            f"a slot would be free in about {own_wait_s:.1f} s, the limit is {config.queue_wait_s:g} s, as more "
-            "streams at once could not be kept in real time"
+            f"The server is full: the wait for a slot is about {own_wait_s:.1f} s (the maximum is "
+            f"{config.queue_wait_s:g} s), and it cannot run more streams in real time"
         )
-        return reason, _retry_s(own_wait_s - config.queue_wait_s)
-    return None
-
-
-def _retry_s(seconds: float) -> float:
-    return min(_MAX_RETRY_S, max(_MIN_RETRY_S, seconds))
+        retry_s = own_wait_s - config.queue_wait_s
+    else:
+        return None
+    return reason, min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
 
 
 def _waits_s(load: Load, servers: int) -> tuple[float, float]:
-    """Seconds until the first waiting one gets its slot, and until a new request would."""
+    """Seconds until the first queued request gets a slot, and until a new one would."""
     tick_s = load.cost.tick_s(servers)
     ends_s = [frames * tick_s for frames in load.running_frames]
     ends_s = heapq.nlargest(servers, ends_s) + [0.0] * (servers - len(ends_s))

@@ -1,28 +1,36 @@
-"""One request's life: its text, its frames, its listener. Made by the caller, then touched by the loop thread only."""
+"""One request: its text, its frames, its audio. The caller creates it; then only the loop's thread uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig
+from oscine.engine.levels import Pcm
 from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
-from oscine.engine.silence_trimming import Pcm, SilenceTrimmer
+from oscine.engine.silence_trimming import SilenceTrimmer
 from oscine.runner.runner import SlotAssignment
-from oscine.types import AudioChunk, FinishReason, OscineError, Prompt, SamplingParams, TooLongError, Usage
+from oscine.types import (
+    CODEBOOKS,
+    AudioChunk,
+    Codes,
+    FinishReason,
+    OscineError,
+    Prompt,
+    SamplingParams,
+    TooLongError,
+    Usage,
+)
 
-Phase = Literal["waiting", "running", "paused", "ended"]
-Deliver = Callable[[AudioChunk], None]
-_GAP_S = 0.001  # a shorter one is not heard
+_MIN_GAP_S = 0.001  # a shorter gap is inaudible
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """What a session has to know of the audio it carries."""
+class StreamSpec:
+    """Properties of the model that every stream has."""
 
     sample_rate_hz: int
     samples_per_frame: int
@@ -35,21 +43,21 @@ class Session:
         self,
         utterance_id: str,
         sampling: SamplingParams,
-        deliver: Deliver,
+        deliver: Callable[[AudioChunk], None],
         config: EngineConfig,
-        sound: Sound,
+        spec: StreamSpec,
         *,
         budgeted: bool,
         streaming_text: bool = False,
         trim_silence: bool | None = None,
         continues: bool = False,
         plays_until_s: float | None = None,
+        return_codes: bool = False,
     ) -> None:
-        """`budgeted`: the request left max_new_tokens open, so that its text decides how long it may speak.
-        `continues`: its listener was let in with an earlier part, and has sound of it until `plays_until_s`, if any."""
+        """`budgeted`: the request sets no max_new_tokens, so the length of its text limits its frames. `continues`: an
+        earlier segment of the same speech was admitted, and its audio lasts until `plays_until_s`, if any is left."""
         self.utterance_id, self.sampling, self.deliver = utterance_id, sampling, deliver
         self.continues = continues
-        self.streaming_text = streaming_text
         self.text_ended = not streaming_text
         self.text_ids = 0  # of the text to speak, as far as it is known
         self.prompt: Prompt | None = None
@@ -57,41 +65,34 @@ class Session:
         self.finish_reason: FinishReason | None = None
         self.frames_launched = 0
         self.frames_made = 0
-        self.idle_since_s: float | None = None  # waits for text since then
-        self.ran_dry = False  # before the chunk given last, though its text was there
-        self._sound = sound
-        self._guard_config, self._budgeted = config.runaway, budgeted and config.runaway.enabled
-        self._max_frames = float("inf")  # the guard's budget
-        self._known_ids = 0  # text ids that frames have been promised: frame n needs the n-th
-        self._unsent_ids: list[int] = []  # came while there was no slot
+        self.idle_since_s: float | None = None  # since when it waits for text
+        self.ran_dry = False  # the player ran out of audio before the last chunk, though the text was there
+        self._spec, self._runaway_config = spec, config.runaway
+        self._budgeted = budgeted and config.runaway.enabled
+        self._max_frames = float("inf")  # the frame budget
+        self._known_ids = 0  # text ids for frames: frame n needs the n-th
+        self._unsent_ids: list[int] = []  # arrived before the slot
         self._text_was_late = False  # since the last chunk
-        self._guard = RunawayDetector(config.runaway)
-        trim = config.trim_silence if trim_silence is None else replace(config.trim_silence, enabled=trim_silence)
-        self._silence = SilenceTrimmer(trim, sound.sample_rate_hz, sound.samples_per_frame)
-        self._outbox = _Outbox(config.chunks, sound, plays_until_s)
+        self._codes: list[Codes] | None = [] if return_codes else None
+        self._runaway = RunawayDetector(config.runaway)
+        trim = config.trim_silence.enabled if trim_silence is None else trim_silence
+        self._trimmer = SilenceTrimmer(config.trim_silence, spec.sample_rate_hz, spec.samples_per_frame, enabled=trim)
+        self._buffer = _ChunkBuffer(config.chunks, spec, plays_until_s)
 
-    # --- phase and text ---
-
-    @property
-    def phase(self) -> Phase:
-        if self.finish_reason is not None:
-            return "ended"
-        if self.slot is None:
-            return "waiting"
-        return "paused" if self.needs_text else "running"
+    # --- text ---
 
     @property
     def needs_text(self) -> bool:
-        """The next frame's text is not known: no frame can be made before more text comes, or its end."""
+        """No frame can be launched until more text arrives, or its end."""
         return not self.text_ended and (self.prompt is None or self.frames_launched >= self._known_ids)
 
     def begin(self, prompt: Prompt, text_ids: int, *, text_ended: bool) -> None:
-        """The text is known as far as the prompt needs it. Raises TooLongError where the prompt leaves no room."""
+        """Sets the prompt. Raises TooLongError if it leaves no room for speech."""
         assert self.prompt is None, self.utterance_id
-        max_tokens = min(self.sampling.max_new_tokens, self._sound.positions - prompt.rows)
+        max_tokens = min(self.sampling.max_new_tokens, self._spec.positions - prompt.rows)
         if max_tokens < 2:
             raise TooLongError(
-                f"the prompt has {prompt.rows} rows, the engine holds {self._sound.positions} with the speech; split "
+                f"the prompt has {prompt.rows} rows and the engine holds {self._spec.positions} with the speech; split "
                 "the text, shorten the reference clip, or start with more positions_per_slot",
                 "text",
             )
@@ -99,11 +100,11 @@ class Session:
         self._text_was_late |= self.idle_since_s is not None
         self._known_ids = len(prompt.trailing_ids)
         self._set_budget()
-        # The runner sets memory aside for all that may be spoken: a short text needs little.
+        # The runner reserves memory for the longest speech, and a short text needs little.
         self.sampling = replace(self.sampling, max_new_tokens=int(min(max_tokens, self._max_frames + 1)))
 
-    def take_text(self, text_ids: Sequence[int], *, spoken_ids: int, ended: bool) -> None:
-        """More ids for later frames, `spoken_ids` of them text (the others mark its end)."""
+    def append_text(self, text_ids: Sequence[int], *, spoken_ids: int, ended: bool) -> None:
+        """Ids for later frames, of which `spoken_ids` are text and the others mark its end."""
         assert self.prompt is not None and not self.text_ended, self.utterance_id
         self._text_was_late |= self.idle_since_s is not None
         self._known_ids += len(text_ids)
@@ -113,11 +114,16 @@ class Session:
         if self.slot is None:
             self._unsent_ids += text_ids
 
-    def admission(self, slot: int) -> SlotAssignment:
+    def assignment(self, slot: int) -> SlotAssignment:
         assert self.prompt is not None, self.utterance_id
         trailing_ids = np.concatenate((self.prompt.trailing_ids, np.array(self._unsent_ids, np.int64)))
         prompt = replace(self.prompt, trailing_ids=trailing_ids)
         return SlotAssignment(slot, prompt, self.sampling, streaming_text=not self.text_ended)
+
+    def _set_budget(self) -> None:
+        # A streaming text limits itself: without text there is no frame.
+        if self._budgeted and self.text_ended:
+            self._max_frames = frame_budget(self._runaway_config, self.text_ids)
 
     # --- frames ---
 
@@ -125,69 +131,65 @@ class Session:
     def can_launch(self) -> bool:
         return not self.needs_text and self.frames_launched < min(self.sampling.max_new_tokens, self._max_frames)
 
-    def take_frame(self, code: int, pcm: Pcm, level_dbfs: float) -> FinishReason | None:
-        """The next frame in order. A reason means that the speech is over; its last frame may not be part of it."""
-        if code == self._sound.eos_id:
+    def take_frame(self, codes: Codes, pcm: Pcm, level_dbfs: float) -> FinishReason | None:
+        """Takes the next frame. Returns a reason if the speech ends with it."""
+        code = int(codes[0])
+        if code == self._spec.eos_id:
             return "stop"
-        # Official meaning of max_new_tokens N: the N-th draw is looked at, but never becomes a frame.
+        # Upstream's meaning of max_new_tokens N: the N-th draw is checked for the end, but never becomes a frame.
         if self.frames_made + 1 >= self.sampling.max_new_tokens:
             return "length"
         self.frames_made += 1
-        self._outbox.put(self._silence.push(pcm))
+        if self._codes is not None:
+            self._codes.append(codes.copy())
+        self._buffer.put(self._trimmer.push(pcm))
         text_spoken = self.text_ended and self.frames_made >= self.text_ids
-        if self._guard.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
+        if self._runaway.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
             return "runaway"
         return None
 
-    def _set_budget(self) -> None:
-        # An open text bounds itself: without text no frame is made.
-        if self._budgeted and self.text_ended:
-            self._max_frames = frame_budget(self._guard_config, self.text_ids)
-
-    # --- the listener ---
+    # --- audio ---
 
     def due_chunk(self, now_s: float, tick_s: float) -> AudioChunk | None:
-        """A chunk that should leave now, if there is one. Nothing is held back from a stream that waits for text."""
-        if not self._outbox.due(now_s, tick_s, hurry=self.needs_text):
-            return None
-        return self._chunk(now_s)
+        """The chunk to send now, if any. A stream that waits for text holds nothing back."""
+        return self._chunk(now_s) if self._buffer.due(now_s, tick_s, flush=self.needs_text) else None
 
     def last_chunk(self, reason: FinishReason, error: OscineError | None, now_s: float) -> AudioChunk:
-        """What is left, and why it is the last. Who has cancelled wants to hear no more."""
+        """The rest of the audio, or none of it after a cancel."""
         assert self.finish_reason is None, (self.utterance_id, self.finish_reason, reason)
         self.finish_reason = reason
         usage = Usage(self.text_ids, self.frames_made)
         if reason == "cancelled":
             self.ran_dry = False
-            return AudioChunk(b"", self._outbox.sent_samples, reason, error, self.sampling.seed, usage)
-        self._outbox.put(self._silence.finish())
-        return replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage)
+            return AudioChunk(b"", self._buffer.sent_samples, reason, error, self.sampling.seed, usage)
+        self._buffer.put(self._trimmer.finish())
+        codes = None if self._codes is None else np.array(self._codes, np.int64).reshape(-1, CODEBOOKS)
+        return replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage, codes=codes)
 
     def _chunk(self, now_s: float) -> AudioChunk:
-        self.ran_dry = self._outbox.late(now_s) and not self._text_was_late
+        self.ran_dry = self._buffer.late(now_s) and not self._text_was_late
         self._text_was_late = False
-        first_sample = self._outbox.sent_samples
-        return AudioChunk(self._outbox.take(now_s), first_sample, seed=self.sampling.seed)
+        first_sample = self._buffer.sent_samples
+        return AudioChunk(self._buffer.take(now_s), first_sample, seed=self.sampling.seed)
 
     def deadline_s(self, now_s: float) -> float | None:
-        """When the listener has nothing left to play, if the frames on their way arrive and no others are launched.
-        None: it plays nothing now, as it has heard nothing yet or has run dry."""
-        dry_s = self._outbox.dry_s
+        """When the player runs out of audio, counting frames in flight. None: it is not playing now."""
+        dry_s = self._buffer.dry_s
         if dry_s is None or dry_s <= now_s:
             return None
-        return dry_s + self._outbox.held_s + (self.frames_launched - self.frames_made) * FRAME_S
+        return dry_s + self._buffer.held_s + (self.frames_launched - self.frames_made) * FRAME_S
 
 
-class _Outbox:
-    """Sound on its way to the listener: held until a chunk is worth a message, never until the player waits for it."""
+class _ChunkBuffer:
+    """Audio that waits for its chunk to be large enough, but never while the player waits for it."""
 
-    def __init__(self, config: ChunkConfig, sound: Sound, plays_until_s: float | None) -> None:
-        self._config, self._rate_hz = config, sound.sample_rate_hz
-        self._frame_samples = sound.samples_per_frame
-        self._held: list[bytes] = []  # copies: the runner may write its next frames where these came from
+    def __init__(self, config: ChunkConfig, spec: StreamSpec, plays_until_s: float | None) -> None:
+        self._config, self._rate_hz = config, spec.sample_rate_hz
+        self._frame_samples = spec.samples_per_frame
+        self._held: list[bytes] = []  # copies: the runner may reuse its arrays
         self._held_samples = 0
         self.sent_samples = 0
-        self.dry_s = plays_until_s  # when the player has played all that was sent; None: it has not begun
+        self.dry_s = plays_until_s  # when the player has played everything that was sent; None: it has not started
 
     @property
     def held_s(self) -> float:
@@ -198,23 +200,23 @@ class _Outbox:
             self._held.append(pcm.tobytes())
             self._held_samples += len(pcm)
 
-    def due(self, now_s: float, tick_s: float, *, hurry: bool) -> bool:
+    def due(self, now_s: float, tick_s: float, *, flush: bool) -> bool:
         config = self._config
-        if not self._held or hurry:
+        if not self._held or flush:
             return bool(self._held)
         if self.dry_s is None or (not self.sent_samples and self.dry_s <= now_s):
-            # The player starts with this chunk: it has to last until the next one, also where trimming cut it short.
+            # The player starts with this chunk, so it must last until the next one, also if trimming shortened it.
             return len(self._held) >= config.first_chunk_frames and self.held_s >= config.first_chunk_ticks * tick_s
         unplayed_samples = (self.dry_s - now_s) * self._rate_hz
         share = int(unplayed_samples * config.buffer_share / self._frame_samples)
         return len(self._held) >= min(config.steady_chunk_frames, max(1, share))
 
     def late(self, now_s: float) -> bool:
-        """The player, once begun, has nothing to play before what is held now. At the end of speech that is nothing."""
-        return bool(self._held) and self.dry_s is not None and now_s > self.dry_s + _GAP_S
+        """The player has started and ran dry before the audio that is held now."""
+        return bool(self._held) and self.dry_s is not None and now_s > self.dry_s + _MIN_GAP_S
 
     def take(self, now_s: float) -> bytes:
-        """Everything held. The listener's clock starts with the first chunk, and again after every time it ran dry."""
+        """Everything held. The player's clock starts with the first chunk, and again when it ran dry."""
         if not self._held:
             return b""
         pcm = b"".join(self._held)

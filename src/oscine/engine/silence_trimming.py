@@ -1,48 +1,42 @@
-"""Silence before the first sound is not sent: frame 0 of a preset voice is 80 ms of it, a cloned voice may wait longer.
+"""Trims the silence before the first sound: 80 ms for a preset voice, sometimes more for a cloned one.
 
-Only samples are dropped; the codec's state, frames and codes go on as they are. Positions on the wire
-(AudioChunk.first_sample) count the samples that were sent, so the first one sent is sample 0.
+Only samples are dropped; frames, codes and the codec's state stay as they are. AudioChunk.first_sample counts the
+samples that were sent.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from oscine.config import TrimConfig
+from oscine.engine.levels import Pcm, first_audible
 
-Pcm = npt.NDArray[np.int16]
-_NOTHING: Pcm = np.zeros(0, np.int16)
+_EMPTY: Pcm = np.zeros(0, np.int16)
 
 
 class SilenceTrimmer:
-    """One stream's beginning. What goes in comes out, in order, less the silence in front of the onset."""
+    """The beginning of one stream. `push` returns samples in order, less the silence before the onset."""
 
-    def __init__(self, config: TrimConfig, sample_rate_hz: int, samples_per_frame: int) -> None:
-        self._threshold = 32768 * 10 ** (config.threshold_dbfs / 20)
-        self._keep = round(config.keep_ms / 1000 * sample_rate_hz)
-        self._droppable = config.max_frames * samples_per_frame
-        self._held = _NOTHING  # the last silence, which may turn out to lie just before the onset
-        self._open = config.enabled and self._droppable > 0
+    def __init__(self, config: TrimConfig, sample_rate_hz: int, samples_per_frame: int, *, enabled: bool) -> None:
+        self._threshold_dbfs = config.threshold_dbfs
+        self._keep_samples = round(config.keep_ms / 1000 * sample_rate_hz)
+        self._max_dropped = config.max_frames * samples_per_frame
+        self._held = _EMPTY  # silence that may turn out to lie just before the onset
+        self._active = enabled and self._max_dropped > 0
         self.dropped_samples = 0
 
     def push(self, pcm: Pcm) -> Pcm:
-        if not self._open:
+        if not self._active:
             return pcm
-        self._held = np.concatenate((self._held, pcm))
-        # In int32: the absolute value of -32768 is no int16.
-        loud = np.abs(self._held.astype(np.int32)) > self._threshold
-        heard = bool(loud.any())
-        quiet = int(loud.argmax()) if heard else len(loud)
-        self._drop(max(0, quiet - self._keep))
-        return self.finish() if heard or self.dropped_samples >= self._droppable else _NOTHING
+        held = np.concatenate((self._held, pcm))
+        onset = first_audible(held, self._threshold_dbfs)
+        silent = len(held) if onset is None else onset
+        dropped = min(max(0, silent - self._keep_samples), self._max_dropped - self.dropped_samples)
+        self._held = held[dropped:]
+        self.dropped_samples += dropped
+        return _EMPTY if onset is None and self.dropped_samples < self._max_dropped else self.finish()
 
     def finish(self) -> Pcm:
-        """The stream has ended, or silence is over: what was held leaves, and everything after it."""
-        held, self._held, self._open = self._held, _NOTHING, False
+        """The samples held back. Everything after them passes through."""
+        held, self._held, self._active = self._held, _EMPTY, False
         return held
-
-    def _drop(self, samples: int) -> None:
-        samples = min(samples, self._droppable - self.dropped_samples)
-        self._held = self._held[samples:]
-        self.dropped_samples += samples

@@ -1,4 +1,4 @@
-"""The fixed rows of the batch: taken, given back, never twice."""
+"""Allocation of the rows of the batch."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from oscine.capabilities import check_text
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, TextAppended
 from oscine.prompt.builder import StreamingPrompt
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
-from oscine.prompt.tokenizer import check_text
 from oscine.types import RequestError
 
 

@@ -1,12 +1,10 @@
 """The engine in its own process, while it works: exact, in order, one listener never at the cost of another."""
 
-import contextlib
 import functools
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.engine.listening import CONFIG, LONG, WAIT_S, Heard, eventually, gone, speak, speak_and_then, started
-from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine, build_fake, refusal
+from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
 
-from oscine.engine.remote import messages as wire
 from oscine.engine.remote.client import EngineClient
-from oscine.engine.remote.transport import Transport
-from oscine.engine.remote.worker import serve_engine
 from oscine.types import (
     AppendText,
     AudioChunk,
@@ -83,7 +78,7 @@ def test_a_piece_of_text_that_cannot_be_spoken_ends_its_utterance_alone(shared):
     utterance = shared.submit(SpeechRequest(text="say 2"), heard, streaming_text=True)
     shared.tell(utterance, AppendText("\0"))
     assert isinstance(heard.end().error, RequestError) and str(heard.end().error) == "no NUL"
-    eventually(lambda: shared._status.slots_active == 0)
+    eventually(lambda: shared._supervisor.status.slots_active == 0)
     assert speak(shared, "say 1").end().finish_reason == "stop"
 
 
@@ -114,7 +109,7 @@ def test_200_submits_and_cancels_leave_nothing_behind(shared):
             assert heard.end().finish_reason == "cancelled"
             heard.check()
     assert not shared._utterances and len(os.listdir("/proc/self/fd")) <= descriptors
-    eventually(lambda: shared._status.slots_active + shared._status.queued == 0)  # as the child itself tells
+    eventually(lambda: shared._supervisor.status.slots_active + shared._supervisor.status.queued == 0)
 
 
 def test_a_slow_listener_does_not_hold_up_the_others(shared):
@@ -160,7 +155,7 @@ def test_a_listener_that_raises_is_cancelled_alone(shared, caplog):
     other = speak(shared, "say 30", 3)
     assert other.end().finish_reason == "stop"
     eventually(lambda: not shared._utterances)
-    eventually(lambda: shared._status.slots_active == 0)
+    eventually(lambda: shared._supervisor.status.slots_active == 0)
     assert [record.exc_info[1].args for record in caplog.records] == [("the listener has left",)]
 
 
@@ -170,7 +165,7 @@ CLIP = (np.full(16000, 0.5, np.float32), 16000)
 @pytest.mark.parametrize("transcript", [None, "what was said", "\ud800"])
 def test_a_voice_travels_as_it_is(shared, transcript):
     assert shared.clone(CLIP, transcript) == FakeEngine().clone(CLIP, transcript)
-    assert not shared._clonings
+    assert not shared._clones
 
 
 def test_a_voice_in_the_making_holds_nobody_up(shared, tmp_path):
@@ -273,65 +268,3 @@ def test_stop_leaves_no_process_thread_descriptor_or_file(tmp_path, monkeypatch)
     eventually(lambda: engine.health.pid is not None)
     engine.stop()
     eventually(lambda: all(now <= then for now, then in zip(kept(), before, strict=True)))
-
-
-@contextlib.contextmanager
-def serving(engine: FakeEngine, address: str, backlog_bytes: int) -> Iterator[Transport]:
-    """The server side alone, in this process; gives the front end's end of the line. Closes both, whatever happens:
-    what is left open fails whichever test runs when it is collected."""
-    server = threading.Thread(
-        target=lambda: serve_engine(address, lambda progress: engine, backlog_bytes=backlog_bytes), daemon=True
-    )
-    front = Transport(address, bind=True)
-    server.start()
-    try:
-        yield front
-    finally:
-        front.post(wire.encode(wire.Stop(0.0)))
-        deadline_s = time.monotonic() + WAIT_S
-        while server.is_alive() and time.monotonic() < deadline_s:
-            front.turn(0.05)
-        front.close()
-        assert not server.is_alive()
-
-
-def test_a_front_end_that_does_not_read_never_blocks_the_engine(tmp_path):
-    """What is not taken is bounded, then the utterances are ended. Whatever arrives of one has no gap, and an end."""
-    engine = FakeEngine(FakeConfig(tick_s=0.0))
-    heard: list[wire.ToFrontEnd] = []
-
-    def chunks_of(utterance_id: str) -> list[wire.Chunk]:
-        return [one for one in heard if isinstance(one, wire.Chunk) and one.utterance_id == utterance_id]
-
-    def ended(*utterance_ids: str) -> bool:
-        return all(any(chunk.finish_reason for chunk in chunks_of(one)) for one in utterance_ids)
-
-    with serving(engine, f"ipc://{tmp_path}/line", backlog_bytes=9999) as front:
-
-        def submit(utterance_id: str, text: str) -> None:
-            front.post(wire.encode(wire.submit_message(utterance_id, SpeechRequest(text=text), False)))
-
-        def read() -> None:
-            heard.extend(wire.decode_for_front_end(packed) for packed in front.turn(0.05)[0])
-
-        def read_until(enough: Callable[[], bool]) -> None:
-            deadline_s = time.monotonic() + WAIT_S
-            while not enough():
-                assert time.monotonic() < deadline_s
-                read()
-
-        read_until(lambda: any(isinstance(message, wire.Ready) for message in heard))
-        behind = [str(number) for number in range(4)]
-        for utterance_id in behind:
-            submit(utterance_id, LONG)
-        read()  # sends; the first chunks may be here already, and from now on nothing is taken
-        eventually(lambda: len(engine.tell_log) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
-        read_until(lambda: ended(*behind))
-        submit("later", "say 1")
-        read_until(lambda: ended("later"))
-    assert [chunks_of(one)[-1].finish_reason for one in behind] == ["error"] * 4
-    assert [chunk.finish_reason for chunk in chunks_of("later")] == [None, "stop"]
-    for utterance_id in [*behind, "later"]:
-        chunks = chunks_of(utterance_id)
-        assert [one.first_sample for one in chunks] == [CHUNK_SAMPLES * index for index in range(len(chunks))]
-        assert [one.finish_reason is None for one in chunks] == [True] * (len(chunks) - 1) + [False]

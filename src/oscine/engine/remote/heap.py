@@ -1,5 +1,4 @@
-"""Python's garbage collector stops a process while it looks at every object. torch alone brings two hundred thousand,
-and the server's libraries ninety thousand: on a slow core that takes as long as a frame, in the middle of speech."""
+"""Garbage collection of a process that must not pause."""
 
 from __future__ import annotations
 
@@ -7,6 +6,10 @@ import gc
 
 
 def freeze_gc() -> None:
-    """To be called once, when a process has all that it needs: later collections look at what came since."""
+    """Excludes all objects made so far from later collections. Call it once, at the end of startup.
+
+    A full collection visits every object: 200,000 of torch, 90,000 of the server's libraries. On a slow core that takes
+    as long as a frame.
+    """
     gc.collect()
     gc.freeze()

@@ -1,96 +1,97 @@
-"""What a front end and an engine process say to each other: one struct per sentence, msgpack on the wire.
+"""Messages between a front end and its worker: one struct each, encoded as msgpack.
 
-Nothing is checked here that the engine checks: a wrong value travels as it is, so that both ways of running an engine
-answer with the same error. No torch, no sockets.
+Requests are not validated here. A wrong value travels as it is, so that an engine in this process and one in a worker
+refuse it with the same error. No torch here.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from oscine import types
-from oscine.audio import Clip
 from oscine.types import (
     CODEBOOKS,
     AppendText,
     AudioChunk,
     Cancel,
+    Codes,
     Command,
     EndText,
-    EngineError,
     EngineStatus,
-    FinishReason,
     OscineError,
-    OverloadedError,
     RequestError,
     SpeechRequest,
-    Usage,
 )
 from oscine.voice import Voice
 
-# Text travels as bytes: half a surrogate pair is no UTF-8, and the engine refuses it in its own words.
-Scalar = bytes | bool | int | float | None
+_COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in (AppendText, EndText, Cancel)}
+_ERRORS: dict[str, type[OscineError]] = {
+    name: cls for name, cls in vars(types).items() if isinstance(cls, type) and issubclass(cls, OscineError)
+}
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
     pass
 
 
-class VoiceArrays(msgspec.Struct, frozen=True, array_like=True):
-    speaker: bytes  # float32 [talker width]
-    reference_codes: bytes | None  # int64 [frames, 16]
-    transcript: bytes | None
-
-
-class ErrorReport(msgspec.Struct, frozen=True, array_like=True):
-    """An error of our tree: its class, text and the one value that the class carries."""
-
-    kind: str
-    message: str
-    param: str | None = None
-    retry_after_s: float | None = None
-
-
-# From the front end.
+# --- from the front end ---
 
 
 class Submit(_Message, frozen=True):
     utterance_id: str
-    values: dict[str, Scalar]  # the request's fields, less a cloned voice
-    voice: VoiceArrays | None
+    fields: dict[str, Any]  # of the SpeechRequest, packed
     streaming_text: bool
+
+    @classmethod
+    def of(cls, utterance_id: str, request: SpeechRequest, streaming_text: bool) -> Submit:
+        values = {field.name: pack(field.name, getattr(request, field.name)) for field in fields(request)}
+        return cls(utterance_id, values, streaming_text)
+
+    def request(self) -> SpeechRequest:
+        return SpeechRequest(**{name: unpack(value) for name, value in self.fields.items()})
 
 
 class Tell(_Message, frozen=True):
     utterance_id: str
-    command: Literal["append", "end", "cancel"]
-    text: bytes = b""
+    kind: str
+    arguments: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, utterance_id: str, command: Command) -> Tell:
+        if isinstance(command, AppendText) and not isinstance(command.text, str):
+            # `tell` has no answer, so this is refused here, in the words of the engine.
+            raise RequestError(f"text must be a string, got {type(command.text).__name__}", "text")
+        arguments = tuple(pack(field.name, getattr(command, field.name)) for field in fields(command))
+        return cls(utterance_id, type(command).__name__, arguments)
+
+    def command(self) -> Command:
+        return _COMMANDS[self.kind](*map(unpack, self.arguments))
 
 
 class Clone(_Message, frozen=True):
     clone_id: str
     samples: bytes  # float32, mono
     rate_hz: int
-    transcript: Scalar
+    transcript: Any  # packed
 
 
 class Ping(_Message, frozen=True):
     pass
 
 
-class Stop(_Message, frozen=True):
+class Shutdown(_Message, frozen=True):
     drain_s: float
 
 
-# From the engine.
+# --- from the worker ---
 
 
 class Progress(_Message, frozen=True):
-    """The engine is being built; also its first sign of life."""
+    """The engine is being built. The first one shows that the process has started."""
 
     stage: str
     done: int
@@ -101,181 +102,45 @@ class Ready(_Message, frozen=True):
     status: EngineStatus
 
 
-class Failed(_Message, frozen=True):
-    """The engine could not be built; the process ends."""
-
-    error: ErrorReport
+class BuildFailed(_Message, frozen=True):
+    error: OscineError
 
 
-class Accepted(_Message, frozen=True):
+class SubmitResult(_Message, frozen=True):
     utterance_id: str
-
-
-class Refused(_Message, frozen=True):
-    utterance_id: str
-    error: ErrorReport
+    error: OscineError | None = None
 
 
 class Chunk(_Message, frozen=True):
     utterance_id: str
-    pcm: bytes
-    first_sample: int
-    finish_reason: FinishReason | None
-    error: ErrorReport | None
-    seed: int
-    usage: Usage | None = None
+    chunk: AudioChunk
 
 
-class Cloned(_Message, frozen=True):
+class CloneResult(_Message, frozen=True):
     clone_id: str
-    voice: VoiceArrays | None
-    error: ErrorReport | None = None
+    voice: Any = None  # packed
+    error: OscineError | None = None
 
 
 class Pong(_Message, frozen=True):
-    """Alive, and how it is doing: no other message asks for the status."""
-
     status: EngineStatus
 
 
-ToEngine = Submit | Tell | Clone | Ping | Stop
-ToFrontEnd = Progress | Ready | Failed | Accepted | Refused | Chunk | Cloned | Pong
-
-encode = msgspec.msgpack.Encoder().encode
-decode_for_engine = msgspec.msgpack.Decoder[ToEngine](ToEngine).decode
-decode_for_front_end = msgspec.msgpack.Decoder[ToFrontEnd](ToFrontEnd).decode
+ToWorker = Submit | Tell | Clone | Ping | Shutdown
+FromWorker = Progress | Ready | BuildFailed | SubmitResult | Chunk | CloneResult | Pong
 
 
-def submit_message(utterance_id: str, request: SpeechRequest, streaming_text: bool) -> Submit:
-    values = {field.name: getattr(request, field.name) for field in fields(SpeechRequest)}
-    voice = None
-    if isinstance(request.voice, Voice):
-        del values["voice"]
-        voice = _arrays(request.voice)
-    return Submit(utterance_id, {name: _scalar(name, value) for name, value in values.items()}, voice, streaming_text)
+def pack(name: str, value: object) -> Any:
+    """A value in msgpack's types. Raises RequestError if it has none.
 
-
-def request_of(message: Submit) -> SpeechRequest:
-    values: dict[str, Any] = {
-        name: _text(value) if isinstance(value, bytes) else value for name, value in message.values.items()
-    }
-    if message.voice is not None:
-        values["voice"] = _voice(message.voice)
-    return SpeechRequest(**values)
-
-
-def clone_message(clone_id: str, clip: Clip, transcript: str | None) -> Clone:
-    return Clone(clone_id, clip.samples.tobytes(), clip.rate_hz, _scalar("ref_text", transcript))
-
-
-def clip_of(message: Clone) -> tuple[Clip, str | None]:
-    transcript: Any = message.transcript
-    clip = Clip(np.frombuffer(message.samples, np.float32), message.rate_hz)
-    return clip, _text(transcript) if isinstance(transcript, bytes) else transcript
-
-
-def cloned_message(clone_id: str, outcome: Voice | BaseException) -> Cloned:
-    if isinstance(outcome, Voice):
-        return Cloned(clone_id, _arrays(outcome))
-    return Cloned(clone_id, None, report_of(outcome))
-
-
-def outcome_of(message: Cloned) -> Voice | OscineError:
-    if message.voice is not None:
-        return _voice(message.voice)
-    assert message.error is not None, message.clone_id
-    return error_of(message.error)
-
-
-def _arrays(voice: Voice) -> VoiceArrays:
-    codes, transcript = voice.reference_codes, voice.transcript
-    return VoiceArrays(
-        voice.speaker.tobytes(),
-        None if codes is None else codes.tobytes(),
-        None if transcript is None else _packed(transcript),
-    )
-
-
-def _voice(arrays: VoiceArrays) -> Voice:
-    codes = arrays.reference_codes
-    return Voice(
-        np.frombuffer(arrays.speaker, np.float32),
-        None if codes is None else np.frombuffer(codes, np.int64).reshape(-1, CODEBOOKS),
-        None if arrays.transcript is None else _text(arrays.transcript),
-    )
-
-
-def tell_message(utterance_id: str, command: Command) -> Tell:
-    match command:
-        case AppendText(text):
-            if not isinstance(text, str):  # a piece has no answer, so this one is told here, in the engine's words
-                raise RequestError(f"text must be a string, got {type(text).__name__}", "text")
-            return Tell(utterance_id, "append", _packed(text))
-        case EndText():
-            return Tell(utterance_id, "end")
-        case Cancel():
-            return Tell(utterance_id, "cancel")
-
-
-def command_of(message: Tell) -> Command:
-    if message.command == "append":
-        return AppendText(_text(message.text))
-    return EndText() if message.command == "end" else Cancel()
-
-
-def chunk_message(utterance_id: str, chunk: AudioChunk) -> Chunk:
-    error = None if chunk.error is None else report_of(chunk.error)
-    return Chunk(utterance_id, chunk.pcm, chunk.first_sample, chunk.finish_reason, error, chunk.seed, chunk.usage)
-
-
-def chunk_of(message: Chunk) -> AudioChunk:
-    error = None if message.error is None else error_of(message.error)
-    return AudioChunk(message.pcm, message.first_sample, message.finish_reason, error, message.seed, message.usage)
-
-
-_KINDS: dict[str, type[OscineError]] = {
-    cls.__name__: cls
-    for cls in (
-        types.OscineError,
-        types.CheckpointError,
-        types.ConfigError,
-        types.OverloadedError,
-        types.EngineError,
-        types.RequestError,
-        types.VoiceError,
-        types.TooLongError,
-    )
-}
-
-
-def report_of(error: BaseException) -> ErrorReport:
-    """Any error as one of our tree: a subclass as its nearest known parent, a stranger as an EngineError."""
-    message = str(error)
-    kind = next((cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _KINDS), None)
-    if kind is None:
-        kind, message = "EngineError", f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return ErrorReport(
-        kind,
-        message.encode(errors="backslashreplace").decode(),
-        error.param if isinstance(error, RequestError) else None,
-        error.retry_after_s if isinstance(error, OverloadedError) else None,
-    )
-
-
-def error_of(report: ErrorReport) -> OscineError:
-    cls = _KINDS.get(report.kind, EngineError)
-    if issubclass(cls, RequestError):
-        return cls(report.message, report.param)
-    if issubclass(cls, OverloadedError):
-        return cls(report.message, report.retry_after_s or 0.0)
-    return cls(report.message)
-
-
-def _scalar(name: str, value: object) -> Scalar:
+    Strings travel as bytes: a lone surrogate is not valid UTF-8, and refusing it is up to the engine.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
-        return _packed(value)
+        return value.encode(errors="surrogatepass")
+    if isinstance(value, Voice):
+        return value.speaker, value.reference_codes, pack("voice", value.transcript)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise RequestError(f"{name} must fit 64 bits, got {value}", name)
     if value is None or isinstance(value, bool | int | float):
@@ -283,9 +148,38 @@ def _scalar(name: str, value: object) -> Scalar:
     raise RequestError(f"{name} cannot be a {type(value).__name__}", name)
 
 
-def _packed(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
+def unpack(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogatepass")
+    if isinstance(value, list):
+        speaker, codes, transcript = value
+        return Voice(np.frombuffer(speaker, np.float32), None if codes is None else _codes(codes), unpack(transcript))
+    return value
 
 
-def _text(packed: bytes) -> str:
-    return packed.decode(errors="surrogatepass")
+def _codes(packed: bytes) -> Codes:
+    return np.frombuffer(packed, np.int64).reshape(-1, CODEBOOKS)
+
+
+def _encode(value: object) -> object:
+    """Arrays, and errors as class, text and attributes. An error of another module travels as its nearest parent in
+    oscine.types."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, OscineError):
+        kind = next(cls.__name__ for cls in type(value).__mro__ if _ERRORS.get(cls.__name__) is cls)
+        attributes = {name: getattr(value, name) for name in ("param", "retry_after_s") if hasattr(value, name)}
+        return kind, str(value).encode(errors="backslashreplace").decode(), attributes
+    raise NotImplementedError(f"{type(value).__name__} cannot be sent")
+
+
+def _decode(kind: type, value: Any) -> Codes | OscineError:
+    if kind is not OscineError:
+        return _codes(value)
+    name, text, attributes = value
+    return _ERRORS[name](text, **attributes)
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_encode).encode
+decode_to_worker = msgspec.msgpack.Decoder[ToWorker](ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder[FromWorker](FromWorker, dec_hook=_decode).decode

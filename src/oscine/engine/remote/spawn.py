@@ -1,59 +1,59 @@
-"""The operating system's side of an engine process: start it, end it, leave nothing of it behind."""
+"""The worker as a process of the operating system: spawned, ended, described."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import pickle
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+import threading
+from collections.abc import Callable, Mapping
 
+from oscine.engine.remote.messages import ToWorker, encode
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import Build
 from oscine.types import ConfigError, EngineError
 
 KILL_S = 30.0  # a process that hangs in a driver may not even die
+_LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a process that it forked could delay their end
 
-# Before anything of ours is imported, modules are looked for where the parent found them: nothing in the current folder
-# takes the place of a library, and the child runs this very package.
-_START = """
-import pickle, runpy, sys
-with open(sys.argv[1] + "/build", "rb") as build:
-    sys.path[:], _ = pickle.load(build)
-runpy.run_module("oscine.engine.remote.worker", run_name="__main__", alter_sys=True)
+# The parent's sys.path is set before anything else is imported: the worker runs the same package, and no file in the
+# current folder takes the place of a library.
+_MAIN = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from oscine.engine.remote.worker import main
+main(*map(int, sys.argv[2:]))
 """
 
 
 class WorkerProcess:
-    """The engine process with its channel. Lives and dies on the supervisor's thread: the kernel kills a process when
-    the thread that started it ends."""
+    """A worker and the transport to it. The thread that spawns it must outlive it: the kernel kills it when that thread
+    ends."""
 
-    def __init__(self, pickled: bytes, environment: Mapping[str, str]) -> None:
-        with contextlib.ExitStack() as undo:
-            # For this user only. A socket's path has about a hundred characters at most.
-            parent = None if len(tempfile.gettempdir()) < 70 else "/tmp"
-            self._folder = Path(tempfile.mkdtemp(prefix="oscine-", dir=parent))
-            undo.callback(self.remove_files)
-            (self._folder / "build").write_bytes(pickled)
-            self._lifeline, theirs = socket.socketpair()
-            undo.callback(self._lifeline.close)
-            with theirs:
-                self.channel = Transport(f"ipc://{self._folder}/line", bind=True, lifeline=self._lifeline)
-                undo.callback(self.channel.close)
-                command = [sys.executable, "-P", "-c", _START, str(self._folder), str(os.getpid())]
-                self.popen = subprocess.Popen(command, stdin=theirs.fileno(), env={**os.environ, **environment})
-            self._close = undo.pop_all()
+    def __init__(self, build: bytes, environment: Mapping[str, str], on_message: Callable[[bytes], None]) -> None:
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as on_error, theirs:
+            on_error.callback(ours.close)
+            arguments = (json.dumps([*map(str, sys.path)]), str(os.getpid()), str(theirs.fileno()))
+            self.popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", _MAIN, *arguments],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment},
+                pass_fds=[theirs.fileno()],
+            )
+            on_error.pop_all()
+        self.disconnected = threading.Event()
+        self._transport = Transport(ours, on_message, self.disconnected.set)
+        self._transport.post(build)
 
-    def remove_files(self) -> None:
-        """Once connected, nobody needs them: gone early, they cannot be left behind."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def send(self, message: ToWorker) -> None:
+        self._transport.post(encode(message))
 
     def wait(self, timeout_s: float) -> bool:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -61,36 +61,36 @@ class WorkerProcess:
         return self.popen.returncode is not None
 
     def end(self, terminate_s: float) -> None:
-        """Terminates (with 0: not even that), then kills."""
-        if self.popen.poll() is None and terminate_s > 0:
-            self.popen.terminate()
-            self.wait(terminate_s)
-        if self.popen.poll() is None:
-            self.popen.kill()
-            if not self.wait(KILL_S):
-                raise EngineError(f"the engine process {self.popen.pid} cannot be killed; a driver must be holding it")
-
-    def close(self) -> None:
-        self._close.close()
+        """Terminates the process and kills it after `terminate_s`, or at once if that is 0. Receives its last
+        messages, then disconnects."""
+        try:
+            if self.popen.poll() is None and terminate_s > 0:
+                self.popen.terminate()
+                self.wait(terminate_s)
+            if self.popen.poll() is None:
+                self.popen.kill()
+                if not self.wait(KILL_S):
+                    raise EngineError(f"the worker process {self.popen.pid} cannot be killed; a driver may hold it")
+            self._transport.wait_disconnected(_LAST_MESSAGES_S)
+        finally:
+            self._transport.close()
 
     def describe_exit(self) -> str:
         status = self.popen.returncode
         if status is not None and status < 0:
             with contextlib.suppress(ValueError):
-                return f"the engine process was killed by {signal.Signals(-status).name}"
-        return f"the engine process ended with status {status}"
+                return f"the worker process was killed by {signal.Signals(-status).name}"
+        return f"the worker process ended with status {status}"
 
 
-def pickled_build(build: Build) -> bytes:
-    """What `WorkerProcess` needs to call `build` on the other side; refuses at once what could not arrive."""
+def pickle_build(build: Build) -> bytes:
+    """Raises ConfigError for a function that a worker could not import."""
     function: object = build
     while isinstance(function, functools.partial):
         function = function.func
     if getattr(function, "__module__", None) == "__main__":
-        raise ConfigError(
-            "the engine's build function must be in a module that another process can import, not a script"
-        )
+        raise ConfigError("the build function must be in a module that the worker can import, not in a script")
     try:
-        return pickle.dumps((sys.path, pickle.dumps(build)))
+        return pickle.dumps(build)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"the engine's build function cannot be given to another process: {error}") from None
+        raise ConfigError(f"the build function cannot be sent to a worker: {error}") from None

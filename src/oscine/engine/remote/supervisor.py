@@ -1,0 +1,225 @@
+"""Starts a worker process, watches it, and restarts it when it dies or hangs.
+
+starting ─► ready ─► restarting ─► ready ...      stop(): ─► stopping ─► stopped
+    └─────────────────────┴─► failed: the first start failed, or too many restarts
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from oscine.config import WorkerConfig
+from oscine.engine.remote import messages as wire
+from oscine.engine.remote.spawn import WorkerProcess
+from oscine.types import (
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    EngineHealth,
+    EngineState,
+    EngineStatus,
+    FinishReason,
+    OscineError,
+    OverloadedError,
+    ReportProgress,
+)
+
+_log = logging.getLogger(__name__)
+_FIRST_START_S = 10.0  # a guess, until a start has been measured
+_EXIT_S = 1.0  # between the disconnect of a process and its end
+
+
+class Supervisor:
+    """`on_message` gets the worker's messages about utterances and voices, on another thread. `on_exit` is called when
+    a worker has ended and all its messages were handled; utterances that still run end with this reason and text."""
+
+    def __init__(
+        self,
+        build: bytes,
+        config: WorkerConfig,
+        environment: Mapping[str, str],
+        *,
+        on_message: Callable[[wire.FromWorker], None],
+        on_exit: Callable[[FinishReason, str], None],
+        on_progress: ReportProgress,
+    ) -> None:
+        self._build, self._config, self._environment = build, config, environment
+        self._on_message, self._on_exit, self._on_progress = on_message, on_exit, on_progress
+        self._changed = threading.Condition()
+        self._worker: WorkerProcess | None = None
+        self._state: EngineState = "starting"
+        self._failure: OscineError | None = None
+        self._last_reason: str | None = None
+        self._restarts = 0
+        self._failed_at_s: deque[float] = deque()  # within the window
+        self._was_ready = self._heard = False
+        self._start_s = _FIRST_START_S
+        self._started_s = time.monotonic()
+        self._ready_expected_s = self._started_s + _FIRST_START_S
+        self._stopping = threading.Event()
+        self._stop_by_s = 0.0
+        self.status = EngineStatus(ready=False, slots=0, slots_active=0, queued=0, frames=0, tick_s=0.0)  # last known
+        self._thread = threading.Thread(target=self._run, name="oscine-supervisor", daemon=True)
+        self._thread.start()
+
+    # --- any thread ---
+
+    def send(self, message: wire.ToWorker, *, only_if_ready: bool = False) -> None:
+        """With `only_if_ready`, raises OverloadedError while a worker starts and EngineError if none will."""
+        with self._changed:
+            if only_if_ready and self._state != "ready":
+                raise self._unavailable()
+            if self._worker is not None:
+                self._worker.send(message)
+
+    @property
+    def health(self) -> EngineHealth:
+        with self._changed:
+            pid = None if self._worker is None else self._worker.popen.pid
+            return EngineHealth(self._state, pid, self._restarts, self._last_reason)
+
+    def wait_ready(self, timeout_s: float | None) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._state not in ("starting", "restarting"), timeout_s):
+                raise EngineError(f"the engine is not ready after {timeout_s:g} s (it is {self._state})")
+            if self._state != "ready":
+                raise self._failure or EngineError("the engine is stopped")
+
+    def stop(self, drain_s: float) -> None:
+        with self._changed:
+            if not self._stopping.is_set():
+                if self._state == "ready":
+                    self.send(wire.Shutdown(drain_s))
+                    self._stop_by_s = time.monotonic() + drain_s + self._config.terminate_s
+                self._set_state("stopping")
+                self._stopping.set()
+        self._thread.join()
+        self._set_state("stopped")
+
+    def _unavailable(self) -> OscineError:
+        if self._state in ("starting", "restarting"):
+            wait_s = max(1.0, self._ready_expected_s - time.monotonic())
+            return OverloadedError(f"the engine is {self._state}; retry in {wait_s:.0f} s", wait_s)
+        return EngineError(str(self._failure or f"the engine is {self._state}"))
+
+    def _set_state(self, state: EngineState) -> None:
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    # --- the supervisor's thread ---
+
+    def _run(self) -> None:
+        try:
+            while True:
+                reason = self._run_worker()
+                if self._stopping.is_set():
+                    return
+                self._last_reason = reason
+                self._on_exit("error", f"{reason}; send the request again")
+                backoff_s = self._backoff_s(reason)
+                if backoff_s is None:
+                    return
+                self._ready_expected_s = time.monotonic() + backoff_s + self._start_s
+                if self._stopping.wait(backoff_s):
+                    return
+                self._restarts += 1
+        except Exception as error:
+            self._failure = EngineError(f"the worker process cannot be supervised: {error}")
+            if not isinstance(error, OscineError | OSError):
+                raise
+        finally:
+            stopping = self._stopping.is_set()
+            self._set_state("stopping" if stopping else "failed")
+            self._on_exit("cancelled" if stopping else "error", "the engine is stopped")
+
+    def _run_worker(self) -> str:
+        """Runs one worker from start to end. Returns why it ended."""
+        self._started_s = time.monotonic()
+        worker = WorkerProcess(self._build, self._environment, self._receive)
+        with self._changed:
+            self._worker = worker
+        reason, terminate_s = "", 0.0
+        try:
+            reason, terminate_s = self._watch(worker)
+        finally:
+            with self._changed:
+                if self._state == "ready":
+                    self._set_state("restarting")
+            worker.end(terminate_s)
+            with self._changed:
+                self._worker = None
+        if self._failure is not None:
+            return f"the engine could not be built: {self._failure}"
+        return reason or worker.describe_exit()
+
+    def _watch(self, worker: WorkerProcess) -> tuple[str, float]:
+        """Returns why to end the worker ("" if it has ended by itself) and how long it may take to terminate."""
+        period_s = min(self._config.heartbeat_s / 4, 0.25)
+        last_s, silent_s = time.monotonic(), 0.0
+        while not worker.disconnected.wait(period_s) and worker.popen.poll() is None:
+            now_s = time.monotonic()
+            # A much longer wait means that this process was suspended; the worker is not to blame.
+            silent_s = 0.0 if self._heard else silent_s + min(now_s - last_s, 2 * period_s)
+            last_s, self._heard = now_s, False
+            if self._stopping.is_set():
+                if now_s > self._stop_by_s:
+                    return "it did not stop in time", self._config.terminate_s
+                continue
+            ready = self._state == "ready"
+            max_silent_s = self._config.heartbeat_s if ready else self._config.start_s
+            if silent_s > max_silent_s:
+                return f"the worker process gave no sign of life for {max_silent_s:g} s", 0.0
+            if ready and not self.status.ready:
+                return "the engine reported that it does not work any more", self._config.terminate_s
+            if ready:
+                worker.send(wire.Ping())
+        worker.wait(_EXIT_S)
+        return "", 0.0
+
+    def _backoff_s(self, reason: str) -> float | None:
+        """The wait before the next start, or None if there will be none."""
+        if not self._was_ready or isinstance(self._failure, ConfigError | CheckpointError):
+            self._failure = self._failure or EngineError(f"{reason} before it was ready")
+            return None
+        config, now_s = self._config, time.monotonic()
+        while self._failed_at_s and self._failed_at_s[0] < now_s - config.restarts_window_s:
+            self._failed_at_s.popleft()
+        failures = len(self._failed_at_s)
+        if failures >= config.max_restarts:
+            self._failure = EngineError(
+                f"{reason}; this was failure {failures + 1} within {config.restarts_window_s:g} s, so it stays down"
+            )
+            return None
+        self._failure = None
+        self._failed_at_s.append(now_s)
+        return min(config.backoff_s * 2**failures, config.max_backoff_s)
+
+    # --- the transport's thread ---
+
+    def _receive(self, packed: bytes) -> None:
+        message = wire.decode_from_worker(packed)
+        match message:
+            case wire.Pong(status):
+                self.status, self._heard = status, True
+            case wire.Progress(stage, done, total):
+                self._heard = True
+                try:
+                    self._on_progress(stage, done, total)
+                except Exception:
+                    _log.exception("the progress callback failed")
+            case wire.Ready(status):
+                self.status, self._heard, self._was_ready = status, True, True
+                self._start_s = time.monotonic() - self._started_s
+                with self._changed:
+                    alive = self._worker is not None and self._worker.popen.poll() is None
+                    if alive and not self._stopping.is_set():
+                        self._set_state("ready")
+            case wire.BuildFailed(error):
+                self._failure = error
+            case _:
+                self._on_message(message)

@@ -1,0 +1,73 @@
+"""The worker's server side, in this process: a front end that stops reading costs the engine nothing."""
+
+import contextlib
+import queue
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.engine.listening import LONG, WAIT_S, eventually
+from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
+
+from oscine.engine.remote import messages as wire
+from oscine.engine.remote.transport import Transport
+from oscine.engine.remote.worker import EngineServer
+from oscine.types import AudioChunk, SpeechRequest
+
+
+@contextlib.contextmanager
+def serving(engine: FakeEngine, max_unsent_bytes: int) -> Iterator[socket.socket]:
+    """Yields the front end's socket."""
+    ours, theirs = socket.socketpair()
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    transport = Transport(theirs, inbox.put, lambda: inbox.put(None))
+    server = EngineServer(transport, inbox, max_unsent_bytes=max_unsent_bytes)
+    thread = threading.Thread(target=server.serve, args=(lambda progress: engine,), daemon=True)
+    thread.start()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        thread.join(WAIT_S)
+        transport.close()
+        engine.stop()
+        assert not thread.is_alive()
+
+
+def frame(message: wire.ToWorker) -> bytes:
+    packed = wire.encode(message)
+    return len(packed).to_bytes(8, "little") + packed
+
+
+def submit(utterance_id: str, text: str) -> bytes:
+    return frame(wire.Submit.of(utterance_id, SpeechRequest(text=text), streaming_text=False))
+
+
+def test_a_front_end_that_does_not_read_never_blocks_the_engine() -> None:
+    """Unsent audio is bounded; beyond the bound every utterance ends. What arrives of each has no gap, and an end."""
+    engine = FakeEngine(FakeConfig(tick_s=0.0))
+    chunks: dict[str, list[AudioChunk]] = defaultdict(list)
+
+    with serving(engine, max_unsent_bytes=9999) as front_end:
+        stream = front_end.makefile("rb")
+
+        def read_until_ended(*utterance_ids: str) -> None:
+            while not all(one in chunks and chunks[one][-1].finish_reason for one in utterance_ids):
+                message = wire.decode_from_worker(stream.read(int.from_bytes(stream.read(8), "little")))
+                if isinstance(message, wire.Chunk):
+                    chunks[message.utterance_id].append(message.chunk)
+
+        front_end.settimeout(WAIT_S)
+        slow = [str(number) for number in range(4)]
+        front_end.sendall(b"".join(submit(utterance_id, LONG) for utterance_id in slow))
+        eventually(lambda: len(engine.tell_log) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
+        read_until_ended(*slow)
+        front_end.sendall(submit("later", "say 1"))
+        read_until_ended("later")
+        stream.close()
+    assert [chunks[one][-1].finish_reason for one in slow] == ["error"] * 4
+    assert [chunk.finish_reason for chunk in chunks["later"]] == [None, "stop"]
+    for one in chunks.values():
+        assert [chunk.first_sample for chunk in one] == [CHUNK_SAMPLES * index for index in range(len(one))]
+        assert [chunk.finish_reason is None for chunk in one] == [True] * (len(one) - 1) + [False]
