@@ -110,7 +110,7 @@ def test_another_voice_of_the_name_is_refused_in_the_words_of_the_command_line()
     added("anna")
     Voice(np.ones(8, np.float32)).save("other.safetensors")
     said = refusal("add", "Anna", "other.safetensors", "--consent", "yes")
-    assert said == "there is another voice called 'anna'; delete it first or choose another name"
+    assert said == "another voice is called 'anna'; delete it first or choose another name"
     assert voices("remove", "ANNA").stdout == "anna\n"
     assert voices("add", "anna", "other.safetensors", "--consent", "yes").exit_code == 0
 
@@ -118,7 +118,7 @@ def test_another_voice_of_the_name_is_refused_in_the_words_of_the_command_line()
 def test_a_damaged_voice_can_be_removed(home: Path) -> None:
     added("anna")
     (home / "data" / "oscine" / "voices" / "anna.safetensors").write_bytes(b"")
-    assert "is damaged (the log says how); delete the voice" in refusal(
+    assert "is damaged (see the log); delete the voice" in refusal(
         "add", "anna", "me.safetensors", "--consent", "yes"
     )
     assert voices("remove", "anna").stdout == "anna\n"
@@ -131,7 +131,7 @@ def test_a_disk_that_fails_is_no_fault_of_the_request(monkeypatch: pytest.Monkey
     monkeypatch.setattr("os.fsync", fail)
     error = voices("add", "anna", "me.safetensors", "--consent", "yes").exception
     assert isinstance(error, OscineError) and not isinstance(error, RequestError)
-    assert str(error) == "the disk of the voices failed to store voice 'anna'; the log says why"
+    assert str(error) == "cannot store voice 'anna' because of a disk error; see the log"
 
 
 def test_the_module_is_the_command() -> None:

@@ -224,7 +224,7 @@ def test_a_full_disk_is_a_server_error_and_leaves_no_files(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(ApiError, match="the server failed to store voice 'anna'; its log") as caught:
+    with pytest.raises(ApiError, match="cannot store voice 'anna' because of a disk error; see the log") as caught:
         store.add("anna", voice(), consent="yes")
     assert status_of(caught) == 500 and str(tmp_path) not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -227,4 +227,4 @@ def _disk(work: str) -> Iterator[None]:
         yield
     except (OSError, OscineError) as error:
         _log.error("cannot %s: %s", work, error)
-        raise ApiError(500, f"the server failed to {work}; its log has the reason") from error
+        raise ApiError(500, f"cannot {work} because of a disk error; see the log") from error
