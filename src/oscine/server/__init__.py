@@ -1,1 +1,1 @@
-"""The door: bytes in, bytes out. It knows the engine as a protocol only, and needs no torch."""
+"""HTTP and WebSocket front end. It knows the engine only as a protocol and needs no torch."""
