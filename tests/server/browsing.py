@@ -1,5 +1,5 @@
-"""The playground in Chromium, driven by Playwright, against a real server. Without a browser a test is skipped, but
-never silently where it is asked for (OSCINE_BROWSER=required)."""
+"""The playground in Chromium, driven by Playwright, on a real server. Without a browser the tests are skipped, or fail
+with OSCINE_BROWSER=required."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oscine.types import ModelCard
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PLAIN_HOST = "plain.test"  # is this machine too, but not by a name that browsers trust without https
+PLAIN_HOST = "plain.test"  # this machine, under a name that browsers do not trust without https
 _ARGUMENTS = (
     "--no-sandbox",
     "--autoplay-policy=no-user-gesture-required",
@@ -32,6 +32,17 @@ _ARGUMENTS = (
     "--use-fake-ui-for-media-stream",
     f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
 )
+# Empties the store and returns when it is empty.
+CLEAR_HISTORY = """() => new Promise((resolve, reject) => {
+  const opening = indexedDB.open("oscine", 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore("takes", { keyPath: "id", autoIncrement: true });
+  opening.onerror = reject;
+  opening.onsuccess = () => {
+    const clearing = opening.result.transaction("takes", "readwrite");
+    clearing.objectStore("takes").clear();
+    clearing.oncomplete = () => { opening.result.close(); resolve(); };
+  };
+})"""
 
 
 def _missing(what: str) -> None:
@@ -58,7 +69,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """One page on a server of its own, and everything that went wrong on it."""
+    """One page on its own server, with the errors and warnings of its console."""
 
     page: Page
     engine: ScriptedEngine
@@ -71,7 +82,7 @@ class Visit:
         return stats
 
     def until(self, condition: str) -> None:
-        self.page.wait_for_function(f"() => {condition}")  # a function: the page's policy allows no text to be run
+        self.page.wait_for_function(f"() => {condition}")  # a function: the page's policy forbids eval
 
     def wait_for(self, state: str) -> None:
         self.until(f"window.oscineStats.state === '{state}'")
@@ -79,12 +90,27 @@ class Visit:
     def wait_until_loaded(self) -> None:
         self.until("document.getElementById('model-name').textContent !== ''")
 
+    def choose_voice(self, name: str) -> None:
+        self.page.check(f"#voices input[value='{name}']", force=True)
+
+    def choose_mode(self, name: str) -> None:
+        self.page.check(f"[name=mode][value={name}]")
+
+    def snippet(self, form: str) -> str:
+        """The link or the code that the page offers."""
+        self.page.check(f"[name=share][value={form}]")
+        self.page.wait_for_timeout(20)
+        return self.page.text_content("#share-text") or ""
+
+    def clear_history(self) -> None:
+        self.page.evaluate(CLEAR_HISTORY)
+
     def speak(self, text: str) -> None:
         self.page.fill("#text", text)
         self.page.click("#speak")
 
     def listen(self) -> None:
-        """Watches the page from its first byte on."""
+        """Records the page's errors and requests from the start."""
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on(
             "console", lambda line: self.complaints.append(line.text) if line.type in ("error", "warning") else None
@@ -92,13 +118,13 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
 
     def expect(self, complaint: str) -> None:
-        """The browser logs every refusal of a server: this one was asked for."""
+        """Removes an expected message: browsers log every failed request."""
         found = [text for text in self.complaints if complaint in text]
         assert found, self.complaints
         self.complaints.remove(found[0])
 
     def check(self) -> None:
-        """No complaint but those that were expected; and, as the page works offline, nothing asked of anybody else."""
+        """Fails on unexpected messages, and on requests to other servers: the page works offline."""
         complaints, self.complaints = self.complaints, []
         assert not complaints
         assert all(url.startswith((self.url, "data:", "blob:")) for url in self.requests), self.requests
@@ -106,7 +132,7 @@ class Visit:
 
 def clip_file(folder: Path) -> Path:
     tone = np.rint(8000 * np.sin(np.arange(RATE_HZ) / 20)).astype("<i2").tobytes()
-    path = folder / "anna.wav"
+    path = folder / "anna's clip.wav"
     path.write_bytes(wav_header(RATE_HZ, len(tone) // 2) + tone)
     return path
 
@@ -121,7 +147,7 @@ def visit(
     ready: bool = True,
     **context: Any,
 ) -> Iterator[Visit]:
-    """The page is open, and unless told otherwise the server is ready and its voices are listed."""
+    """An open page; with `ready`, its voices are listed."""
     engine = engine or ScriptedEngine(frame_s=0.005)
     with serving(build_app(engine, card, config)) as url:
         url = url.replace("127.0.0.1", host)

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from oscine import __version__
 from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
+from oscine.server.encode import encode_routes
 from oscine.server.errors import handle_errors
 from oscine.server.live.session import live_routes
 from oscine.server.logs import allow_incomplete_responses
@@ -75,6 +76,7 @@ def build_app(
     handle_errors(app, invalid_field, service.metrics.refused)
     app.include_router(speech_routes(service, _ERRORS))
     app.include_router(batch_routes(service, _ERRORS))
+    app.include_router(encode_routes(service, _ERRORS))
     app.include_router(live_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
     _add_status_routes(app, service)

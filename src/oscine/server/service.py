@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from oscine.config import ServerConfig
+from oscine.encoding.encoders import AsyncEncoder, open_encoder
 from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
-from oscine.server.encoders import AsyncEncoder, open_encoder
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices

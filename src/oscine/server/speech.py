@@ -13,8 +13,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from oscine.encoding.encoders import FORMATS, encode_whole
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.encoders import FORMATS, encode_whole
 from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import log_fields

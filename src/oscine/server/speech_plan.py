@@ -10,8 +10,8 @@ from typing import Any
 
 from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width
 from oscine.config import ServerConfig
+from oscine.encoding.encoders import Format, checked_format
 from oscine.segmenter import SegmenterConfig, segment_text
-from oscine.server.encoders import Format, checked_format
 from oscine.server.errors import ApiError
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices, fetch_clip
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions, shown_name

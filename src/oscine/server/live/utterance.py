@@ -12,8 +12,8 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
+from oscine.encoding.encoders import AsyncEncoder
 from oscine.narration import Narration, NarrationChunk, PlaybackClock
-from oscine.server.encoders import AsyncEncoder
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.playback_position import UtteranceTimeline

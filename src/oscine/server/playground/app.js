@@ -1,75 +1,121 @@
-// The page: buttons and keys are joined to what they do. What each part does stands in its own file.
+// The page: connects buttons, keys and fields to what they do. Each part is in its own file.
 
-import { key } from "./api.js";
-import { offerExamples } from "./examples.js";
-import { fileName, History } from "./history.js";
+import { address, key } from "./api.js";
+import { Comparison } from "./compare.js";
+import { firstExample, offerExamples, previewText } from "./examples.js";
+import { History } from "./history.js";
+import { KeyPanel } from "./key.js";
+import { linkTo, readLink } from "./link.js";
 import { Notice } from "./notice.js";
 import { Settings } from "./settings.js";
-import { encoded, receive, save } from "./speech.js";
+import { Share } from "./share.js";
+import { encoded, fileName, receive, save } from "./speech.js";
 import { Stage } from "./stage.js";
 import { watchServer } from "./status.js";
 import { Take } from "./take.js";
 import { Typing } from "./typing.js";
 import { View } from "./view.js";
+import { nativeLanguage } from "./voices.js";
 
 const byId = (id) => document.getElementById(id);
 const text = byId("text");
 const apple = /Mac|iPhone|iPad/.test(navigator.platform);
 
-let request = null; // AbortController of the text that is being spoken
-const notice = new Notice({ retry: speak, wantKey: () => showKey(true) });
+let request = null; // AbortController of the request that is running
+let linked = readLink(); // applied when the model is known
+const samples = new Map(); // voice and text -> its preview
+const keyPanel = new KeyPanel({ changed: useKey });
+const notice = new Notice({ retry: speak, askKey: () => keyPanel.ask() });
 const failed = (error) => notice.show(error);
-const stage = new Stage({ changed: () => view.changed(), finished: (take) => history.add(take), failed });
-const view = new View(stage);
-const settings = new Settings({ failed, shown: (model) => offerExamples(model.languages, useText) });
+const stage = new Stage({ changed: showStage, finished: (take) => history.add(take), failed });
+const view = new View(stage, { seek });
+const changed = () => share.changed();
+const settings = new Settings({ failed, shown: showModel, changed, preview });
 const typing = new Typing({ stage, settings, failed });
-const history = new History({ replay, reuse: (take) => useText(take.text.trim()) });
+const history = new History({ replay: (take) => seek(take, 0), reuse });
+const comparison = new Comparison({ stage, settings, failed, seek, changed });
+const share = new Share({ describe, failed });
 
-const isLive = () => document.querySelector("[name=mode]:checked").value === "live";
+const mode = () => document.querySelector("[name=mode]:checked").value;
+
+// --- speaking ---
 
 async function speak() {
-  if (isLive()) return typing.finish();
+  if (mode() === "live") return typing.finish();
+  if (!text.value.trim()) {
+    text.focus();
+    return failed(Object.assign(new Error("There is no text yet. Type something to say."), { param: "input" }));
+  }
+  if (mode() === "compare") await run((signal) => comparison.speak(text.value, signal));
+  else await run((signal, askedAtMs) => say({ text: text.value, signal, askedAtMs }));
+}
+
+async function run(work) {
   const askedAtMs = performance.now();
   stop();
   notice.clear();
-  if (!text.value.trim()) {
-    text.focus();
-    return failed(Object.assign(new Error("There is no text yet: type something to say."), { param: "input" }));
-  }
   stage.open(settings.rateHz);
   const mine = new AbortController();
   request = mine;
-  let take = null;
   try {
-    const fields = { ...(await settings.request()), input: text.value };
-    const { voiceName: voice, rateHz } = settings;
-    if (mine.signal.aborted) return;
-    take = new Take({ text: text.value, voice, rateHz, request: fields, askedAtMs });
-    stage.begin(take);
-    await receive(take, stage, mine.signal);
+    await work(mine.signal, askedAtMs);
   } catch (error) {
-    if (error.name === "AbortError") return;
-    // A stream that breaks has no words of its own: the server closes it so that no half is taken for a whole.
-    const cause = error.status === undefined ? new Error(`The sound broke off: ${error.message}.`) : error;
-    if (take) stage.fail(take);
-    failed(cause);
+    if (error.name !== "AbortError") failed(error);
   } finally {
     if (request === mine) request = null;
+  }
+}
+
+async function say({ text: words, voice = settings.voices.value, fields, preview: sample = null, signal, askedAtMs }) {
+  const asked = { ...(fields ?? (await settings.request({ voice }))), input: words };
+  if (signal.aborted) return null;
+  const about = { text: words, voice: settings.voiceName(voice), rateHz: settings.rateHz };
+  const take = new Take({ ...about, request: asked, preview: sample, askedAtMs });
+  stage.begin(take);
+  try {
+    await receive(take, stage, signal);
+    if (take.warning) notice.warn(take.warning);
+    return take;
+  } catch (error) {
+    if (error.name === "AbortError") return null;
+    stage.fail(take);
+    // A broken stream has no message of its own: the server closes it, so that a part is not taken for the whole.
+    throw error.status === undefined ? new Error(`The sound broke off: ${error.message}.`) : error;
   }
 }
 
 function stop() {
   request?.abort();
   request = null;
-  if (isLive()) typing.cancel();
+  if (mode() === "live") typing.cancel();
   else stage.stop();
 }
 
-function replay(take) {
+function seek(take, sample) {
   if (!take) return;
-  stop();
+  if (!take.running) stopOthers(take);
   stage.open(take.rateHz);
-  stage.replay(take);
+  stage.seek(take, sample);
+}
+
+// In a comparison, the other side goes on to arrive.
+function stopOthers(take) {
+  if (mode() !== "compare" || !comparison.takes.includes(take)) stop();
+}
+
+// A second click stops the sample; a sample that was heard to its end is kept.
+async function preview(voice) {
+  if (stage.take?.running && stage.take.preview === voice) return stop();
+  const { languages } = settings.model;
+  const chosen = byId("language").value;
+  const words = previewText(languages, chosen === "auto" ? nativeLanguage(voice) : chosen);
+  const name = `${voice} ${words}`;
+  if (samples.has(name)) return seek(samples.get(name), 0);
+  await run(async (signal, askedAtMs) => {
+    const { seed, instructions, speed, ...fields } = await settings.request({ voice });
+    const take = await say({ text: words, voice, fields, preview: voice, signal, askedAtMs });
+    if (take && !fields.ref_audio) samples.set(name, take);
+  });
 }
 
 async function download() {
@@ -82,58 +128,114 @@ async function download() {
   }
 }
 
+// --- text, settings and links ---
+
+// In a comparison the code is that of side A.
+function describe() {
+  const compare = mode() === "compare";
+  const sides = compare ? comparison.state : {};
+  const fields = compare ? settings.fields({ voice: sides.voice, seed: sides.seed_a }) : settings.fields();
+  const { seed, ...unseeded } = fields;
+  const format = byId("format").value;
+  const clip = settings.clipName;
+  if (clip && settings.clipWords) fields.ref_text = settings.clipWords;
+  return {
+    link: linkTo({ mode: mode(), text: text.value, ...(compare ? { ...unseeded, ...sides } : fields) }),
+    request: {
+      url: address("v1/audio/speech").href,
+      fields: { input: text.value, ...fields },
+      format,
+      file: `speech.${format}`,
+      needsKey: key.get() !== "",
+      clip,
+      clipType: settings.clipType,
+    },
+  };
+}
+
+function useLink(state) {
+  choose(state.mode ?? "whole");
+  settings.apply(state);
+  if (state.mode === "compare") comparison.apply(state);
+  text.value = state.text ?? "";
+  showCount();
+}
+
+function reuse(take) {
+  settings.apply({ ...take.request, seed: take.request.seed ?? "" });
+  useText(take.text.trim());
+}
+
 function useText(words) {
-  if (isLive()) document.querySelector("[name=mode][value=whole]").click();
+  if (mode() === "live") choose("whole");
   text.value = words;
   text.focus();
   showCount();
 }
 
-function showCount() {
-  const letters = [...text.value].length;
-  byId("count").textContent = letters && !isLive() ? `${letters} character${letters === 1 ? "" : "s"}` : "";
+function choose(name) {
+  const radio = [...document.querySelectorAll("[name=mode]")].find((one) => one.value === name);
+  if (radio && !radio.checked) radio.click();
 }
 
-function showMode() {
-  const live = isLive();
-  byId("whole-pane").hidden = live;
-  byId("live-pane").hidden = !live;
-  byId("speak-label").textContent = live ? "Finish" : "Speak";
-  byId("speak-key").textContent = live ? "↵" : apple ? "⌘ ↵" : "Ctrl ↵";
-  showCount();
-}
-
-function showKey(open) {
-  byId("key-panel").hidden = !open;
-  byId("key-toggle").setAttribute("aria-expanded", String(open));
-  if (open) byId("key").focus();
+async function useKey() {
+  typing.leave(); // a socket keeps the key that it was opened with
+  await load();
 }
 
 async function load() {
   try {
     await settings.load();
     notice.clear();
+    keyPanel.accepted();
   } catch (error) {
     failed(error);
   }
 }
 
+// --- showing ---
+
+function showModel({ languages }) {
+  offerExamples(languages, useText);
+  comparison.offer(settings.voices.options, settings.voices.value);
+  if (linked) useLink(linked);
+  else if (!text.value && !text.dataset.touched) text.value = firstExample(languages);
+  linked = null;
+  showCount();
+}
+
+function showStage() {
+  view.changed();
+  comparison.changed();
+  settings.voices.showPlaying(stage.take?.running ? stage.take.preview : null);
+}
+
+function showCount() {
+  const letters = [...text.value].length;
+  byId("count").textContent = letters ? `${letters} character${letters === 1 ? "" : "s"}` : "";
+  changed();
+}
+
+function showMode() {
+  const now = mode();
+  document.body.dataset.mode = now;
+  byId("whole-pane").hidden = now === "live";
+  byId("live-pane").hidden = now !== "live";
+  byId("listen-card").hidden = now === "compare";
+  byId("compare-card").hidden = now !== "compare";
+  byId("voice-title").textContent = now === "compare" ? "Style" : "Voice"; // each side has a voice of its own
+  byId("speak-label").textContent = { live: "Finish", compare: "Speak both", whole: "Speak" }[now];
+  byId("speak-key").textContent = now === "live" ? "↵" : apple ? "⌘ ↵" : "Ctrl ↵";
+  showCount();
+}
+
 byId("speak").addEventListener("click", speak);
 byId("stop").addEventListener("click", stop);
-byId("replay").addEventListener("click", () => replay(stage.take));
+byId("replay").addEventListener("click", () => seek(stage.take, 0));
 byId("download").addEventListener("click", download);
-byId("format").addEventListener("change", () => view.changed());
 byId("seed-keep").addEventListener("click", () => {
   byId("seed").value = stage.take.seed;
-});
-byId("key-toggle").addEventListener("click", () => showKey(byId("key-panel").hidden));
-byId("key-panel").addEventListener("submit", (event) => {
-  event.preventDefault();
-  key.set(byId("key").value.trim());
-  showKey(false);
-  byId("key-toggle").focus();
-  typing.leave(); // a socket keeps the key that it was opened with
-  load();
+  changed();
 });
 for (const radio of document.querySelectorAll("[name=mode]")) {
   radio.addEventListener("change", () => {
@@ -142,7 +244,16 @@ for (const radio of document.querySelectorAll("[name=mode]")) {
     showMode();
   });
 }
-text.addEventListener("input", showCount);
+text.addEventListener("input", () => {
+  text.dataset.touched = "yes";
+  showCount();
+});
+byId("settings").addEventListener("input", changed);
+byId("format").addEventListener("change", changed);
+addEventListener("hashchange", () => {
+  const state = readLink();
+  if (state) useLink(state);
+});
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
@@ -152,17 +263,18 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// For tests and curious people: what the page counts, read only.
+// For tests and the curious: the page's counters, read only.
+const counters = (take) => ({
+  state: take?.state ?? "idle",
+  samplesReceived: take?.received ?? 0,
+  samplesPlayed: take?.played ?? 0,
+  underruns: take?.gaps.length ?? 0,
+  pauses: take?.pauses.length ?? 0,
+});
 Object.defineProperty(window, "oscineStats", {
-  get: () => ({
-    state: stage.take?.state ?? "idle",
-    samplesReceived: stage.take?.received ?? 0,
-    samplesPlayed: stage.take?.played ?? 0,
-    underruns: stage.take?.gaps.length ?? 0,
-    pauses: stage.take?.pauses.length ?? 0,
-  }),
+  get: () => ({ ...counters(stage.take), compared: comparison.takes.map(counters) }),
 });
 
-byId("key").value = key.get();
 showMode();
+history.load();
 watchServer(load);

@@ -1,6 +1,6 @@
-// A clip of somebody's voice, chosen, dropped or recorded; it stays on the page until it is spoken with or saved.
+// A clip of a voice: chosen, dropped or recorded. It stays on this page until it is sent with a request or saved.
 
-const LONGEST_S = 30; // the model needs a few seconds; nobody should record for minutes by mistake
+const MAX_RECORDING_S = 30; // the model needs a few seconds; this stops a forgotten recording
 const TYPES = ["audio/webm;codecs=opus", "audio/mp4", "audio/ogg;codecs=opus"];
 
 const byId = (id) => document.getElementById(id);
@@ -9,16 +9,19 @@ export class Clip {
   #file = null;
   #recorder = null;
   #failed;
+  #changed;
 
-  constructor({ failed }) {
+  constructor({ failed, changed }) {
     this.#failed = failed;
+    this.#changed = changed;
+    byId("clip-words").addEventListener("input", changed);
     byId("clip-file").addEventListener("change", ({ target }) => target.files[0] && this.#choose(target.files[0]));
     byId("clip-clear").addEventListener("click", () => this.#choose(null));
     byId("record").addEventListener("click", () => (this.#recorder ? this.#recorder.stop() : this.#record()));
     this.#takeDrops(byId("drop"));
     if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) {
       byId("record").disabled = true;
-      byId("clip-hint").textContent += " Recording needs https, or this page from the same machine.";
+      byId("clip-hint").textContent += " Recording works only over https or on the machine that runs the server.";
     }
   }
 
@@ -30,17 +33,22 @@ export class Clip {
     return byId("clip-words").value.trim();
   }
 
-  // As the API takes it. Parameters such as codecs= are left out: not every reader of data URLs expects them.
+  // Without parameters such as codecs=: not every reader of data URLs expects them.
+  get type() {
+    return this.#file?.type.split(";")[0] || "application/octet-stream";
+  }
+
+  // As the API takes it.
   async dataUrl() {
     const bytes = new Uint8Array(await this.#file.arrayBuffer());
     let binary = "";
     for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
-    const type = this.#file.type.split(";")[0] || "application/octet-stream";
-    return `data:${type};base64,${btoa(binary)}`;
+    return `data:${this.type};base64,${btoa(binary)}`;
   }
 
   #choose(file) {
     this.#file = file;
+    this.#changed();
     const audio = byId("clip-audio");
     if (audio.src) URL.revokeObjectURL(audio.src);
     byId("clip-chosen").hidden = !file;
@@ -70,7 +78,7 @@ export class Clip {
   async #record() {
     let stream;
     try {
-      // Untouched: what makes a call clearer also changes the voice.
+      // Unprocessed: echo and noise filters also change the voice.
       const untouched = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
       stream = await navigator.mediaDevices.getUserMedia({ audio: untouched });
     } catch (error) {
@@ -84,7 +92,7 @@ export class Clip {
     const timer = setInterval(() => {
       const seconds = (performance.now() - startMs) / 1000;
       button.textContent = `Stop (${seconds.toFixed(0)} s)`;
-      if (seconds > LONGEST_S) recorder.stop();
+      if (seconds > MAX_RECORDING_S) recorder.stop();
     }, 250);
     recorder.ondataavailable = ({ data }) => pieces.push(data);
     recorder.onstop = () => {

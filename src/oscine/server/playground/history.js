@@ -1,30 +1,59 @@
-// The last utterances, newest first, with their sound: for listening again and for saving.
+// The last takes, newest first, with their audio: to play again, to save, to use again. They survive a reload.
 
-import { save } from "./speech.js";
+import { fileName, save } from "./speech.js";
+import { TakeStore } from "./store.js";
+import { Take } from "./take.js";
 
-const MOST = 12;
+const byId = (id) => document.getElementById(id);
 
 export class History {
-  #list = document.getElementById("history");
-  #entries = new Map(); // take -> its row
+  #list = byId("history");
+  #store = new TakeStore();
+  #rows = new Map(); // take -> {row, id}; the id is null where it is not stored
   #replay;
   #reuse;
 
   constructor({ replay, reuse }) {
     this.#replay = replay;
     this.#reuse = reuse;
+    byId("history-clear").addEventListener("click", () => [...this.#rows.keys()].forEach((take) => this.#remove(take)));
   }
 
-  add(take) {
-    if (take.received === 0 || this.#entries.has(take)) return;
+  async load() {
+    for (const { id, ...record } of await this.#store.all()) this.#show(Take.restore(record), id);
+  }
+
+  async add(take) {
+    if (take.received === 0 || take.preview !== null || this.#rows.has(take)) return;
+    this.#show(take, null);
+    const { id, removed } = await this.#store.add(take.record());
+    if (!this.#rows.has(take)) return id === null ? undefined : this.#store.remove(id); // removed in the meantime
+    this.#rows.get(take).id = id;
+    for (const [other, { id: otherId }] of this.#rows) if (removed.includes(otherId)) this.#drop(other);
+  }
+
+  #show(take, id) {
     const row = this.#row(take);
-    this.#entries.set(take, row);
+    this.#rows.set(take, { row, id });
     this.#list.prepend(row);
-    document.getElementById("history-empty").hidden = true;
-    if (this.#entries.size <= MOST) return;
-    const [oldest] = this.#entries.keys();
-    this.#entries.get(oldest).remove();
-    this.#entries.delete(oldest);
+    this.#showEmpty();
+  }
+
+  #remove(take) {
+    const { id } = this.#rows.get(take);
+    this.#drop(take);
+    if (id !== null) this.#store.remove(id);
+  }
+
+  #drop(take) {
+    this.#rows.get(take).row.remove();
+    this.#rows.delete(take);
+    this.#showEmpty();
+  }
+
+  #showEmpty() {
+    byId("history-empty").hidden = this.#rows.size > 0;
+    byId("history-clear").hidden = this.#rows.size === 0;
   }
 
   #row(take) {
@@ -40,17 +69,12 @@ export class History {
     buttons.append(
       button("Replay", `Replay “${short}”`, () => this.#replay(take)),
       button("WAV", `Download “${short}” as WAV`, () => save(take.wav(), fileName(take, "wav"))),
-      button("Edit", `Edit “${short}”`, () => this.#reuse(take)),
+      button("Reuse", `Use text and settings of “${short}”`, () => this.#reuse(take)),
+      button("Remove", `Remove “${short}”`, () => this.#remove(take)),
     );
     row.append(text, about, buttons);
     return row;
   }
-}
-
-// "oscine-the-first-words.wav": letters of any script, nothing that a file system minds.
-export function fileName(take, format) {
-  const words = take.text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
-  return `${["oscine", ...words.slice(0, 6)].join("-").slice(0, 60)}.${format}`;
 }
 
 function element(tag, className, text = "") {

@@ -1,5 +1,5 @@
-// What went wrong, in the server's words, beside the button that asked for it; with a countdown where it says when to
-// come back.
+// What went wrong, in plain words, beside the button that was pressed; with a countdown where the server says when to
+// try again. A missing key is no error: the page asks for it.
 
 const byId = (id) => document.getElementById(id);
 
@@ -7,7 +7,7 @@ const byId = (id) => document.getElementById(id);
 const FIELDS = {
   input: "text",
   text: "text",
-  voice: "voice",
+  voice: "voices",
   language: "language",
   instructions: "instructions",
   speed: "speed",
@@ -19,12 +19,23 @@ const FIELDS = {
   consent: "consent",
 };
 
+// Errors that are not about one field, in a person's words; the server's own words stand below them.
+const WORDS = {
+  overloaded: "The server is busy with other listeners.",
+  too_many_streams: "Your key is already speaking elsewhere.",
+  not_ready: "The server is not ready yet.",
+  engine_failed: "The speech engine stopped. It starts again by itself.",
+  internal_error: "The server made a mistake. It is not your fault, and it has been logged.",
+};
+
 export class Notice {
   #timer = 0;
   #marked = null;
+  #askKey;
 
-  constructor({ retry, wantKey }) {
-    this.wantKey = wantKey;
+  // askKey(words): asks the user for a key.
+  constructor({ retry, askKey }) {
+    this.#askKey = askKey;
     byId("notice-close").addEventListener("click", () => this.clear());
     byId("notice-retry").addEventListener("click", () => {
       this.clear();
@@ -34,13 +45,17 @@ export class Notice {
 
   show(error) {
     this.clear();
-    byId("notice-text").textContent = error.message;
-    byId("notice-detail").textContent = error.requestId ? `Request ${error.requestId}` : "";
-    byId("notice").hidden = false;
-    byId("notice").scrollIntoView({ block: "nearest" }); // on a phone the button may be far from it
+    if (error.status === 401) return this.#askKey();
+    const words = WORDS[error.code];
+    const detail = [words ? sentence(error.message) : "", error.requestId ? `Request ${error.requestId}` : ""];
+    this.#tell("bad", words ?? sentence(error.message), detail.filter(Boolean).join(" "));
     this.#mark(FIELDS[error.param]);
-    if (error.status === 401) this.wantKey();
     if (error.retryAfterS !== null && error.retryAfterS !== undefined) this.#countDown(error.retryAfterS);
+  }
+
+  warn(message) {
+    this.clear();
+    this.#tell("warn", sentence(message), "");
   }
 
   clear() {
@@ -50,6 +65,14 @@ export class Notice {
     this.#marked?.removeAttribute("aria-invalid");
     this.#marked?.removeAttribute("aria-errormessage");
     this.#marked = null;
+  }
+
+  #tell(kind, words, detail) {
+    byId("notice-text").textContent = words;
+    byId("notice-detail").textContent = detail;
+    byId("notice").dataset.kind = kind;
+    byId("notice").hidden = false;
+    byId("notice").scrollIntoView({ block: "nearest" }); // on a phone the button may be far from it
   }
 
   #mark(id) {
@@ -72,4 +95,10 @@ export class Notice {
     tell();
     this.#timer = setInterval(tell, 200);
   }
+}
+
+// "the text is empty; give a word" -> "The text is empty; give a word."
+function sentence(message) {
+  const text = message.trim();
+  return text[0].toUpperCase() + text.slice(1) + (/[.!?)]$/.test(text) ? "" : ".");
 }

@@ -1,32 +1,31 @@
-// Who speaks and how: the model's card decides which fields are shown, the fields become a request.
+// The fields that describe how to speak. The loaded model decides which of them are shown; together they are a request.
 
 import { ApiError, call, checkSeed } from "./api.js";
 import { Clip } from "./clip.js";
+import { Instructions } from "./instructions.js";
+import { CLIP, titled, Voices } from "./voices.js";
 
-const CLIP = "from:clip"; // no voice can have this name: a colon is not allowed in one
 const SPEEDS = [0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1, 1.1, 1.2, 1.25, 1.5, 1.75, 2, 2.5, 3, 4];
-const INSTRUCTIONS = {
-  custom_voice: ["Instruction", "How to speak: calm and slow, or whispering"],
-  voice_design: ["Voice description", "Who speaks: an older man, warm, close to the microphone"],
-};
 
 const byId = (id) => document.getElementById(id);
-// "ono_anna" -> "Ono Anna"
-const titled = (name) => name.replaceAll(/[_-]/g, " ").replaceAll(/(?<=^| )\p{L}/gu, (letter) => letter.toUpperCase());
 
 export class Settings {
-  clip;
   model = null; // as GET /v1/models describes it
-  #saved = new Set();
+  voices;
+  #clip;
+  #instructions;
+  #changed;
   #failed;
   #shown;
 
-  // shown(model): its fields are on the page.
-  constructor({ failed, shown }) {
+  // changed(): a field has another value. shown(model): its fields are on the page. preview(voice): play its sample.
+  constructor({ failed, shown, changed, preview }) {
     this.#failed = failed;
     this.#shown = shown;
-    this.clip = new Clip({ failed });
-    byId("voice").addEventListener("change", () => this.#showVoice());
+    this.#changed = changed;
+    this.#clip = new Clip({ failed, changed });
+    this.#instructions = new Instructions({ changed });
+    this.voices = new Voices({ chosen: () => this.#showVoice(), preview });
     byId("voice-delete").addEventListener("click", () => this.#delete());
     byId("speed").addEventListener("input", () => this.#showSpeed());
     byId("save-form").addEventListener("submit", (event) => {
@@ -41,32 +40,59 @@ export class Settings {
   }
 
   async load() {
-    // The others on the list are OpenAI's names for the same one.
+    // The other entries are OpenAI's names for the same model.
     [this.model] = (await (await call("v1/models")).json()).data;
     await this.#loadVoices();
     this.#showModel();
   }
 
-  // Every field of the request but its text; a field at its default is left to the server.
-  async request() {
+  // The plain fields of the request, without text and clip; a field at its default is left to the server.
+  fields({ voice = this.voices.value, seed = byId("seed").value.trim() } = {}) {
     const fields = {};
-    const voice = byId("voice").value;
-    if (voice === CLIP) Object.assign(fields, await this.#clipFields());
-    else if (voice) fields.voice = voice;
+    if (voice && voice !== CLIP && this.model?.kind !== "voice_design") fields.voice = voice;
     if (byId("language").value !== "auto") fields.language = byId("language").value;
-    const instructions = byId("instructions").value.trim();
-    if (instructions && !byId("instructions-field").hidden) fields.instructions = instructions;
+    if (this.#instructions.value) fields.instructions = this.#instructions.value;
     if (this.#speed !== 1) fields.speed = this.#speed;
-    const seed = byId("seed").value.trim();
-    checkSeed(seed);
     if (seed) fields.seed = seed;
     return fields;
   }
 
-  get voiceName() {
-    if (byId("voice").value === CLIP) return this.clip.file?.name ?? "clip";
+  // All fields of the request but its text.
+  async request({ voice = this.voices.value, seed } = {}) {
+    const fields = this.fields({ voice, seed });
+    checkSeed(fields.seed ?? "");
+    if (voice === CLIP) Object.assign(fields, await this.#clipFields());
+    return fields;
+  }
+
+  // Shows the fields of an earlier request or of a link; a voice or language that this server lacks is skipped.
+  apply({ voice, language = "auto", instructions = "", speed = 1, seed = "" }) {
+    if (voice !== undefined) this.voices.value = voice;
+    if ([...byId("language").options].some((option) => option.value === language)) byId("language").value = language;
+    this.#instructions.value = instructions;
+    const nearest = SPEEDS.reduce((best, one) => (Math.abs(one - speed) < Math.abs(best - speed) ? one : best));
+    byId("speed").value = SPEEDS.indexOf(nearest);
+    byId("seed").value = seed;
+    this.#showSpeed();
+    this.#showVoice();
+  }
+
+  get clipName() {
+    return this.voices.value === CLIP ? (this.#clip.file?.name ?? "clip.wav") : "";
+  }
+
+  get clipType() {
+    return this.#clip.type;
+  }
+
+  get clipWords() {
+    return this.#clip.words;
+  }
+
+  voiceName(voice = this.voices.value) {
+    if (voice === CLIP) return this.#clip.file?.name ?? "Clip";
     if (this.model?.kind === "voice_design") return "Designed voice";
-    return byId("voice").selectedOptions[0]?.textContent ?? "Default";
+    return this.voices.name(voice);
   }
 
   get #speed() {
@@ -74,10 +100,10 @@ export class Settings {
   }
 
   async #clipFields() {
-    const hint = "Choose or record a clip first, or pick a saved voice.";
-    if (!this.clip.file) throw new ApiError(hint, { param: "ref_audio" });
-    const fields = { ref_audio: await this.clip.dataUrl() };
-    if (this.clip.words) fields.ref_text = this.clip.words;
+    const hint = "Choose or record a clip first, or pick another voice.";
+    if (!this.#clip.file) throw new ApiError(hint, { param: "ref_audio" });
+    const fields = { ref_audio: await this.#clip.dataUrl() };
+    if (this.#clip.words) fields.ref_text = this.#clip.words;
     return fields;
   }
 
@@ -87,56 +113,48 @@ export class Settings {
   }
 
   #showModel() {
-    const { id, kind, languages, takes_instructions: takesInstructions } = this.model;
+    const { id, kind, languages } = this.model;
     byId("model-name").textContent = id;
-    const [label, placeholder] = INSTRUCTIONS[kind] ?? INSTRUCTIONS.custom_voice;
-    byId("instructions-field").hidden = !takesInstructions;
-    byId("instructions-label").textContent = label;
-    byId("instructions").placeholder = placeholder;
+    this.#instructions.show(this.model);
     byId("voice-field").hidden = kind === "voice_design";
     const named = languages.filter((name) => name !== "auto").map((name) => new Option(titled(name), name));
     const chosen = byId("language").value; // a server that was restarted has the same ones
     byId("language").replaceChildren(new Option("Detect", "auto"), ...named);
     byId("language").value = languages.includes(chosen) ? chosen : "auto";
+    byId("language-field").hidden = named.length < 2;
     this.#showVoice();
     this.#shown(this.model);
   }
 
-  async #loadVoices(chosen = byId("voice").value) {
+  async #loadVoices(chosen) {
     const { voices, uploaded_voices: uploaded } = await (await call("v1/audio/voices")).json();
-    this.#saved = new Set(uploaded.map((one) => one.name));
-    const presets = voices.filter((name) => !this.#saved.has(name));
-    const select = byId("voice");
-    const groups = [
-      ...(this.model.clones ? [new Option("From a clip", CLIP)] : []),
-      ...group("Voices", presets),
-      ...group("Saved", [...this.#saved]),
-    ];
-    select.replaceChildren(...(groups.length ? groups : [new Option("Default", "")]));
-    if ([...select.options].some((option) => option.value === chosen)) select.value = chosen;
+    const saved = uploaded.map((one) => one.name);
+    const presets = voices.filter((name) => !saved.includes(name));
+    this.voices.show({ presets, saved, clones: this.model.clones, chosen });
   }
 
   #showVoice() {
-    const voice = byId("voice").value;
-    byId("clip-card").hidden = voice !== CLIP;
-    byId("voice-delete").hidden = !this.#saved.has(voice);
-    byId("voice-delete").textContent = "Delete";
+    byId("clip-card").hidden = this.voices.value !== CLIP;
+    byId("voice-delete").hidden = !this.voices.isSaved;
+    byId("voice-delete").textContent = `Delete ${this.voices.name(this.voices.value)}`;
+    delete byId("voice-delete").dataset.sure;
+    this.#changed();
   }
 
   async #save() {
     const status = byId("clip-status");
     try {
-      if (!this.clip.file) throw new ApiError("Choose or record a clip first.", { param: "ref_audio" });
+      if (!this.#clip.file) throw new ApiError("Choose or record a clip first.", { param: "ref_audio" });
       const form = new FormData();
       form.append("name", byId("voice-name").value.trim());
       form.append("consent", byId("consent").value.trim());
-      form.append("audio_sample", this.clip.file);
-      if (this.clip.words) form.append("ref_text", this.clip.words);
+      form.append("audio_sample", this.#clip.file);
+      if (this.#clip.words) form.append("ref_text", this.#clip.words);
       status.textContent = "Saving";
       const { voice } = await (await call("v1/audio/voices", { method: "POST", body: form })).json();
       await this.#loadVoices(voice.name);
       this.#showVoice();
-      byId("voice").focus();
+      this.voices.focus();
       status.textContent = "";
     } catch (error) {
       status.textContent = "";
@@ -147,24 +165,17 @@ export class Settings {
   // The first press asks, the second deletes: a voice cannot be brought back.
   async #delete() {
     const button = byId("voice-delete");
-    if (button.textContent === "Delete") {
+    if (!button.dataset.sure) {
+      button.dataset.sure = "yes";
       button.textContent = "Really delete?";
       return;
     }
     try {
-      await call(`v1/audio/voices/${encodeURIComponent(byId("voice").value)}`, { method: "DELETE" });
+      await call(`v1/audio/voices/${encodeURIComponent(this.voices.value)}`, { method: "DELETE" });
       await this.#loadVoices();
       this.#showVoice();
     } catch (error) {
       this.#failed(error);
     }
   }
-}
-
-function group(label, names) {
-  if (names.length === 0) return [];
-  const node = document.createElement("optgroup");
-  node.label = label;
-  node.append(...names.map((name) => new Option(titled(name), name)));
-  return [node];
 }

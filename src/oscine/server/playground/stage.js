@@ -1,17 +1,18 @@
-// What is heard now: takes go in, samples go to the player, and every change of a take's state happens here.
+// Receives takes and plays them: samples go in, and every change of a take's state happens here.
 
 import { Player } from "./player.js";
 
 export class Stage {
-  take = null; // the one that is shown: being heard, or the last one
-  #player = new Player((event) => this.#hear(event));
-  #takes = new Map(); // track id -> take
-  #ids = new Map(); // take -> track id
+  take = null; // the one that is shown: playing, or played last
+  #player = new Player((event) => this.#onPlayer(event));
+  #tracks = new Map(); // track id -> {take, offset}: the track starts at this sample of the take
+  #ids = new Map(); // take -> the id of its latest track
+  #receiving = new Set(); // takes whose samples are still arriving; one without a track is not heard
   #changed;
   #finished;
   #failed;
 
-  // changed(take): worth painting again. finished(take): it will not change any more. failed(error): to be shown.
+  // changed(take): paint it again. finished(take): it is complete or has ended early. failed(error): show it.
   constructor({ changed, finished, failed }) {
     this.#changed = changed;
     this.#finished = finished;
@@ -19,68 +20,94 @@ export class Stage {
   }
 
   get busy() {
-    return this.#ids.size > 0;
+    return this.#ids.size > 0 || this.#receiving.size > 0;
   }
 
-  // In a click or key: see Player.open.
+  // Call it in a click or key handler: see Player.open.
   open(rateHz) {
     const silent = (error) => this.#failed(new Error(`This browser cannot play the sound: ${error.message}`));
     this.#player.open(rateHz).catch(silent);
   }
 
   begin(take) {
-    const id = this.#player.begin();
-    this.#takes.set(id, take);
-    this.#ids.set(take, id);
+    this.#receiving.add(take);
+    this.#newTrack(take, 0);
     if (!this.take?.running) this.take = take;
     this.#changed(take);
   }
 
   feed(take, pcm) {
-    if (!this.#ids.has(take) || pcm.length === 0) return;
+    if (!this.#receiving.has(take) || pcm.length === 0) return;
     take.add(pcm);
-    this.#player.push(this.#ids.get(take), pcm);
+    if (this.#ids.has(take)) this.#player.push(this.#ids.get(take), pcm);
     this.#changed(take);
   }
 
-  // All of it has come.
+  // All samples have arrived.
   end(take) {
-    if (!this.#ids.has(take)) return;
+    if (!this.#receiving.delete(take)) return;
     take.complete = true;
     if (take.state === "speaking") take.state = "playing";
-    this.#player.end(this.#ids.get(take));
-    this.#changed(take);
+    this.#endTrack(take);
   }
 
-  // What came is still played: the listener hears how far it got.
+  // The samples that arrived are still played: the listener hears how far it got.
   fail(take) {
+    this.#receiving.delete(take);
     if (!take.running) return;
     take.state = "failed";
-    if (this.#ids.has(take)) this.#player.end(this.#ids.get(take));
-    this.#changed(take);
+    this.#endTrack(take);
   }
 
-  // At once, whatever waits behind it too.
+  // Stops at once, including takes that wait for their turn.
   stop() {
-    for (const take of this.#ids.keys()) if (take.running) take.state = "stopped";
+    const silent = [...this.#receiving].filter((take) => !this.#ids.has(take));
+    for (const take of [...this.#ids.keys(), ...silent]) if (take.running) take.state = "stopped";
+    this.#receiving.clear();
+    silent.forEach((take) => this.#settle(take));
     this.#player.flush();
     if (this.take) this.#changed(this.take);
   }
 
   replay(take) {
-    this.stop();
-    take.outcome = take.state;
-    take.played = 0;
-    take.state = "playing";
-    this.take = take;
-    this.begin(take);
-    this.#player.push(this.#ids.get(take), take.samples());
-    this.#player.end(this.#ids.get(take));
+    this.seek(take, 0);
   }
 
-  #hear(event) {
-    const take = this.#takes.get(event.id);
-    if (!take || this.#ids.get(take) !== event.id) return; // stopped, and already played again
+  // Plays only this take, from a sample on. Others that are still arriving go on to arrive, unheard.
+  seek(take, sample) {
+    const others = [...this.#ids.keys()].filter((other) => other !== take);
+    this.#ids.clear();
+    this.#tracks.clear();
+    this.#player.flush();
+    for (const other of others) if (!this.#receiving.has(other)) this.#settle(other);
+    if (!take.running) take.outcome = take.state;
+    const offset = Math.min(Math.max(0, Math.round(sample)), take.received);
+    take.played = offset;
+    take.state = this.#receiving.has(take) ? "speaking" : "playing";
+    this.take = take;
+    const id = this.#newTrack(take, offset);
+    this.#player.push(id, take.samples().subarray(offset));
+    if (!this.#receiving.has(take)) this.#player.end(id);
+    this.#changed(take);
+  }
+
+  #newTrack(take, offset) {
+    const id = this.#player.begin();
+    this.#tracks.set(id, { take, offset });
+    this.#ids.set(take, id);
+    return id;
+  }
+
+  #endTrack(take) {
+    if (this.#ids.has(take)) this.#player.end(this.#ids.get(take));
+    else this.#settle(take);
+    this.#changed(take);
+  }
+
+  #onPlayer(event) {
+    const track = this.#tracks.get(event.id);
+    if (!track) return; // replaced by another track
+    const { take, offset } = track;
     if (event.type === "start") {
       this.take = take;
       take.heardAt(event.atMs);
@@ -88,19 +115,22 @@ export class Stage {
     } else if (event.type === "dry") {
       take.dry = take.textOpen ? "text" : "sound";
     } else if (event.type === "gap") {
-      (take.dry === "text" ? take.pauses : take.gaps).push(event.at);
+      (take.dry === "text" ? take.pauses : take.gaps).push(offset + event.at);
       take.dry = "";
     } else {
-      take.played = event.played ?? take.played;
+      take.played = event.played === undefined ? take.played : offset + event.played;
     }
-    if (event.type === "end") this.#leave(event.id, take);
+    if (event.type === "end") {
+      this.#tracks.delete(event.id);
+      this.#ids.delete(take);
+      this.#settle(take);
+    }
     this.#changed(take);
   }
 
-  #leave(id, take) {
-    this.#takes.delete(id);
-    this.#ids.delete(take);
+  #settle(take) {
     if (take.running) take.state = take.outcome;
     this.#finished(take);
+    this.#changed(take);
   }
 }

@@ -1,22 +1,22 @@
-// One utterance as this page knows it: what was asked, the samples that came, when, and how it was heard.
+// One utterance as this page knows it: the request, the samples received so far, their timing, and how it was played.
 
 const PEAK_SAMPLES = 240; // 10 ms at 24 kHz: finer than a pixel for all but the shortest sounds
 
-// waiting: asked, nothing heard yet. speaking: heard while it is made. playing: all of it is here, the rest is played.
+// waiting: requested, nothing played yet. speaking: played while it is generated. playing: complete, the rest is played.
 const RUNNING = new Set(["waiting", "speaking", "playing"]);
 
 export class Take {
   state = "waiting";
-  outcome = "done"; // the state after the last sample
-  complete = false; // the last sample has come
-  finishReason = ""; // where the server told it
+  outcome = "done"; // the state after playback
+  complete = false; // all samples have been received
+  finishReason = ""; // as reported by the server, if it did
   seed = ""; // digits: a seed has 64 bits, more than a JavaScript number keeps
   received = 0;
   played = 0;
-  gaps = []; // sample numbers before which the loudspeaker waited although the text was there
-  pauses = []; // the same while more text was expected
+  gaps = []; // sample numbers at which playback waited for audio
+  pauses = []; // sample numbers at which playback waited for the user to type
   textOpen = false;
-  dry = ""; // "text" or "sound": what the loudspeaker is waiting for
+  dry = ""; // "text" or "sound": what playback is waiting for
   firstByteMs = null;
   firstSoundMs = null;
   lastByteMs = null;
@@ -24,9 +24,28 @@ export class Take {
   #blocks = [];
   #askedAtMs;
 
-  constructor({ text, voice, rateHz, request, live = false, askedAtMs = performance.now() }) {
-    Object.assign(this, { text, voice, rateHz, request, live });
+  // `preview` is the voice whose sample this is; such takes stay out of the history.
+  constructor({ text, voice, rateHz, request, live = false, preview = null, askedAtMs = performance.now() }) {
+    Object.assign(this, { text, voice, rateHz, request, live, preview });
     this.#askedAtMs = askedAtMs;
+  }
+
+  // As it is stored, and back. A clip is not stored: it is somebody's voice.
+  record() {
+    const { ref_audio: clip, ...request } = this.request;
+    const { text, voice, rateHz, live, state, finishReason, seed, complete, firstSoundMs } = this;
+    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs, hadClip: Boolean(clip) };
+    return { ...fields, state: this.running ? this.outcome : state, request, samples: this.samples() };
+  }
+
+  static restore({ samples, firstSoundMs, hadClip, request, ...fields }) {
+    const take = new Take({ ...fields, request });
+    take.add(samples);
+    const { state, finishReason, seed, complete } = fields;
+    Object.assign(take, { state, outcome: state, finishReason, seed, complete, firstSoundMs });
+    take.played = take.received;
+    take.firstByteMs = take.lastByteMs = null; // of the restore, not of the request
+    return take;
   }
 
   add(pcm) {
@@ -57,7 +76,7 @@ export class Take {
     return this.played / this.rateHz;
   }
 
-  // Seconds of sound per second since it was asked for, as the benchmarks have it. A typist's pace would tell nothing.
+  // Seconds of audio per second since the request, as in the benchmarks. Meaningless at typing speed.
   get timesRealTime() {
     return this.lastByteMs && !this.live ? this.receivedS / (this.lastByteMs / 1000) : null;
   }
@@ -101,7 +120,7 @@ function wavHeader(pcmBytes, rateHz) {
   return view.buffer;
 }
 
-// Bytes come cut anywhere, also inside a sample: the odd one waits for its other half.
+// Chunks may end inside a sample: the odd byte waits for its other half.
 export class PcmJoiner {
   #odd = new Uint8Array(0);
 

@@ -1,22 +1,20 @@
-// The sound card: state, waveform and figures of the take that is shown. Painted once per frame, however much changed.
+// The sound card: state, waveform and figures of the shown take. Painted at most once per animation frame.
 
-import { canEncode } from "./speech.js";
 import { Waveform } from "./waveform.js";
 
 const WORDS = {
   idle: "Nothing spoken yet",
   waiting: "Waiting for the first sound",
   speaking: "Speaking",
-  playing: "All received, playing",
+  playing: "Playing",
   done: "Done",
   stopped: "Stopped",
   failed: "Failed",
 };
 const REASONS = {
   length: "Done: the length limit was reached",
-  runaway: "Done: cut, as the model would not have ended",
+  runaway: "Done: cut off, because the model did not stop by itself",
 };
-
 const DRY = {
   text: "Waiting for more text",
   sound: "Waiting for more sound",
@@ -25,19 +23,20 @@ const DRY = {
 const byId = (id) => document.getElementById(id);
 
 export class View {
-  #waveform = new Waveform(byId("wave"));
+  #waveform;
   #stage;
   #due = false;
 
-  constructor(stage) {
+  constructor(stage, { seek }) {
     this.#stage = stage;
+    this.#waveform = new Waveform(byId("wave"), { seek });
     this.#paint();
   }
 
   changed() {
     if (this.#due) return;
     this.#due = true;
-    // A hidden tab gets no animation frames, and needs none: but it needs its state.
+    // A hidden tab gets no animation frames, but its state must be current.
     if (document.hidden) this.#paint();
     else requestAnimationFrame(() => this.#paint());
   }
@@ -62,21 +61,16 @@ export class View {
     const state = take?.state ?? "idle";
     const node = byId("take-state");
     const words = (state === "done" && REASONS[take.finishReason]) || (take?.running && DRY[take.dry]) || WORDS[state];
-    // A live region speaks up at every write: only news is written.
+    // Screen readers announce every write to a live region.
     if (node.textContent !== words) node.textContent = words;
     node.dataset.state = state;
-    if (!take || take.running) return;
-    const sound = `Waveform of “${take.text.slice(0, 80)}”, ${take.receivedS.toFixed(1)} seconds`;
-    byId("wave").setAttribute("aria-label", sound);
   }
 
   #paintButtons(take) {
     byId("stop").disabled = !this.#stage.busy;
     const finished = Boolean(take && !take.running && take.received);
     byId("replay").disabled = !finished;
-    byId("download").disabled = !finished || !canEncode(take, byId("format").value);
-    const refused = finished && byId("download").disabled;
-    byId("download").title = refused ? "Only WAV: this sound cannot be made a second time" : "";
+    byId("download").disabled = !finished;
     byId("seed-note").hidden = !take?.seed;
     byId("seed-used").textContent = take?.seed ?? "";
   }

@@ -17,7 +17,7 @@ import soundfile
 import soxr
 
 from oscine.audio import wav_header
-from oscine.server.encoders import FORMATS, Encoder, encode_whole, open_encoder
+from oscine.encoding.encoders import FORMATS, Encoder, encode_whole, open_encoder
 from oscine.types import RequestError
 
 Pcm = npt.NDArray[np.int16]

@@ -18,7 +18,7 @@ import numpy as np
 import soxr
 
 from oscine.audio import wav_header
-from oscine.server.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
+from oscine.encoding.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
 from oscine.types import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0

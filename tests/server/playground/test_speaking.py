@@ -1,0 +1,80 @@
+"""Speaking on the playground: the samples that the server generates are the samples that are played."""
+
+import pytest
+from tests.server.browsing import PLAIN_HOST, Visit
+from tests.server.playground.conftest import Opener
+from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
+from tests.server.serving import eventually
+
+from oscine.audio import wav_header
+
+
+def test_every_sample_that_is_made_is_heard_once_and_can_be_saved(one: Visit) -> None:
+    one.page.fill("#seed", "3")
+    one.page.select_option("#voice", "finch")
+    one.speak("Hello.")
+    one.wait_for("done")
+    expected = spoken("Hello.", 3, "finch")
+    stats = one.stats()
+    assert stats["samplesReceived"] == stats["samplesPlayed"] == len(expected) // 2 == 6 * FRAME_SAMPLES
+    with one.page.expect_download() as download:
+        one.page.click("#download")
+    assert download.value.suggested_filename == "oscine-hello.wav"
+    assert download.value.path().read_bytes() == wav_header(RATE_HZ, len(expected) // 2) + expected
+    assert one.page.text_content("#figure-received") == one.page.text_content("#figure-played") == "0.48"
+    first_byte, first_sound = (int(one.page.text_content(f"#figure-{name}") or "") for name in ("byte", "sound"))
+    assert 0 < first_byte <= first_sound
+
+
+def test_sound_is_played_while_it_is_made_and_stop_stops_it_here_and_there(one: Visit) -> None:
+    one.engine.frame_s = 0.02
+    one.speak("word " * 100)
+    one.until("window.oscineStats.samplesPlayed > 0")
+    assert one.stats()["state"] == "speaking" and one.engine.status().slots_active == 1
+    one.page.keyboard.press("Escape")
+    one.wait_for("stopped")
+    eventually(lambda: one.engine.cancelled == 1)
+    one.page.wait_for_selector("#stop:disabled")  # the queue has answered that it is empty
+    assert one.stats()["samplesPlayed"] < one.stats()["samplesReceived"]
+    # Nothing of it is left in the queue: it would be heard before the next one.
+    one.speak("Hi.")
+    one.wait_for("done")
+    assert one.stats()["samplesPlayed"] == 3 * FRAME_SAMPLES
+    assert "stopped" in (one.page.locator("#history li").nth(1).text_content() or "")
+
+
+def test_a_second_press_replaces_the_first_speech(one: Visit) -> None:
+    one.engine.frame_s = 0.02
+    one.speak("word " * 100)
+    one.until("window.oscineStats.samplesPlayed > 0")
+    one.speak("Hi.")
+    one.wait_for("done")
+    assert one.stats()["samplesPlayed"] == 3 * FRAME_SAMPLES
+    eventually(lambda: one.engine.cancelled == 1)
+
+
+def test_fields_reach_the_engine_as_they_were_set(one: Visit) -> None:
+    one.page.fill("#seed", str(2**64 - 1))
+    one.page.fill("#instructions", "whisper")
+    one.page.select_option("#language", "chinese")
+    one.page.focus("#speed")
+    one.page.keyboard.press("End")
+    one.speak("你好")
+    one.wait_for("done")
+    (request,) = one.engine.submitted
+    assert (request.seed, request.instruct, request.language) == (2**64 - 1, "whisper", "chinese")
+    assert one.page.text_content("#speed-value") == "4×"
+    assert one.stats()["samplesPlayed"] == pytest.approx(2 * FRAME_SAMPLES / 4, abs=FRAME_SAMPLES / 4)
+
+
+def test_without_a_worklet_the_page_plays_the_same_samples(opened: Opener) -> None:
+    one = opened(host=PLAIN_HOST, card=BASE_CARD)
+    assert one.page.evaluate("window.isSecureContext") is False
+    assert one.page.is_disabled("#record")
+    one.page.set_input_files("#clip-file", files=[{"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"}])
+    one.speak("Hello.")
+    one.wait_for("done")
+    assert one.stats()["samplesPlayed"] == 6 * FRAME_SAMPLES
+    one.complaints[:] = [text for text in one.complaints if "ScriptProcessorNode is deprecated" not in text]
+
+
