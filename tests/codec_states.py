@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 import torch
+from tests.reference.codec_stream import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES
 from torch import Tensor
 
-from oscine.model.codec import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES, Codec
+from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
 
 

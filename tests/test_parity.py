@@ -16,6 +16,8 @@ import torch
 from tests.codec_states import decode_official
 from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
+from tests.reference.codec_stream import CodecStream
+from tests.reference.generate import trailing_rows
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
 from oscine.api import Dtype
@@ -26,7 +28,6 @@ from oscine.model.streaming import ContiguousKVCache
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.codec_stream import CodecStream
 from oscine.runner.sampling import penalize
 from oscine.types import CODEBOOKS, Prompt, TextMode
 from random_checkpoint import SIZES
@@ -133,7 +134,7 @@ def ours(checkpoints: CheckpointMaker, tokenizer: Tokenizer) -> OursMaker:
 
 def check_same_prompt(model: SpeechModel, prompt: Prompt, item: dict[str, Any], what: str) -> None:
     with torch.inference_mode():
-        rows, trailing = model.prompt_rows(prompt).numpy(), model.trailing_rows(prompt).numpy()
+        rows, trailing = model.prompt_rows(prompt).numpy(), trailing_rows(model, prompt).numpy()
     np.testing.assert_allclose(rows, item["prompt"], rtol=0, atol=ROWS_ATOL, err_msg=what)
     # In a batch the official list is padded with the padding row; ours ends with one that repeats.
     filled = trailing[np.minimum(np.arange(len(item["trailing"])), len(trailing) - 1)]
@@ -237,9 +238,7 @@ def test_clips_with_a_partial_frame_give_the_official_codes(official: Official, 
 
 @pytest.mark.parametrize("cap", [2, 3])
 @pytest.mark.parametrize("model", [model for model in CASES if model.startswith("1b7")])
-def test_the_lowest_limits_give_the_official_frames(
-    official: Official, ours: OursMaker, model: str, cap: int
-) -> None:
+def test_the_lowest_limits_give_the_official_frames(official: Official, ours: OursMaker, model: str, cap: int) -> None:
     speeches = check_parity(official, ours(*model.split("-")), CASES[model], cap=cap)
     assert {len(speech.codes) for speech in speeches} == {cap - 1}
 
@@ -331,7 +330,7 @@ def test_exact_windows_give_the_audio_of_one_official_forward(official: Official
 @torch.inference_mode()
 def agreement(model: SpeechModel, prompt: Prompt, codes: torch.Tensor, penalty: float) -> np.ndarray:
     """[frames, 16]: whether our greedy choice is the given code, after the given codes before it."""
-    frames, trailing = len(codes), model.trailing_rows(prompt)
+    frames, trailing = len(codes), trailing_rows(model, prompt)
     text = trailing[torch.arange(frames - 1).clamp(max=len(trailing) - 1)]
     rows = torch.cat((model.prompt_rows(prompt), model.frame_rows(codes[:-1]) + text))[None]
     cache = ContiguousKVCache(model.config.talker.stack, 1, rows.shape[1], like=rows)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
+from tests.reference.generate import generate, uniforms
 
 from oscine import SpeechRequest
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.reference import generate
-from oscine.runner.sampling import DrawTable, penalize, probabilities, uniforms
+from oscine.runner.sampling import DrawTable, penalize, probabilities
 from oscine.types import DrawParams, SamplingParams
 
 EOS, CODES, CODE_VOCAB = 2150, 2048, 3072

@@ -21,9 +21,6 @@ from oscine.model.layers import Stack
 from oscine.model.streaming import History, SlidingWindowCache, StreamState
 from oscine.types import CODEBOOKS
 
-# The official package decodes windows of 300 frames, each with the 25 frames before it as context.
-OFFICIAL_WINDOW_FRAMES = 300
-OFFICIAL_CONTEXT_FRAMES = 25
 _WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives the same samples
 
 

@@ -93,6 +93,6 @@ class CodecEncoder(nn.Module):
         for residual, down in zip(self.residuals, self.downs, strict=True):
             x = down(F.elu(residual(x)))
         x = self.last(F.elu(x)).transpose(1, 2)
-        cache = ContiguousKVCache(self.config.stack, 1, 0, like=x).prefill(x.shape[1])
+        cache = ContiguousKVCache(self.config.stack, 1, x.shape[1], like=x).prefill(x.shape[1])
         x = self.downsample(self.stack(x, cache).transpose(1, 2))
         return self.quantizer(x[0].T)

@@ -46,18 +46,13 @@ class SpeechModel(nn.Module):
         codec_rows = self.talker.code_embedding(self._to_device(codec_ids.clip(min=0)))
         codec_rows = codec_rows * self._to_device(codec_ids >= 0)[:, None]
         if prompt.speaker is not None:
-            codec_rows[self._to_device(np.flatnonzero(codec_ids == SPEAKER))] = self._to_device(prompt.speaker).to(
-                codec_rows
-            )
+            speaker_rows = self._to_device(np.flatnonzero(codec_ids == SPEAKER))
+            codec_rows[speaker_rows] = self._to_device(prompt.speaker).to(codec_rows)
         if prompt.reference_codes is not None:
-            places = np.flatnonzero(codec_ids <= reference_frame(0))
-            frames = self.frame_rows(self._to_device(prompt.reference_codes[reference_frame(0) - codec_ids[places]]))
-            codec_rows[self._to_device(places)] = frames
+            reference_rows = np.flatnonzero(codec_ids <= reference_frame(0))
+            codes = prompt.reference_codes[reference_frame(0) - codec_ids[reference_rows]]
+            codec_rows[self._to_device(reference_rows)] = self.frame_rows(self._to_device(codes))
         return self.talker.text_rows(self._to_device(prompt.text_ids)) + codec_rows
-
-    def trailing_rows(self, prompt: Prompt) -> Tensor:
-        """Text rows to add to the generated frames, [trailing + 1, width]; the last one repeats without end."""
-        return self.talker.text_rows(self._to_device(np.append(prompt.trailing_ids, self.config.tts_pad_id)))
 
     def _to_device(self, values: npt.NDArray[Any]) -> Tensor:
         tensor = torch.tensor(values)

@@ -14,71 +14,33 @@ from torch import Tensor
 from oscine.model.config import StackConfig
 from oscine.model.layers import attention
 
-_GROWTH = 256  # positions added at a time: 20 s of speech
-
 
 class ContiguousKVCache:
-    """All positions of several rows, each row at its own length."""
+    """All positions of rows that advance together. `prefill` or `append` sets the positions of the next forward."""
 
     def __init__(self, config: StackConfig, batch: int, capacity: int, like: Tensor) -> None:
         shape = (config.layers, batch, config.kv_heads, capacity, config.head_dim)
-        # Not torch.empty: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
-        self.keys = like.new_zeros(shape)
-        self.values = like.new_zeros(shape)
+        self.keys, self.values = like.new_empty(shape), like.new_empty(shape)
         self.positions = torch.empty(0)
-        self._mask: Tensor | None = None
-        self._begin: int | None = 0  # first new position, equal in all rows; None: each row has its own
-        self._end = 0
+        self._begin = self._end = 0
 
     def prefill(self, rows: int) -> ContiguousKVCache:
-        """The next forward writes positions 0..rows-1 of every row. Shorter rows are padded on the right; causality
-        hides the padding, and later positions overwrite it."""
         return self._next(0, rows)
 
     def append(self, position: int) -> ContiguousKVCache:
-        """The next forward writes one position, the same in every row; all earlier ones are filled."""
+        """All earlier positions are filled."""
         return self._next(position, position + 1)
-
-    def step(self, positions: Tensor, longest: int) -> ContiguousKVCache:
-        """The next forward writes one position per row: positions [batch], each below `longest`."""
-        self._reserve(longest)
-        self.positions = positions[:, None]
-        keys = torch.arange(longest, device=positions.device)
-        self._mask = (keys <= positions[:, None])[:, None, None, :]
-        self._begin, self._end = None, longest
-        return self
-
-    def keep(self, rows: Tensor) -> None:
-        """Drops all rows but these and puts them in this order."""
-        self.keys = self.keys.index_select(1, rows)
-        self.values = self.values.index_select(1, rows)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self.keys[layer], self.values[layer]
-        if self._begin is None:
-            rows = torch.arange(k.shape[0], device=k.device)
-            keys[rows, :, self.positions[:, 0]] = k[:, :, 0]
-            values[rows, :, self.positions[:, 0]] = v[:, :, 0]
-        else:
-            keys[:, :, self._begin : self._end] = k
-            values[:, :, self._begin : self._end] = v
-        seen = (keys[:, :, : self._end], values[:, :, : self._end])
-        return attention(q, *seen, mask=self._mask, causal=q.shape[2] > 1)
+        keys[:, :, self._begin : self._end] = k
+        values[:, :, self._begin : self._end] = v
+        return attention(q, keys[:, :, : self._end], values[:, :, : self._end], causal=q.shape[2] > 1)
 
     def _next(self, begin: int, end: int) -> ContiguousKVCache:
-        assert begin == 0 or end == begin + 1, (begin, end)
-        self._reserve(end)
-        batch = self.keys.shape[1]
-        self.positions = torch.arange(begin, end, device=self.keys.device).expand(batch, -1)
-        self._mask, self._begin, self._end = None, begin, end
+        self.positions = torch.arange(begin, end, device=self.keys.device).expand(self.keys.shape[1], -1)
+        self._begin, self._end = begin, end
         return self
-
-    def _reserve(self, positions: int) -> None:
-        missing = positions - self.keys.shape[3]
-        if missing > 0:
-            pad = (0, 0, 0, -(-missing // _GROWTH) * _GROWTH)
-            self.keys = torch.nn.functional.pad(self.keys, pad)
-            self.values = torch.nn.functional.pad(self.values, pad)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from oscine.model.config import TalkerConfig
 from oscine.model.layers import Stack
-from oscine.model.streaming import ContiguousKVCache
 
 
 class Talker(nn.Module):
@@ -34,15 +33,6 @@ class Talker(nn.Module):
 
     def text_rows(self, text_ids: Tensor) -> Tensor:
         return self.text_out(F.silu(self.text_in(self.text_embedding(text_ids))))
-
-    def prefill(self, rows: Tensor, lengths: Tensor, cache: ContiguousKVCache) -> Tensor:
-        """rows [batch, longest, width], padded on the right -> the hidden state of each row's last position."""
-        hidden = self.stack(rows, cache.prefill(rows.shape[1]))
-        return hidden[torch.arange(len(lengths), device=rows.device), lengths - 1]
-
-    def step(self, rows: Tensor, positions: Tensor, longest: int, cache: ContiguousKVCache) -> Tensor:
-        """rows [batch, width] at positions [batch], each below `longest` -> hidden states [batch, width]."""
-        return self.stack(rows[:, None], cache.step(positions, longest))[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.head(hidden).float()
