@@ -15,6 +15,7 @@ _ENGINE = ScriptedEngine()
 _OPERATIONS = {
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
+    ("POST", "/v1/audio/encode"),
     ("GET", "/v1/audio/voices"),
     ("POST", "/v1/audio/voices"),
     ("GET", "/v1/audio/voices/{name}/embedding"),

@@ -1,0 +1,61 @@
+"""POST /v1/audio/encode: PCM becomes a file in any format."""
+
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of
+
+from oscine.audio import read_clip
+
+PCM = spoken("Hello.", 3)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    engine = ScriptedEngine()
+    with client_of(engine, CARD) as client:
+        yield client
+    assert not engine.submitted
+    engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("form", "media_type"),
+    [
+        ("wav", "audio/wav"),
+        ("flac", "audio/flac"),
+        ("mp3", "audio/mpeg"),
+        ("opus", "audio/ogg"),
+        ("aac", "audio/aac"),
+    ],
+)
+def test_pcm_becomes_a_file(client: httpx.Client, form: str, media_type: str) -> None:
+    response = client.post("/v1/audio/encode", params={"response_format": form, "sample_rate": RATE_HZ}, content=PCM)
+    assert response.status_code == 200 and response.headers["content-type"] == media_type
+    clip = read_clip(response.content)
+    assert abs(clip.duration_s - len(PCM) / 2 / RATE_HZ) < 0.15
+    if form in ("wav", "flac"):
+        assert np.rint(clip.samples * 32768).astype("<i2").tobytes() == PCM
+
+
+@pytest.mark.parametrize(
+    ("params", "content", "status", "param"),
+    [
+        ({"response_format": "wav"}, b"", 400, None),
+        ({"response_format": "wav"}, b"abc", 400, None),
+        ({}, PCM, 422, "response_format"),
+        ({"response_format": "wma"}, PCM, 422, "response_format"),
+        ({"response_format": "wav", "sample_rate": "7"}, PCM, 422, "sample_rate"),
+        ({"response_format": "opus", "sample_rate": "44100"}, PCM, 400, "sample_rate"),
+    ],
+)
+def test_a_bad_request_is_refused(
+    client: httpx.Client, params: dict[str, str], content: bytes, status: int, param: str | None
+) -> None:
+    response = client.post("/v1/audio/encode", params=params, content=content)
+    error = response.json()["error"]
+    assert response.status_code == status, error
+    assert error["message"] and (error["param"] or "").removeprefix("query.") == (param or "")
