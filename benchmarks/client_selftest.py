@@ -1,5 +1,5 @@
-"""Does the bench client distort what it measures? A scripted server in a process of its own sends real-time streams,
-the time of sending inside every chunk; the client drives it at full load and compares with its own stamps.
+"""Measures the error of the bench client. A scripted server in its own process sends real-time streams and writes the
+time of sending into every chunk; under full load, the client compares it with its own stamps.
 
     python -m benchmarks.client_selftest [--rate 100] [--seconds 5] [--duration 20]
 
@@ -18,18 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Exchange
-from oscine.bench.load import Load, LoadRun, Span
+from oscine.bench.http_client import HttpClient
+from oscine.bench.load import LoadRun, OfferedLoad, RunLength
 from oscine.bench.metrics import spread
 from oscine.bench.session import run_async
-from oscine.bench.summary import Judge
 from oscine.bench.targets import Target
 from oscine.bench.workload import load_workload
 
 CHUNK_S = 0.08
 CHUNK_BYTES = 3840
-FIRST_S = 0.020  # from the request to the first chunk; the second comes with it, so that no listener runs dry
+FIRST_S = 0.020  # from the request to the first chunk; the second comes with it, so that no player runs dry
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
 NOISE = np.random.default_rng(0).integers(-8000, 8000, CHUNK_BYTES // 2 - 4).astype("<i2").tobytes()
 
@@ -38,8 +37,8 @@ def stamped_chunk() -> bytes:
     return b"%x\r\n" % CHUNK_BYTES + time.perf_counter_ns().to_bytes(8, "little") + NOISE + b"\r\n"
 
 
-class Scripted(asyncio.Protocol):
-    """Chunk n leaves at FIRST_S + max(0, n - 1) * CHUNK_S after the request, whatever else happens."""
+class ScriptedServer(asyncio.Protocol):
+    """Sends chunk n at FIRST_S + max(0, n - 1) * CHUNK_S after the request."""
 
     chunks = 0
 
@@ -49,8 +48,8 @@ class Scripted(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if found and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
+        head, search_outcome, body = self._received.partition(b"\r\n\r\n")
+        if search_outcome and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
             self._received = b""
             loop = asyncio.get_running_loop()
             begin_s = loop.time() + FIRST_S
@@ -71,8 +70,8 @@ class Scripted(asyncio.Protocol):
 
 def serve(pipe: Pipe, chunks: int) -> None:
     async def main() -> None:
-        Scripted.chunks = chunks
-        server = await asyncio.get_running_loop().create_server(Scripted, "127.0.0.1", 0, backlog=4096)
+        ScriptedServer.chunks = chunks
+        server = await asyncio.get_running_loop().create_server(ScriptedServer, "127.0.0.1", 0, backlog=4096)
         pipe.send(server.sockets[0].getsockname()[1])
         await asyncio.get_running_loop().create_future()
 
@@ -80,13 +79,13 @@ def serve(pipe: Pipe, chunks: int) -> None:
 
 
 class Delays:
-    """From the server's stamp inside a chunk to the client's stamp of the read that completed it."""
+    """Seconds from the server's stamp in a chunk to the client's stamp of the read that completed it."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def __call__(self, exchange: Exchange) -> None:
-        if exchange.failure is None and exchange.utterance.phase == "measured":
+        if exchange.failure is None and exchange.request.phase == "measured":
             body = np.frombuffer(b"".join(exchange.body), np.uint8).reshape(-1, CHUNK_BYTES)
             sent_s = np.ascontiguousarray(body[:, :8]).view("<i8")[:, 0] / 1e9
             ends = np.arange(1, len(body) + 1) * CHUNK_BYTES
@@ -94,11 +93,11 @@ class Delays:
             self.seconds += (np.frombuffer(exchange.arrived_s)[reads] - sent_s).tolist()
 
 
-async def measure(port: int, load: Load, span: Span) -> dict[str, Any]:
+async def measure(port: int, load: OfferedLoad, length: RunLength) -> dict[str, Any]:
     target = Target(url=f"http://127.0.0.1:{port}")
     client = HttpClient(target, timeout_s=60)
     delays = Delays()
-    run = LoadRun(client, Judge(target), load_workload("english"), load, span, keep=delays)
+    run = LoadRun(client, target, load_workload("english"), load, length, keep=delays)
     row = await run.run()
     await client.close()
     row.pop("timelines")
@@ -108,7 +107,7 @@ async def measure(port: int, load: Load, span: Span) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of sound in each answer")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of audio in each response")
     parser.add_argument("--duration", type=float, default=20.0)
     parser.add_argument("--json", action="store_true", help="every figure")
     options = parser.parse_args()
@@ -118,9 +117,9 @@ def main() -> None:
     server.start()
     port = here.recv()
     rows = {
-        "one stream": run_async(measure(port, Load("closed", 1), Span(requests=2, warmup_s=0))),
+        "one stream": run_async(measure(port, OfferedLoad("closed", 1), RunLength(requests=2, warmup_s=0))),
         f"{options.rate:g} requests/s": run_async(
-            measure(port, Load("open", options.rate), Span(options.duration, warmup_s=options.seconds + 1))
+            measure(port, OfferedLoad("open", options.rate), RunLength(options.duration, warmup_s=options.seconds + 1))
         ),
     }
     server.terminate()
@@ -132,11 +131,10 @@ def main() -> None:
     for name, row in rows.items():
         print(f"{name}: {row['requests']} requests, {row['peak_in_flight']} open at once, {row['chunks']} chunks")
         for figure in ("delay_ms", "first_audio_ms", "send_lag_ms"):
-            said = ", ".join(f"{key} {value:.2f}" for key, value in row[figure].items())
-            print(f"  {figure}: {said}")
+            print(f"  {figure}: " + ", ".join(f"{key} {value:.2f}" for key, value in row[figure].items()))
         lag, worst_ms = row["client"]["loop_lag_ms"], row["underruns"]["worst_deficit_ms"]
-        took = ", ".join(f"{key} {value:.1%}" for key, value in row["client"].items() if isinstance(value, float))
-        print(f"  client: {took}, its loop late by p50 {lag['p50']:.2f}, p99 {lag['p99']:.2f} ms")
+        shares = ", ".join(f"{key} {value:.1%}" for key, value in row["client"].items() if isinstance(value, float))
+        print(f"  client: {shares}, event loop late by p50 {lag['p50']:.2f}, p99 {lag['p99']:.2f} ms")
         print(
             f"  x real time {row['x_real_time']:.1f}, underruns {row['underruns']['requests']}, worst {worst_ms:.1f} ms"
         )

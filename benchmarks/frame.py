@@ -1,5 +1,5 @@
-"""Milliseconds of a frame on random weights of the published sizes: talker, predictor, codec, the whole tick; first
-audio from submission; start-up time and memory.
+"""Times one frame on a GPU with random weights of the published sizes: talker, predictor, codec, the whole tick; first
+audio; startup time and memory.
 
     python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128] [--context 64]
 """
@@ -17,21 +17,23 @@ from typing import Any
 
 import torch
 
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import save
 from benchmarks.ticks import time_ticks
-from oscine import Oscine, SpeechRequest
+from oscine.runner.backend import BackendOptions
+from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.memory_budget import plan_memory
-from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
+from oscine.types import SpeechRequest
 from random_checkpoint import write_checkpoint
 
 GIB = 2**30
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
 
 
-def median_ms(replay: Callable[[], None], repeats: int = 30) -> float:
-    """Between device events, after a warm-up."""
+def median_ms(replay: Callable[[], object], repeats: int = 30) -> float:
+    """Time between device events, after a warm-up."""
     for _ in range(3):
         replay()
     times = []
@@ -46,27 +48,30 @@ def median_ms(replay: Callable[[], None], repeats: int = 30) -> float:
 
 
 def copy_bandwidth() -> float:
-    """bytes/s of a large device-to-device copy, read plus written."""
+    """Bytes per second of a large device-to-device copy, reads plus writes."""
     a = torch.empty(2**31, dtype=torch.uint8, device="cuda")
     b = torch.empty_like(a)
     return 2 * 2**31 / (median_ms(lambda: b.copy_(a), 10) / 1e3)
 
 
-def admit(tts: Oscine, runner: SlotRunner, slot: int, seed: int) -> None:
-    request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
-    runner.admit(SlotAssignment(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
+def request(seed: int) -> SpeechRequest:
+    return SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
+
+
+def admit(loaded: LoadedCheckpoint, runner: SlotRunner, slot: int, seed: int) -> None:
+    runner.admit(loaded.assign(slot, request(seed)))
 
 
 def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
-    """Each part in a graph of its own, on the slots' present state."""
-    frame: Any = runner._frame
-    chain, codec, rows = frame._chain, frame._codec, len(slots)
+    """Times each part in its own graph, on the slots' current state."""
+    backend: Any = runner.backend
+    step, codec, rows = backend.step, backend.codec, len(slots)
     index = torch.tensor(slots, device="cuda")
     codes = torch.zeros(rows, 16, dtype=torch.int64, device="cuda")
     pcm = torch.zeros(rows, runner.samples_per_frame, dtype=torch.int16, device="cuda")
     parts: dict[str, Callable[[int], None]] = {
-        "talker": lambda size: chain._talker_step(index),
-        "predictor": lambda size: chain._rest_codes(index, codes),
+        "talker": lambda size: step.talker_step(index),
+        "predictor": lambda size: step.predict_codes(index, codes),
         "codec": lambda size: codec.run(codes, index, pcm),
     }
     times = {}
@@ -79,17 +84,16 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
 
 
 def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 40) -> tuple[float, float]:
-    """Wall time per tick with two in flight, as the engine runs them; and what the device needs for one of them."""
+    """Wall time per tick with two in flight, as in the engine; and the device time of one tick."""
     times = time_ticks(runner, slots, ticks, torch.device("cuda"))
     return statistics.fmean(times.wall_ms), statistics.median(times.device_ms)
 
 
 def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any]]:
-    """Where a tick's device time goes, kernel by kernel: the launches of one tick without a graph."""
-    frame: Any = runner._frame
+    """Device time of one tick by kernel, launched without a graph."""
+    backend: Any = runner.backend
     with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        frame._slots[: len(slots)] = torch.tensor(slots, device="cuda")
-        frame._run(len(slots))
+        backend.run_eagerly(slots)
         torch.cuda.synchronize()
     rows = [
         {"kernel": row.key, "launches": row.count, "total_us": row.self_device_time_total}
@@ -98,19 +102,18 @@ def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any
     return sorted(rows, key=lambda row: -row["total_us"])[:16]
 
 
-def first_audio_ms(tts: Oscine, runner: SlotRunner, busy: int) -> dict[str, float]:
-    """From the request to its first frame's samples on the host, with `busy` other streams in the same tick."""
+def first_audio_ms(loaded: LoadedCheckpoint, runner: SlotRunner, busy: int) -> dict[str, float]:
+    """From the request to the samples of its first frame on the host, with `busy` other streams in the same tick."""
     others = list(range(1, busy + 1))
     steps: dict[str, list[float]] = {"prompt": [], "admit_host": [], "admit_device": [], "tick": [], "total": []}
     for seed in range(24):
         torch.cuda.synchronize()
         stamps = [time.perf_counter()]
-        request = SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
-        prompt, sampling = tts._builder.build(request), request.sampling(tts.config.sampling)
+        assignment = loaded.assign(0, request(seed))
         stamps.append(time.perf_counter())
-        runner.admit(SlotAssignment(0, prompt, sampling))
+        runner.admit(assignment)
         stamps.append(time.perf_counter())
-        if seed % 2:  # every second time without this wait, for the total
+        if seed % 2:  # only every second time: the total is measured without this wait
             torch.cuda.synchronize()
         stamps.append(time.perf_counter())
         runner.collect(runner.launch([0, *others]))
@@ -127,27 +130,27 @@ def first_audio_ms(tts: Oscine, runner: SlotRunner, busy: int) -> dict[str, floa
     return figures | {"total_worst_ms": max(steps["total"])}
 
 
-def alone_and_in_company(tts: Oscine, runner: SlotRunner, company: int, frames: int = 24) -> int:
-    """Frames in which a request says the same alone as among `company`, until the first difference."""
+def equal_frames_in_batch(loaded: LoadedCheckpoint, runner: SlotRunner, streams: int, frames: int = 24) -> int:
+    """Leading frames in which a request has the same codes alone and in a batch of `streams`."""
 
     def codes(slots: Sequence[int]) -> list[list[int]]:
         for slot in slots:
-            admit(tts, runner, slot, slot)
-        said = [runner.collect(runner.launch(slots)).codes[0].tolist() for _ in range(frames)]
+            admit(loaded, runner, slot, slot)
+        made = [runner.collect(runner.launch(slots)).codes[0].tolist() for _ in range(frames)]
         for slot in slots:
             runner.release(slot)
-        return said
+        return made
 
-    same = [a == b for a, b in zip(codes([0]), codes(range(company)), strict=True)]
+    same = [a == b for a, b in zip(codes([0]), codes(range(streams)), strict=True)]
     return same.index(False) if False in same else frames
 
 
 def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float) -> dict[str, Any]:
     begun = time.perf_counter()
-    tts = Oscine(folder, device="cuda", dtype="bfloat16")
+    loaded = LoadedCheckpoint.load(folder, torch.device("cuda"), torch.bfloat16)
     torch.cuda.synchronize()
     loaded_s = time.perf_counter() - begun
-    model = tts._model
+    model = loaded.model
     budget = plan_memory(
         model.config,
         slots=slots,
@@ -155,10 +158,10 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
         positions_total=None,
         element_bytes=2,
         available_bytes=None,
-        kernels=True,
+        backend=CudaBackend,
     )
     begun = time.perf_counter()
-    runner = SlotRunner(model, budget, frame_sizes=rows)
+    runner = SlotRunner(CudaBackend(model, budget, BackendOptions(frame_sizes=tuple(rows))))
     runner.capture()
     torch.cuda.synchronize()
     figures: dict[str, Any] = {
@@ -172,14 +175,14 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
     ar_bytes += 15 * sum(p.nbytes for p in model.predictor.stack.parameters()) + model.predictor.heads.nbytes
     for count in rows:
         for slot in range(count):
-            admit(tts, runner, slot, slot)
+            admit(loaded, runner, slot, slot)
         held = list(range(count))
-        while runner._held[0].position < context:
+        while runner.position(0) < context:
             runner.collect(runner.launch(held))
-        # Both over the same positions: the context grows with every frame.
-        first = runner._held[0].position
+        # Both times cover the same positions: the context grows with every frame.
+        first = runner.position(0)
         wall_ms, device_ms = ticks_ms(runner, held)
-        figure_positions = [first, runner._held[0].position]
+        figure_positions = [first, runner.position(0)]
         figure: dict[str, Any] = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
         figure["positions"] = figure_positions
         figure["idle_ms"] = wall_ms - device_ms
@@ -195,19 +198,21 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
         for slot in held:
             runner.release(slot)
     figures["frames_alone_as_in_company_of_24"] = {
-        str(company): alone_and_in_company(tts, runner, company)
-        for company in (2, 8, 16, 32, 64, 128)
-        if company <= slots
+        str(streams): equal_frames_in_batch(loaded, runner, streams)
+        for streams in (2, 8, 16, 32, 64, 128)
+        if streams <= slots
     }
     print(
-        "frames of 24 that are the same alone as in company:", figures["frames_alone_as_in_company_of_24"], flush=True
+        "leading frames of 24 that are equal alone and in a batch:",
+        figures["frames_alone_as_in_company_of_24"],
+        flush=True,
     )
     for busy in (0, 7, 31):
         if busy + 1 <= slots:
             for slot in range(1, busy + 1):
-                admit(tts, runner, slot, slot)
-            figures[f"first_audio_ms_beside_{busy}"] = first_audio_ms(tts, runner, busy)
-            print("first audio beside", busy, figures[f"first_audio_ms_beside_{busy}"], flush=True)
+                admit(loaded, runner, slot, slot)
+            figures[f"first_audio_ms_beside_{busy}"] = first_audio_ms(loaded, runner, busy)
+            print("first audio with other streams:", busy, figures[f"first_audio_ms_beside_{busy}"], flush=True)
             for slot in range(1, busy + 1):
                 runner.release(slot)
     return figures
@@ -224,7 +229,7 @@ def main() -> None:
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:
-        gc.collect()  # a runner and its graphs hold each other
+        gc.collect()  # a runner and its graphs reference each other
         torch.cuda.empty_cache()
         folder = options.scratch / f"full-{size}"
         if not (folder / "config.json").exists():

@@ -1,4 +1,4 @@
-"""An engine that makes one frame at once: what remains of a request's time is the others'. For bench_overhead.py."""
+"""An engine that delivers one frame at once, so that the rest of a request's time is the server's. For overhead.py."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ RATE_HZ, FRAME_SAMPLES = 24_000, 1920
 
 
 class InstantEngine:
-    """One frame, at once, on another thread, as an engine's loop would deliver it."""
+    """Delivers from another thread, as the engine loop does."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[Callable[[AudioChunk], None]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[AudioChunk], None]] = queue.SimpleQueue()
         threading.Thread(target=self._speak, daemon=True).start()
 
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
-        self._asked.put(deliver)
+        self._requests.put(deliver)
         return "1"
 
     def _speak(self) -> None:
         while True:
-            deliver = self._asked.get()
+            deliver = self._requests.get()
             deliver(AudioChunk(bytes(2 * FRAME_SAMPLES), 0))
             deliver(AudioChunk(b"", FRAME_SAMPLES, "stop", usage=Usage(1, 1)))
 

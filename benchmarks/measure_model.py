@@ -12,24 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.ticks import time_ticks
 from oscine.bench.metrics import spread
-from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
 from oscine.model.speech_model import SpeechModel
-from oscine.model.weights import load_model, weight_bytes
-from oscine.prompt.builder import PromptBuilder
+from oscine.model.weights import weight_bytes
 from oscine.prompt.cloning import VoiceCloner
-from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.backend import Backend, BackendOptions, choose_backend, make_backend
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
-from oscine.runner.runner import SlotAssignment
-from oscine.runner.slot_runner import SlotRunner, uses_kernels
+from oscine.runner.slot_runner import SlotRunner
 from oscine.types import FRAME_RATE_HZ, ConfigError, OverloadedError, RequestError, SpeechRequest
 
 TEXT = "Hello there, how are you today?"
@@ -59,15 +58,17 @@ class MeasurementPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class Setup:
     """What both modes (with the codec, codes only) share."""
 
-    model: SpeechModel
-    tokenizer: Tokenizer
-    builder: PromptBuilder
+    checkpoint: LoadedCheckpoint
     request: SpeechRequest  # as long as a slot allows
     prompt_rows: int
     budget: MemoryBudget
+
+    @property
+    def model(self) -> SpeechModel:
+        return self.checkpoint.model
 
     @property
     def device(self) -> torch.device:
@@ -99,23 +100,23 @@ def _measure(
 ) -> dict[str, Any]:
     prepare_device(device)  # sets the number of threads that the engine uses
     begun_s = time.perf_counter()
-    loaded = _load(checkpoint, plan, device, dtype, progress)
+    setup = _load(checkpoint, plan, device, dtype, progress)
     figures: dict[str, Any] = {
-        "kind": loaded.model.config.kind,
-        "device": loaded.device.type,
-        "dtype": str(loaded.model.talker.head.weight.dtype).removeprefix("torch."),
-        "kernels": uses_kernels(loaded.device, loaded.model.talker.head.weight.dtype),
+        "kind": setup.model.config.kind,
+        "device": setup.device.type,
+        "dtype": str(setup.model.talker.head.weight.dtype).removeprefix("torch."),
+        "kernels": choose_backend(setup.device, setup.model.talker.dtype).name == "cuda",
         "threads": torch.get_num_threads(),
         "frames": plan.frames,
         "context": plan.context,
-        "prompt_rows": loaded.prompt_rows,
+        "prompt_rows": setup.prompt_rows,
         "loaded_s": time.perf_counter() - begun_s,
-        "budget": loaded.budget.describe(),
+        "budget": setup.budget.describe(),
     }
     for mode in ("with_codec", "codes_only"):
-        figures[mode] = _measure_mode(loaded, plan, mode, progress)
+        figures[mode] = _measure_mode(setup, plan, mode, progress)
         gc.collect()  # a runner and its graphs reference each other
-        if loaded.device.type == "cuda":
+        if setup.device.type == "cuda":
             torch.cuda.empty_cache()
     return figures
 
@@ -129,23 +130,19 @@ def _load(
     device: torch.device,
     dtype: Dtype,
     progress: ProgressCallback,
-) -> LoadedModel:
+) -> Setup:
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(checkpoint)
     config = read_config(folder)
     free = free_bytes(device)
     left = None if free is None else max(0, free - weight_bytes(config, weights_dtype))
-    model = load_model(
-        folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
-    )
-    tokenizer = Tokenizer.from_folder(folder)
-    builder = PromptBuilder(config, tokenizer)
-    request = _request(model)
-    prompt_rows = builder.build(request).rows
+    loaded = LoadedCheckpoint.load(folder, device, weights_dtype, lambda done, total: progress("weights", done, total))
+    request = _request(loaded.model)
+    prompt_rows = loaded.builder.build(request).rows
     positions = _positions(plan, prompt_rows)
-    budget = _plan_memory(config, max(plan.rows), positions, weights_dtype, left, uses_kernels(device, weights_dtype))
+    budget = _plan_memory(config, max(plan.rows), positions, weights_dtype, left, choose_backend(device, weights_dtype))
     request = replace(request, max_new_tokens=positions - prompt_rows)
-    return LoadedModel(model, tokenizer, builder, request, prompt_rows, budget)
+    return Setup(loaded, request, prompt_rows, budget)
 
 
 def _positions(plan: MeasurementPlan, prompt_rows: int) -> int:
@@ -166,7 +163,7 @@ def _request(model: SpeechModel) -> SpeechRequest:
 
 
 def _plan_memory(
-    config: ModelConfig, slots: int, positions: int, dtype: torch.dtype, free: int | None, kernels: bool
+    config: ModelConfig, slots: int, positions: int, dtype: torch.dtype, free: int | None, backend: type[Backend]
 ) -> MemoryBudget:
     per_slot = BLOCK_POSITIONS * blocks_for(positions)
     if per_slot > config.talker.max_positions:
@@ -182,53 +179,52 @@ def _plan_memory(
         positions_total=slots * per_slot,  # every stream can reach its full length
         element_bytes=dtype.itemsize,
         available_bytes=free,
-        kernels=kernels,
+        backend=backend,
     )
 
 
 # --- one mode ---
 
 
-def _measure_mode(loaded: LoadedModel, plan: MeasurementPlan, mode: str, progress: ProgressCallback) -> dict[str, Any]:
+def _measure_mode(setup: Setup, plan: MeasurementPlan, mode: str, progress: ProgressCallback) -> dict[str, Any]:
     named = mode.replace("_", " ")
     begun_s = time.perf_counter()
-    runner = SlotRunner(loaded.model, loaded.budget, frame_sizes=plan.rows, sounding=mode != "codes_only")
+    options = BackendOptions(frame_sizes=plan.rows, codec=mode != "codes_only")
+    runner = SlotRunner(make_backend(setup.model, setup.budget, options))
     runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
     figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}
     rows = {}
     for done, count in enumerate(plan.rows):
         progress(f"frames, {named}", done, len(plan.rows))
-        rows[count] = _frames(loaded, plan, runner, count)
-    engine = InProcessEngine(runner, loaded.builder, loaded.tokenizer, _engine_config(loaded.budget))
+        rows[count] = _frames(setup, plan, runner, count)
+    engine = InProcessEngine(runner, setup.checkpoint.builder, setup.checkpoint.tokenizer, _engine_config(setup.budget))
     try:
         for done, count in enumerate(plan.rows):
             progress(f"first audio, {named}", done, len(plan.rows))
-            first_ms = first_audio_ms(engine, loaded.request, count - 1, plan.probes)
+            first_ms = first_audio_ms(engine, setup.request, count - 1, plan.probes)
             rows[count]["first_audio_ms"] = None if first_ms is None else spread(first_ms)
     finally:
         engine.stop()
     figures["memory_bytes"] = runner.counts().memory_bytes
-    if loaded.device.type == "cuda":  # no other process can use this memory
-        figures["memory_reserved_bytes"] = torch.cuda.memory_reserved(loaded.device)
+    if setup.device.type == "cuda":  # no other process can use this memory
+        figures["memory_reserved_bytes"] = torch.cuda.memory_reserved(setup.device)
     return figures | {"rows": {str(count): row for count, row in rows.items()}}
 
 
-def _frames(loaded: LoadedModel, plan: MeasurementPlan, runner: SlotRunner, count: int) -> dict[str, Any]:
+def _frames(setup: Setup, plan: MeasurementPlan, runner: SlotRunner, count: int) -> dict[str, Any]:
     """Times `count` streams, all at the same position. End of speech is ignored: a frame costs the same either way."""
     slots = range(count)
     for slot in slots:
-        request = replace(loaded.request, seed=slot)
-        sampling = request.sampling(loaded.builder.config.sampling)
-        runner.admit(SlotAssignment(slot, loaded.builder.build(request), sampling))
-    before = max(_WARM_FRAMES, plan.context - (loaded.prompt_rows - 1))  # the last prompt row makes the first frame
+        runner.admit(setup.checkpoint.assign(slot, replace(setup.request, seed=slot)))
+    before = max(_WARM_FRAMES, plan.context - (setup.prompt_rows - 1))  # the last prompt row makes the first frame
     for _ in range(before - 1):
         runner.collect(runner.launch(slots))
-    times = time_ticks(runner, slots, plan.frames, loaded.device)  # runs one more, untimed, first
+    times = time_ticks(runner, slots, plan.frames, setup.device)  # runs one more, untimed, first
     for slot in slots:
         runner.release(slot)
     mean_ms = sum(times.wall_ms) / len(times.wall_ms)
     frame_ms = 1e3 / FRAME_RATE_HZ
-    first = loaded.prompt_rows - 1 + before
+    first = setup.prompt_rows - 1 + before
     return {
         "positions": [first, first + plan.frames],
         "frame_ms": spread(times.wall_ms),

@@ -1,7 +1,8 @@
-"""What the server adds to the engine: from the request's first byte to the answer's, less the engine's own time.
+"""Measures the latency that the server adds to the engine: first byte of the request to first byte of the response,
+minus the engine's own time.
 
-One stream at a time against an engine process that makes its first frame at once. The same requests are put to the
-engine directly, in turns with those over HTTP; the difference of the two is the server's share. Loopback only.
+Sequential requests to an engine process that makes its first frame at once, alternately over HTTP and directly to the
+engine. The difference is the server's overhead. Loopback only.
 
     python -m benchmarks.overhead [--requests 300] [--out docs/results]
 """

@@ -1,6 +1,5 @@
-"""What is said about the demo voice, in docs/benchmarks.md and in its card: how well it speaks and how fast, out of
-docs/results/demo.json (training/judge.py), eval-demo.json (oscine eval) and listeners-demo.json
-(benchmarks/listeners.py --model demo)."""
+"""Sections about the demo voice, in docs/benchmarks.md and its card: quality and speed, from docs/results/demo.json
+(training/judge.py), eval-demo.json (oscine eval) and listeners-demo.json (benchmarks.listeners --model demo)."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ def demo_quality_section(result: Result) -> str:
 
 def demo_speed_section(result: Result) -> str:
     figures = result["figures"]
-    how = """Sentences that end by themselves, through an engine in its own process with the server's own settings. All
-    listeners come at once, each hears several sentences one after the other and plays each from its first chunk on;
-    whom the engine cannot keep in real time it refuses."""
+    how = """Real sentences, spoken by an engine in its own process with the server's settings. All listeners start at
+    once; each requests several sentences one after the other and plays each from its first chunk on. The engine refuses
+    streams that it cannot sustain."""
     parts = [paragraph(how), origin(result), paragraph(speed_words(figures)), listeners_table(figures)]
     return "\n\n".join(["## How fast the demo voice is", *parts])
 
 
 def demo_load_section(result: Result) -> str:
-    """Of `oscine eval compare`: one by one, and several at once."""
+    """Of `oscine eval compare`: sequential requests against concurrent ones."""
     figures = result["figures"]
     counts = " and ".join(map(str, figures["settings"]["concurrency"]))
-    how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, not written
-    for this voice, with the same seeds. Terms and commands are those of docs/eval.md; in brackets, 95 % intervals.
-    {figures["equal_recordings"]} of {figures["recordings"]} recordings are the same sound: no sample differs by more
-    than one step of 16 bits."""
+    how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, which were not
+    written for this voice, with the same seeds. docs/eval.md defines the terms; 95 % intervals in brackets.
+    {figures["equal_recordings"]} of {figures["recordings"]} recordings are equal: no sample differs by more than one
+    step of 16 bits."""
     rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]
     shown_table = table(["", *figures["names"], "difference", "verdict"], rows)
     return "\n\n".join(["## The demo voice under load", paragraph(how), origin(result), shown_table])
@@ -45,18 +44,18 @@ def _compared(figure: Figure, found: Row) -> list[str]:
     return [figure.title, *(shown(figure, found[side]) for side in ("first", "second")), f"{by} ({spread})", verdict]
 
 
-# --- how well ---
+# --- quality ---
 
 
 def quality_parts(result: Result) -> list[str]:
     figures = result["figures"]
     recogniser = figures["ears"]["recogniser"]
     rated = next(iter(figures["voices"].values()))["demo"]["dnsmos"]
-    naturalness = f" Naturalness is DNSMOS, overall, of the first {rated['of']:.0f} of them." if rated else ""
+    naturalness = f" DNSMOS is the overall score of the first {rated['of']:.0f} of them." if rated else ""
     how = f"""{figures["sentences"]} held-out sentences, each once with each voice, sampled with the checkpoint's own
-    settings (its temperature was chosen on the same sentences) and heard by {recogniser["name"]} (weights
-    {recogniser["sha256"]}: Whisper tiny.en, which mishears the teacher too).{naturalness} Terms are those of
-    docs/eval.md; in brackets, 95 % intervals."""
+    settings (its temperature was chosen on the same sentences) and transcribed by {recogniser["name"]} (weights
+    {recogniser["sha256"]}: Whisper tiny.en, which makes errors on the teacher, too).{naturalness} docs/eval.md defines
+    the terms; 95 % intervals in brackets."""
     return [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
 
 
@@ -82,34 +81,34 @@ def _value(side: Row, key: str) -> str:
 
 
 def _ends(figures: Row) -> str:
-    told = []
+    parts = []
     for voice, sides in figures["voices"].items():
         ends = dict(sides["demo"]["ends"])
         total, stopped = sum(ends.values()), ends.pop("stop", 0)
         others = [f"{count} by {reason}" for reason, count in sorted(ends.items())]
-        told.append(", ".join([f"{voice} {stopped} of {total}", *others]))
-    return f"Sentences that ended by themselves: {'; '.join(told)}."
+        parts.append(", ".join([f"{voice} {stopped} of {total}", *others]))
+    return f"Sentences that the model ended itself: {'; '.join(parts)}."
 
 
-# --- how fast ---
+# --- speed ---
 
 
 def kept_in_real_time(figures: Row) -> list[int]:
-    """Numbers of listeners of whom none was refused, and whose players were never more than 100 ms behind."""
+    """Numbers of listeners at which none was refused and no player was more than 100 ms behind."""
     rows = figures["listeners"].items()
     return [int(count) for count, row in rows if not row["refused"] and not row["listeners_over_100_ms_late"]]
 
 
 def speed_words(figures: Row) -> str:
     alone = figures["alone"]
-    first, most = alone["first_audio_ms"], max(kept_in_real_time(figures), default=0)
-    said = (
+    first, listeners = alone["first_audio_ms"], max(kept_in_real_time(figures), default=0)
+    speed = (
         f"One listener: {alone['x_real_time']:.1f} x real time, codec included; first audio after "
-        f"{first['median']:.0f} ms (median of {alone['requests']} requests one by one, worst {first['worst']:.0f} ms)."
+        f"{first['median']:.0f} ms (median of {alone['requests']} sequential requests; worst {first['worst']:.0f} ms)."
     )
-    if not most:
-        return said
+    if not listeners:
+        return speed
     return (
-        f"{said} Of the numbers of listeners that were tried, {most} at once were kept in real time: "
-        "nobody was refused, and no player was ever more than 100 ms behind."
+        f"{speed} Up to {listeners} listeners at once were kept in real time: none was refused, and no player was "
+        "more than 100 ms behind."
     )

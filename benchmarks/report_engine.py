@@ -1,9 +1,9 @@
-"""Sections of docs/benchmarks.md about the engine: frames, listeners, `oscine bench model`, the reference path."""
+"""Sections of docs/benchmarks.md about the engine: frames, listeners, benchmarks.model, GPU against CPU."""
 
 from __future__ import annotations
 
 from benchmarks.model import COLUMNS, facts
-from benchmarks.report_table import GIB, SIZES, Result, Row, origin, table
+from benchmarks.report_table import GIB, SIZES, Result, Row, origin, paragraph, table
 
 # Before prefill wrote its keys once, and before whole ticks were divided by the number that was timed.
 _OLD_FRAMES = "4b0bc27"
@@ -17,11 +17,14 @@ def frame_section(result: Result) -> str:
     parts = [
         "## One frame on the GPU",
         "",
-        "Random weights of the published sizes, bfloat16, whole text in the prompt. Milliseconds; a frame is 80 ms of",
-        "sound. Talker, predictor and codec are graphs of their own between device events; the whole tick is wall time",
-        "with two ticks in flight, as the engine runs them, so what the GPU idles between ticks is in it. The share of",
-        f"bandwidth is that of the weights read by talker and predictor, against {figures['copy_bandwidth_tb_s']:.2f}",
-        "TB/s of a device copy.",
+        paragraph(
+            f"""Random weights of the published sizes, bfloat16, the whole text in the prompt. Times in
+            milliseconds; a frame is 80 ms of audio. Talker, predictor and codec are separate graphs,
+            timed between device events. The whole tick is wall time with two ticks in flight, as in the
+            engine, so it includes idle time of the GPU. The share of bandwidth is that of the weights
+            that talker and predictor read, against {figures["copy_bandwidth_tb_s"]:.2f} TB/s of a
+            device copy."""
+        ),
         "",
         origin(result),
     ]
@@ -29,7 +32,7 @@ def frame_section(result: Result) -> str:
     if old:
         parts += [
             "",
-            "(At that commit 40 ticks were timed and divided by 41: whole ticks took 2.5 % longer than is said here.",
+            "(That commit divided the time of 40 ticks by 41: whole ticks took 2.5 % longer than shown.",
             "To be measured again.)",
         ]
     for size, name in SIZES.items():
@@ -41,27 +44,27 @@ def frame_section(result: Result) -> str:
 
 def _frame_parts(figure: Row, old: bool) -> list[str]:
     equal = figure.get("frames_alone_as_in_company_of_24", {})
-    said = ", ".join(f"{company}: {frames}" for company, frames in equal.items())
+    counts = ", ".join(f"{streams}: {frames}" for streams, frames in equal.items())
     parts = [
         frame_table(figure),
         "",
-        "First audio, from the request to samples on the host, in ms:",
+        "First audio, from the request to the samples on the host, in ms:",
         "",
         first_audio_table(figure),
         "",
-        f"Of 24 frames, those that a request says alone as among so many: {said}.",
+        f"Leading frames of 24 that are equal alone and in a batch (batch size: frames): {counts}.",
     ]
     if old:
         parts += [
-            "(At that commit prefill wrote keys twice, with last bits that could differ, while other rows read them:",
-            "the differences begin there. Since then it writes them once; to be measured again.)",
+            "(In that commit prefill wrote keys twice, with last bits that could differ, while other rows read them.",
+            "This caused the differences. It now writes them once. To be measured again.)",
         ]
     return [
         *parts,
         "",
-        f"Weights loaded in {figure['loaded_s']:.1f} s, kernels compiled (those that no run had compiled before) "
-        f"and graphs captured in {figure['captured_s']:.0f} s. {figure['budget']}."
-        + (f" {figure['memory_gib']:.1f} GiB in all." if "memory_gib" in figure else ""),
+        f"Weights loaded in {figure['loaded_s']:.1f} s; kernels compiled (unless cached) and graphs captured in "
+        f"{figure['captured_s']:.0f} s. {figure['budget']}."
+        + (f" {figure['memory_gib']:.1f} GiB in total." if "memory_gib" in figure else ""),
     ]
 
 
@@ -97,9 +100,12 @@ def model_bench_section(results: list[Result]) -> str:
     parts = [
         "## The engine without a server",
         "",
-        "`oscine bench model`: a frame for so many streams at once, by the host's clock and between device events",
-        "(p50 / p95 ms), with the codec and without; and the first audio of the last of them, which comes while all",
-        "the others speak. `-`: the engine cannot keep so many in real time, and lets nobody more in.",
+        paragraph(
+            """`python -m benchmarks.model`: one frame of all streams together, on the host's clock and
+            between device events (p50 / p95 ms), with the codec and codes only; and the first audio of
+            one stream while all others run. `-`: the engine cannot sustain that many streams and
+            refuses more."""
+        ),
     ]
     for result in results:
         figures = result["figures"]
@@ -117,8 +123,8 @@ def gpu_listeners_section(results: list[Result]) -> str:
     parts = [
         "## Listeners on a GPU",
         "",
-        "The whole engine, in its own process where the command says so, on random weights of the published sizes. All",
-        "listeners come at once and play from their first chunk on; a gap is all that a player had to wait for.",
+        "The whole engine with random weights of the published sizes; `--process`: in its own process. All listeners",
+        "start at once and play from their first chunk on. The gap is the total time that a player had to wait.",
     ]
     for result in results:
         figures = result["figures"]
@@ -135,8 +141,8 @@ def _churned(churn: Row | None) -> str:
         return ""
     ends = ", ".join(f"{count} {reason}" for reason, count in sorted(churn["ends"].items()))
     return (
-        f"{churn['requests']} requests of random lengths, {churn['at_once']} at once, a third of them cancelled on the "
-        f"way: each ended once ({ends}), nothing was left behind, {churn['took_s']:.1f} s in all."
+        f"{churn['requests']} requests of random lengths, {churn['at_once']} at once, a third of them cancelled: each "
+        f"ended exactly once ({ends}), the engine was empty afterwards, {churn['took_s']:.1f} s in total."
     )
 
 
@@ -146,8 +152,11 @@ def cpu_listeners_section(result: Result) -> str:
         [
             "## Listeners on a CPU",
             "",
-            f"The whole engine, a small random checkpoint in fp32, threads: {figures['threads']}. All listeners come",
-            "at once and play from their first chunk on. Whom the engine cannot keep in real time it refuses.",
+            paragraph(
+                f"""The whole engine with a small random checkpoint in fp32, threads: {figures["threads"]}.
+                All listeners start at once and play from their first chunk on. The engine refuses
+                streams that it cannot sustain."""
+            ),
             "",
             origin(result),
             "",
@@ -157,7 +166,7 @@ def cpu_listeners_section(result: Result) -> str:
 
 
 def listeners_table(figures: Row) -> str:
-    head = ["listeners", "taken", "refused", "x real time", "first audio, median ms", "worst ms", "worst gap, ms"]
+    head = ["listeners", "accepted", "refused", "x real time", "first audio, median ms", "worst ms", "worst gap, ms"]
     rows = [
         [
             count,
@@ -179,7 +188,7 @@ def listeners_table(figures: Row) -> str:
 def reference_section(result: Result) -> str:
     figures = result["figures"]
     tiny = figures["tiny_cpu_against_gpu_fp32"]
-    head = ["small checkpoint", "frames", "codes equal", "largest difference of a sample"]
+    head = ["small checkpoint", "frames", "codes equal", "largest sample difference"]
     rows = [
         [name, str(f["frames"]), "yes" if f["codes_equal"] else "**no**", f"{f['largest_sample_difference']:.1e}"]
         for name, f in tiny.items()
@@ -192,25 +201,30 @@ def reference_section(result: Result) -> str:
                 f"{f['loaded_s']:.2f}",
                 f"{f['weights_gib']:.2f}",
                 f"{f['gpu_peak_while_loading_gib']:.2f}",
-                f"{f['reference_x_real_time_batch_1']:.2f}",
-                f"{f['reference_x_real_time_batch_8']:.2f}",
+                *(_reference_speed(f, batch) for batch in (1, 8)),
             ]
             for name, f in ((name, figures[f"published_{size}"]) for size, name in SIZES.items())
         ],
     )
     return "\n".join(
         [
-            "## The reference path",
+            "## The same codes on CPU and GPU",
             "",
-            "The same request on the CPU and on the GPU, both in fp32, greedy and seeded, both text modes.",
+            "The same requests on the CPU and on the GPU, both in fp32: greedy and seeded, both text modes.",
             "",
             origin(result),
             "",
             table(head, rows),
             "",
-            "Loading in bfloat16, and the speed of the plain path (no graphs, no kernels): what the engine is held",
-            "to, not what it runs.",
+            "Loading in bfloat16, and the speed of plain PyTorch without graphs and kernels, which the engine does not",
+            "run on a GPU.",
             "",
             loading,
         ]
     )
+
+
+def _reference_speed(figures: Row, batch: int) -> str:
+    """Measured while there was a plain path beside the engine."""
+    speed = figures.get(f"reference_x_real_time_batch_{batch}")
+    return "-" if speed is None else f"{speed:.2f}"

@@ -1,4 +1,4 @@
-"""Sections of docs/benchmarks.md about the server: on a GPU beside other servers, its own share, a CPU under load."""
+"""Sections of docs/benchmarks.md about the server: on a GPU next to other servers, its overhead, a CPU under load."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report_table import SIZES, Result, Row, origin, table
-from oscine.bench.report import COLUMNS, doubts, found, load_name, plots
+from oscine.bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
 
 VOICES = {"preset": "a preset voice", "clone": "a cloned voice, uploaded once, in context"}
-# In docs/images: the plot's name in oscine.bench.report, and what it shows.
+# Charts in docs/images: their name in oscine.bench.report, and their alternative text.
 IMAGES = {
     "server-x-real-time.svg": ("x-real-time", "x real time against callers"),
     "server-first-audio.svg": ("first-audio", "first audio, p95, against requests per second"),
@@ -17,18 +17,18 @@ IMAGES = {
 _README_CALLERS = (1, 8, 32, 128)
 
 
-# --- on a GPU, beside others ---
+# --- on a GPU, next to other servers ---
 
 
 def server_section(results: list[Result], peers: Result | None) -> str:
-    """`results` of benchmarks/server.py."""
+    """`results`: of benchmarks/server.py."""
     results = sorted(results, key=_place)
     parts = [
         "## The server on a GPU, over HTTP",
         "",
-        "`oscine serve` on random weights, `oscine bench` over loopback on the same machine. Every request has the",
-        "same length: end of speech never comes, no silence is trimmed. Times are p50 / p95 ms; what each figure means",
-        "is in [metrics.md](metrics.md).",
+        "`oscine serve` with random weights, `oscine bench` over loopback on the same machine. All responses have the",
+        "same length: speech never ends by itself, and no silence is trimmed. Times are p50 / p95 ms;",
+        "[metrics.md](metrics.md) defines the figures.",
     ]
     for result in results:
         figures = result["figures"]
@@ -36,14 +36,15 @@ def server_section(results: list[Result], peers: Result | None) -> str:
         title = f"### {SIZES[figures['size']]}, {VOICES[figures['kind']]}, {figures['frames']} frames ({audio_s:.2f} s)"
         parts += ["", title, "", origin(result), "", _started(figures["server"])]
         shown = _comparable(peers, figures)
-        parts += ["", *_peers_told(shown)] if shown else []
+        parts += ["", *_peers_described(shown)] if shown else []
         for kind in ("closed", "open"):
             if any(row["load"]["kind"] == kind for row in figures["loads"]):
                 parts += [line for made in _loads_tables(kind, figures["loads"], shown) for line in ("", made)]
-        parts += ["", f"Search: {found(result)}."] if found(result) else []
+        parts += ["", f"Search: {search_outcome(result)}."] if search_outcome(result) else []
         odd = [load_name(row) for row in figures["loads"] if not row.get("exact_length", True)]
-        parts += ["", f"Not of exactly that length: {', '.join(odd)}."] if odd else []
-        parts += ["", *(f"* {doubt}" for doubt in said)] if (said := _doubts(figures["loads"])) else []
+        parts += ["", f"Responses of another length: {', '.join(odd)}."] if odd else []
+        notes = [f"* {warning}" for row in figures["loads"] for warning in warnings(row)]
+        parts += ["", *notes] if notes else []
     if images(results, peers):
         parts += ["", *(f"![{about}](images/{name})" for name, (_, about) in IMAGES.items())]
     return "\n".join(parts)
@@ -55,43 +56,43 @@ def _place(result: Result) -> tuple[int, int]:
 
 
 def _comparable(peers: Result | None, figures: Row) -> list[Row]:
-    """Those that were measured with the same model, voice and length."""
+    """Peers that were measured with the same model, voice and length."""
     same = peers is not None and all(peers[name] == figures[name] for name in ("size", "kind", "frames"))
     return peers["peers"] if peers is not None and same and figures["widths"] == "published" else []
 
 
 def _started(server: Row) -> str:
     before, after = server["memory_ready"], server.get("memory_after")
-    kernels = "kernels compiled by an earlier run" if server["kernels_cached"] else "kernels compiled anew"
-    said = f"{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
+    kernels = "compiled kernels were cached" if server["kernels_cached"] else "kernels compiled at start"
+    start = f"{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
     if before["gpu_used_mib"] is None:
-        return f"{said}; engine process {before['engine_mib']:.0f} MiB, front end {before['front_end_mib']:.0f} MiB."
+        return f"{start}; engine process {before['engine_mib']:.0f} MiB, front end {before['front_end_mib']:.0f} MiB."
     then = "" if after is None else f", {after['gpu_used_mib'] / 1024:.1f} GiB after all loads"
     return (
-        f"{said}; of the card's memory {before['gpu_used_mib'] / 1024:.1f} GiB are used{then} "
-        f"({before['engine_device_mib'] / 1024:.1f} GiB by the engine's tensors)."
+        f"{start}; GPU memory used: {before['gpu_used_mib'] / 1024:.1f} GiB{then} "
+        f"({before['engine_device_mib'] / 1024:.1f} GiB are the engine's tensors)."
     )
 
 
-def _peers_told(peers: Sequence[Row]) -> list[str]:
-    told = [
+def _peers_described(peers: Sequence[Row]) -> list[str]:
+    lines = [
         f"* **{p['name']}**: {p['version']}; {p['how']}. Start: {p['start']}. Memory: {p['memory']}." for p in peers
     ]
-    said = "Beside it, measured by us on the same kind of card, with the same number of frames, over loopback:"
-    return [said, "", *told]
+    head = "Other servers, measured by us on the same kind of GPU, with the same number of frames, over loopback:"
+    return [head, "", *lines]
 
 
-# A figure of a row, as a cell; peers' rows hold less than ours.
+# Cells of a table; rows of peers have fewer figures than ours.
 _FIGURES: dict[str, Callable[[Row], str]] = {
-    "x real time": lambda row: _number(row["x_real_time"]),
-    "first audio": lambda row: _pair(row["first_audio_ms"]),
-    "E2E": lambda row: _pair(row["e2e_ms"]),
+    "x real time": lambda row: number(row["x_real_time"]),
+    "first audio": lambda row: p50_p95(row["first_audio_ms"]),
+    "E2E": lambda row: p50_p95(row["e2e_ms"]),
     "gap > 100 ms": lambda row: _late(row),
     "any gap": lambda row: _gaps(row),
     "failed": COLUMNS["failures"],
 }
 _OURS_ONLY = ("any gap", "failed")
-# Beside others, two tables: thirteen columns are more than a page is wide.
+# With peers there are two tables: thirteen columns are wider than a page.
 _TABLES = {
     "closed": (("x real time", "first audio"), ("E2E", "gap > 100 ms", "any gap", "failed")),
     "open": (("first audio", "gap > 100 ms"), ("E2E", "any gap", "failed")),
@@ -104,7 +105,7 @@ def _loads_tables(kind: str, ours: Sequence[Row], peers: Sequence[Row]) -> list[
 
 
 def _loads_table(kind: str, figures: Sequence[str], ours: Sequence[Row], peers: Sequence[Row]) -> str:
-    """Loads down; each figure of all servers side by side."""
+    """One row per load; for each figure, one column per server."""
     servers = [("Oscine", list(ours)), *((peer["name"], peer["loads"]) for peer in peers)]
     head = ["callers" if kind == "closed" else "requests/s"]
     cells: list[tuple[Callable[[Row], str], dict[float, Row]]] = []
@@ -119,7 +120,7 @@ def _loads_table(kind: str, figures: Sequence[str], ours: Sequence[Row], peers: 
 
 
 def readme_server_table(result: Result, peers: Result | None) -> str:
-    """A few loads of one result, beside the others; then the highest rate at which nobody heard a gap."""
+    """A few loads of one result next to the peers; then the highest rate without a gap."""
     loads, shown = result["figures"]["loads"], _comparable(peers, result["figures"])
 
     def chosen(rows: Sequence[Row]) -> list[Row]:
@@ -130,18 +131,10 @@ def readme_server_table(result: Result, peers: Result | None) -> str:
     clean = [row for row in loads if row["load"]["kind"] == "open" and _gaps(row) == COLUMNS["failures"](row) == "0"]
     if not clean:
         return made
-    most = max(clean, key=lambda row: row["load"]["value"])
-    p95_ms = _number(most["first_audio_ms"]["p95"])
-    rate = f"At {most['load']['value']:g} requests a second nobody hears a gap"
-    return f"{made}\n\n{rate}, and the first sound comes within {p95_ms} ms (p95)."
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _pair(times: Row | None) -> str:
-    return "-" if times is None else f"{_number(times['p50'])} / {_number(times['p95'])}"
+    fastest = max(clean, key=lambda row: row["load"]["value"])
+    p95_ms = number(fastest["first_audio_ms"]["p95"])
+    rate = f"At {fastest['load']['value']:g} requests per second no playback has a gap"
+    return f"{made}\n\n{rate}, and first audio arrives within {p95_ms} ms (p95)."
 
 
 def _late(row: Row) -> str:
@@ -150,20 +143,16 @@ def _late(row: Row) -> str:
 
 
 def _gaps(row: Row) -> str:
-    said = row.get("underruns")
-    if said is None or not said["applicable"]:
+    figures = row.get("underruns")
+    if figures is None or not figures["applicable"]:
         return "-"
-    if not said["requests"]:
+    if not figures["requests"]:
         return "0"
-    return f"{said['requests']} of {said['applicable']}, at most {_number(said['worst_deficit_ms'])} ms"
-
-
-def _doubts(rows: Sequence[Row]) -> list[str]:
-    return [doubt for row in rows for doubt in doubts(row)]
+    return f"{figures['requests']} of {figures['applicable']}, at most {number(figures['worst_deficit_ms'])} ms"
 
 
 def images(results: Sequence[Result], peers: Result | None) -> dict[str, str]:
-    """SVG by file name: the 1.7B model's two voices and the peers in one plot each."""
+    """SVG by file name: both voices of the 1.7B model and the peers in each chart."""
     names = {"preset": "Oscine", "clone": "Oscine, cloned voice"}
     shown: list[Result] = [
         {**result, "name": names[result["figures"]["kind"]]}
@@ -175,31 +164,26 @@ def images(results: Sequence[Result], peers: Result | None) -> dict[str, str]:
     missing: dict[str, Any] = {"audible_ms": None, "timelines": {}}
     for peer in _comparable(peers, shown[0]["figures"]):
         shown.append({"name": peer["name"], "figures": {"loads": [missing | row for row in peer["loads"]]}})
-    drawn = plots([_without_timelines(result) for result in shown])
-    return {name: drawn[plot] + "\n" for name, (plot, _) in IMAGES.items() if plot in drawn}
+    charts = {name: load_chart(shown, chart) for name, (chart, _) in IMAGES.items()}
+    return {name: f"{svg}\n" for name, svg in charts.items() if svg}
 
 
-def _without_timelines(result: Result) -> Result:
-    loads = [{**row, "timelines": {}} for row in result["figures"]["loads"]]
-    return {**result, "figures": {**result["figures"], "loads": loads}}
-
-
-# --- its own share, and a CPU under load ---
+# --- overhead, and a CPU under load ---
 
 
 def overhead_section(result: Result) -> str:
     figures = result["figures"]
     names = {
-        "engine_first_chunk_ms": "the engine process alone: submit to first chunk",
-        "http_first_byte_ms": "over HTTP: first byte sent to first byte of sound",
-        "overhead_ms": "the server's share: HTTP less the engine's median",
+        "engine_first_chunk_ms": "engine process alone: submit to first chunk",
+        "http_first_byte_ms": "over HTTP: first byte sent to first byte of audio",
+        "overhead_ms": "overhead: HTTP minus the engine's median",
     }
     rows = [[text, *(f"{figures[name][share]:.2f}" for share in ("p50", "p95", "p99"))] for name, text in names.items()]
     return "\n".join(
         [
-            "## What the server adds",
+            "## Overhead of the server",
             "",
-            f"{figures['requests']} requests one by one, to an engine process that makes its first frame at once.",
+            f"{figures['requests']} sequential requests to an engine process that makes its first frame at once.",
             "",
             origin(result),
             "",
@@ -209,7 +193,7 @@ def overhead_section(result: Result) -> str:
 
 
 def load_section(result: Result) -> str:
-    """What was put to the server, and what came of it."""
+    """The stress test: each trial and its outcome."""
     figures = result["figures"]
     overload, gone, kill = figures["overload"], figures["vanishing"], figures["killing"]
     before, after = overload["before"], overload["after"]
@@ -218,21 +202,23 @@ def load_section(result: Result) -> str:
         f"{now['threads']} threads, {then['descriptors']} to {now['descriptors']} descriptors"
         for (name, then), now in zip(before.items(), after.values(), strict=True)
     )
+    deficit_ms = overload["underruns"]["worst_deficit_ms"]
     rows = [
         ["capacity", f"{figures['capacity']['streams']} streams at once without a gap"],
         [
             f"three times that for {overload['seconds']:.0f} s",
-            f"{overload['requests']} requests: {overload['accepted']} spoken, {overload['refused']} refused with 429; "
-            f"the worst listener lacked {overload['underruns']['worst_deficit_ms']:.0f} ms in all",
+            f"{overload['requests']} requests: {overload['accepted']} accepted, {overload['refused']} refused with "
+            f"429; worst playback deficit {deficit_ms:.0f} ms",
         ],
-        ["before and after it", held],
+        ["resources before and after", held],
         [
-            f"{gone['clients']} clients that vanish",
-            f"{gone['settled_after_s']:.1f} s later {gone['slots_active']:.0f} run and {gone['queued']:.0f} wait",
+            f"{gone['clients']} clients that disconnect at random moments",
+            f"{gone['settled_after_s']:.1f} s later, {gone['slots_active']:.0f} streams run and "
+            f"{gone['queued']:.0f} requests are queued",
         ],
         [
-            f"kill -9 of the engine during {kill['streams']}",
-            f"all clients told after {kill['last_client_told_after_s']:.2f} s, ready again after "
+            f"kill -9 of the engine during {kill['streams']} streams",
+            f"all clients notified after {kill['last_client_told_after_s']:.2f} s, ready again after "
             f"{kill['ready_after_s']:.1f} s",
         ],
     ]
@@ -240,11 +226,11 @@ def load_section(result: Result) -> str:
         [
             "## The server under load, on a CPU",
             "",
-            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. A listener's",
-            "player starts with the first sound and never waits for more.",
+            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. Players start",
+            "with the first audio and do not buffer.",
             "",
             origin(result),
             "",
-            table(["what was done", "what came of it"], rows).replace("---:", "---"),
+            table(["trial", "outcome"], rows).replace("---:", "---"),
         ]
     )

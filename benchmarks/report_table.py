@@ -1,5 +1,4 @@
-"""What all sections of docs/benchmarks.md are made of: results as files have them, Markdown tables, where figures come
-from."""
+"""Shared by all sections of docs/benchmarks.md: results, Markdown tables, the origin of figures."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Filled anew: figures of other lengths move its words."""
+    """Wrapped again, because figures vary in length."""
     return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 

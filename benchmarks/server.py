@@ -1,12 +1,12 @@
-"""The whole server on one machine: `oscine serve` on random weights of the published sizes, and `oscine bench` against
-it over loopback. Closed loops, open loops, and the highest rate that holds; a preset voice, and a cloned one.
+"""Measures the whole server on one machine: `oscine serve` with random weights of the published sizes, `oscine bench`
+over loopback. Closed loops, open loops, and the highest sustained rate; a preset voice and a cloned one.
 
     python -m benchmarks.server [--sizes 1b7 0b6] [--kinds preset clone] [--closed 1 8 32] [--open 1 10 50] [--search]
     python -m benchmarks.server --widths small --sizes 0b6 --closed 1 2 --open 1 --frames 10 --slots 4     a CPU
 
-End of speech never comes and no silence is trimmed, so that every answer has exactly --frames frames of 80 ms. The
-result, docs/results/server-gpu-<size>-<kind>.json, is written after every load: `oscine bench report` reads it, also
-where the run was cut off. This process is the client, and does without torch.
+Speech never ends by itself and no silence is trimmed, so every response has exactly --frames frames of 80 ms. The
+result, docs/results/server-gpu-<size>-<kind>.json, is written after every load, so `oscine bench report` can read it
+even if the run was interrupted. This process is the client and does not load torch.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ import numpy as np
 from benchmarks.results import command_words
 from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio import pcm16, wav_header
-from oscine.bench.load import Limits, Load, Span, seconds_for_p95
+from oscine.bench.load import OfferedLoad, RunLength
 from oscine.bench.record import make_result, write_result
-from oscine.bench.report import COLUMNS, doubts, load_name
+from oscine.bench.report import COLUMNS, load_name, warnings
+from oscine.bench.search import SearchLimits, seconds_for_p95
 from oscine.bench.session import Bench, run_async
 from oscine.bench.targets import Target
 from oscine.bench.workload import load_workload
@@ -46,10 +47,10 @@ VOICES = {"preset": "preset voice", "clone": "cloned voice"}
 SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
 VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
-START_S = 500.0  # cold: every kernel is compiled
+START_S = 500.0  # without cached kernels, all of them are compiled
 WARMUP_S = 1.0
 SEARCH_FROM_PER_S, MAX_SEARCH_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
-# Random weights: nothing that they say is to be judged. Positions: far more than prompt and frames need.
+# Random weights: no runaway detection. Positions: far more than prompt and frames need.
 SETTINGS = """
 [engine]
 slots = {slots}
@@ -64,7 +65,7 @@ Row = dict[str, Any]
 
 
 def make_checkpoint(folder: Path, size: str, kind: str, small: bool, bpe: Path | None) -> None:
-    """In a process of its own: torch, and what it takes of the GPU, are gone with it."""
+    """Runs in its own process, so that torch and its GPU memory are gone afterwards."""
     from random_checkpoint import write_checkpoint
 
     widths = "tiny" if small else "published"
@@ -88,7 +89,7 @@ def checkpoint(options: argparse.Namespace, size: str, kind: str) -> Path:
 
 @contextmanager
 def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str, Row]]:
-    """The server, its address, and what it took to get there."""
+    """The server, its address, and facts about its start."""
     more = [word for setting in options.set for word in ("--set", setting)]
     cached = kernels_cached()
     begun_s = time.monotonic()
@@ -123,8 +124,8 @@ def kernels_cached() -> bool:
 def memory(server: ServerProcess, url: str) -> Row:
     held = Footprints.of(server)
     return {
-        "engine_device_mib": Figures.of(url)["oscine_memory_bytes"] / 2**20,  # as its allocator has given out
-        "gpu_used_mib": gpu_used_mib(),  # all that the card misses, graphs and libraries too
+        "engine_device_mib": Figures.of(url)["oscine_memory_bytes"] / 2**20,  # allocated tensors
+        "gpu_used_mib": gpu_used_mib(),  # everything, including graphs and libraries
         "engine_mib": held.engine.memory_mib,
         "front_end_mib": held.front_end.memory_mib,
     }
@@ -134,16 +135,16 @@ def gpu_used_mib() -> float | None:
     if shutil.which("nvidia-smi") is None:
         return None
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    return float(said[0]) if said else None
+    used = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return float(used[0]) if used else None
 
 
 def upload_voice(url: str) -> None:
-    """Noise, which random weights cannot tell from speech; with words, so that the voice is in context."""
+    """Uploads noise with a transcript, so that the voice is cloned in context."""
     rate_hz = 24000
     noise = np.random.default_rng(0).normal(0, 0.1, int(CLIP_S * rate_hz)).astype(np.float32)
     clip = wav_header(rate_hz, len(noise)) + pcm16(noise).tobytes()
-    fields = {"name": VOICE, "consent": "nobody's voice: noise", "ref_text": "A few words of reference."}
+    fields = {"name": VOICE, "consent": "noise, not a person's voice", "ref_text": "A few words of reference."}
     mark = secrets.token_hex(16)
     parts = [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
     parts.append(b'name="audio_sample"; filename="clip.wav"\r\ncontent-type: audio/wav\r\n\r\n' + clip)
@@ -153,9 +154,9 @@ def upload_voice(url: str) -> None:
         headers = {"content-type": f"multipart/form-data; boundary={mark}"}
         connection.request("POST", "/v1/audio/voices", body + f"--{mark}--\r\n".encode(), headers)
         answer = connection.getresponse()
-        said = answer.read().decode()
+        message = answer.read().decode()
         if answer.status != 200:
-            sys.exit(f"the voice was not taken ({answer.status}): {said}")
+            sys.exit(f"the server refused the voice ({answer.status}): {message}")
     finally:
         connection.close()
 
@@ -165,7 +166,7 @@ def upload_voice(url: str) -> None:
 
 @dataclass(slots=True)
 class Trial:
-    """One server under load after load; `save` after each."""
+    """Measures one server at load after load, and saves after each."""
 
     bench: Bench
     seconds: float
@@ -177,48 +178,48 @@ class Trial:
         span = {"seconds": self.seconds, "warmup_s": WARMUP_S}
         return {**self.bench.figures(self.rows), "span": span}
 
-    def run(self, load: Load) -> None:
-        self.bench.span = Span(self._seconds(load), warmup_s=WARMUP_S)
-        self.bench.on_row = self._told
+    def run(self, load: OfferedLoad) -> None:
+        self.bench.length = RunLength(self._seconds(load), warmup_s=WARMUP_S)
+        self.bench.on_row = self._report
         self.rows += run_async(self.bench.run([load]))
         self.save(self.figures())
 
-    def search(self, limits: Limits) -> float | None:
+    def search(self, limits: SearchLimits) -> float | None:
         tried: list[Row] = []
         held: Row = {"limits": asdict(limits), "rate_per_s": None, "tried": tried}
 
         def keep(row: Row) -> None:
-            broken = limits.broken_by(row)
+            broken = limits.violations(row)
             tried.append(
                 {"rate_per_s": row["load"]["value"], "first_audio_ms": row["first_audio_ms"], "broken": broken}
             )
             held["rate_per_s"] = max((one["rate_per_s"] for one in tried if not one["broken"]), default=None)
-            self._told(row)
+            self._report(row)
             self.say(f"   {'; '.join(broken) or 'holds'}")
             self.save({**self.figures(), "search": held})
 
-        self.bench.span, self.bench.on_row = Span(self.seconds, warmup_s=WARMUP_S), keep
-        range_per_s = {"first": self._first_rate(limits), "most": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
+        self.bench.length, self.bench.on_row = RunLength(self.seconds, warmup_s=WARMUP_S), keep
+        range_per_s = {"first": self._first_rate(limits), "max_rate": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
         best_per_s, _ = run_async(self.bench.search(limits, **range_per_s))
         return best_per_s
 
-    def _seconds(self, load: Load) -> float:
-        """Longer where requests are rare."""
+    def _seconds(self, load: OfferedLoad) -> float:
+        """Longer at low rates."""
         return self.seconds if load.kind == "closed" else max(self.seconds, seconds_for_p95(load.value))
 
-    def _first_rate(self, limits: Limits) -> float:
-        """The highest that has held already, or a modest one."""
-        opened = [row for row in self.rows if row["load"]["kind"] == "open" and not limits.broken_by(row)]
+    def _first_rate(self, limits: SearchLimits) -> float:
+        """The highest rate that has held already, or a low one."""
+        opened = [row for row in self.rows if row["load"]["kind"] == "open" and not limits.violations(row)]
         return max((row["load"]["value"] for row in opened), default=SEARCH_FROM_PER_S)
 
-    def _told(self, row: Row) -> None:
-        asked_s, made_s = (self.bench.target.frames or 0) / FRAME_RATE_HZ, row["audio_s"]
-        row["exact_length"] = made_s is not None and made_s["least"] == made_s["most"] == asked_s
+    def _report(self, row: Row) -> None:
+        expected_s, made_s = (self.bench.target.frames or 0) / FRAME_RATE_HZ, row["audio_s"]
+        row["exact_length"] = made_s is not None and made_s["least"] == made_s["most"] == expected_s
         self.say(", ".join(f"{name} {cell(row)}" if name != "load" else cell(row) for name, cell in COLUMNS.items()))
         if not row["exact_length"]:
-            self.say(f"   {load_name(row)}: not {asked_s:.2f} s each, but {made_s}")
-        for doubt in doubts(row):
-            self.say(f"   {doubt}")
+            self.say(f"   {load_name(row)}: expected {expected_s:.2f} s each, got {made_s}")
+        for warning in warnings(row):
+            self.say(f"   {warning}")
 
 
 def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[str], None]) -> None:
@@ -241,12 +242,12 @@ def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[st
             result["versions"]["torch"] = metadata.version("torch")
             write_result(path, result)
 
-        trial = Trial(Bench(target, workload, Span()), options.seconds_per_step, say, save)
-        for load in [*(Load("closed", n) for n in options.closed), *(Load("open", r) for r in options.open)]:
+        trial = Trial(Bench(target, workload, RunLength()), options.seconds_per_step, say, save)
+        for load in [OfferedLoad("closed", n) for n in options.closed] + [OfferedLoad("open", r) for r in options.open]:
             trial.run(load)
         if options.search:
-            say(f"highest rate that holds: {trial.search(Limits(p95_ms=options.p95_ms))} requests/s")
-    say(f"{path}, the server ended with {facts['exit_status']}")
+            say(f"highest rate that holds: {trial.search(SearchLimits(p95_ms=options.p95_ms))} requests/s")
+    say(f"{path}, exit status of the server: {facts['exit_status']}")
 
 
 def main() -> None:
@@ -258,15 +259,13 @@ def main() -> None:
     parser.add_argument("--widths", choices=("published", "small"), default="published")
     parser.add_argument("--closed", nargs="*", type=int, default=[1, 4, 8, 16, 32, 64, 128], help="callers")
     parser.add_argument("--open", nargs="*", type=float, default=[1, 5, 10, 20, 50, 100], help="requests per second")
-    parser.add_argument(
-        "--search", action="store_true", help="the highest rate with no gap and --p95-ms, after the rest"
-    )
-    parser.add_argument("--p95-ms", type=float, default=50.0, help="of the first audio")
-    parser.add_argument("--seconds-per-step", type=float, default=6.0, help="longer where requests are rare")
+    parser.add_argument("--search", action="store_true", help="then find the highest rate with no gap and --p95-ms")
+    parser.add_argument("--p95-ms", type=float, default=50.0, help="limit of first audio")
+    parser.add_argument("--seconds-per-step", type=float, default=6.0, help="longer at low rates")
     parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
-    # In the small vocabulary of a random checkpoint a letter is a token: a short text is as long as a medium one is.
+    # In the small vocabulary of a random checkpoint every letter is a token, so a short text has enough of them.
     parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")
-    parser.add_argument("--bpe", type=Path, help="folder with the true vocab.json and merges.txt")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--devices", default="auto")
     parser.add_argument("--set", action="append", default=[], help="a setting of the server: engine.queue_wait_s=10")
@@ -281,7 +280,7 @@ def main() -> None:
         for kind in options.kinds:
             try:
                 measure(options, size, kind, say)
-            except (OscineError, AssertionError) as error:  # the others are still worth their time
+            except (OscineError, AssertionError) as error:  # measure the others all the same
                 say(f"{SIZES[size]}, {kind} failed: {error}")
                 failed.append(f"{size} {kind}")
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

@@ -1,5 +1,5 @@
-"""`oscine serve` as people run it, in processes of its own: started, watched, measured and stopped. For tests, for
-benchmarks/stress.py and for benchmarks/server.py."""
+"""Runs `oscine serve` as a separate process: starts it, reads its log and metrics, stops it. For tests, stress.py and
+server.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
-    """Whether it came true in time."""
+    """Polls until the condition is true. False if time is up."""
     deadline_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline_s:
@@ -39,8 +39,8 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
 
 
 class ServerProcess:
-    """`oscine serve` on a free loopback port, on the CPU unless told otherwise; its log lines as they come. `settings`
-    is its TOML file. Where `model` is None, none is named: it serves the demo voice."""
+    """`oscine serve` on a free loopback port, by default on the CPU. `settings` is the content of its TOML file.
+    Without a `model` it serves the demo voice."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ServerProcess:
         folder: Path,
         *options: str,
         settings: str = "",
-        environment: Mapping[str, str] | None = None,  # over its own
+        environment: Mapping[str, str] | None = None,  # added to this process's
         devices: str = "cpu",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,13 +72,13 @@ class ServerProcess:
             except json.JSONDecodeError:
                 self.lines.append({"message": line.rstrip()})
 
-    def told(self, message: str) -> dict[str, Any] | None:
+    def log_line(self, message: str) -> dict[str, Any] | None:
         return next((line for line in list(self.lines) if line["message"] == message), None)
 
     def wait_ready(self, within_s: float = START_S) -> str:
-        """Its address."""
-        wait_until(lambda: self.told("ready") is not None or self.process.poll() is not None, within_s)
-        ready = self.told("ready")
+        """The server's address."""
+        wait_until(lambda: self.log_line("ready") is not None or self.process.poll() is not None, within_s)
+        ready = self.log_line("ready")
         assert ready is not None, self.lines[-20:]
         return str(ready["url"])
 
@@ -88,12 +88,12 @@ class ServerProcess:
         return int(engine.pid)
 
     def terminate(self, within_s: float = 30.0) -> int:
-        """As an operator would. -> its exit status."""
+        """Stops the server with SIGTERM and returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(within_s)
 
     def close(self) -> None:
-        """Whatever state it is in: nothing of it is left afterwards."""
+        """Kills the server if it still runs, and releases its resources."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -102,7 +102,7 @@ class ServerProcess:
         self.process.stderr.close()
 
 
-# --- what its processes hold ---
+# --- resources of its processes ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Footprints:
         return cls(Footprint.of(server.process.pid), Footprint.of(server.engine_pid))
 
     def grown(self, before: Footprints, margin: Footprint) -> list[str]:
-        """What there is more of than before, by more than the margin."""
+        """Resources that grew by more than the margin."""
         return [
             f"{part} {name}: {then:g} before, {now:g} now"
             for part in ("front_end", "engine")
@@ -139,7 +139,7 @@ class Footprints:
 
 
 class Starvation:
-    """How long a process waited for a core that others had, from now on: what it does late meanwhile is theirs."""
+    """How long a process waits for a core from now on (Linux): delays that it did not cause."""
 
     def __init__(self, pid: int) -> None:
         self._tasks = Path(f"/proc/{pid}/task")
@@ -148,20 +148,20 @@ class Starvation:
     def _waits_s(self) -> dict[str, float]:
         waits_s = {}
         for task in self._tasks.iterdir() if self._tasks.exists() else ():
-            with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has ended meanwhile
+            with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
                 waits_s[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
         return waits_s
 
     def longest_s(self) -> float:
-        """Of the thread that waited most. 0 where the system does not tell."""
+        """Wait of the thread that waited longest; 0 if the system does not report it."""
         return max((now_s - self._before_s.get(task, 0.0) for task, now_s in self._waits_s().items()), default=0.0)
 
 
-# --- what it says of itself ---
+# --- its metrics ---
 
 
 def fetch(url: str, path: str) -> tuple[int, str]:
-    """Status and body, over a connection of its own: no proxy, and nothing left open at the server."""
+    """Status and body, over a new connection without a proxy."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         connection.request("GET", path)
@@ -172,7 +172,7 @@ def fetch(url: str, path: str) -> tuple[int, str]:
 
 
 class Figures:
-    """A page of /metrics."""
+    """Samples of /metrics."""
 
     def __init__(self, page: str) -> None:
         found = _SAMPLE.findall(page)
@@ -183,7 +183,7 @@ class Figures:
         return cls(fetch(url, "/metrics")[1])
 
     def __getitem__(self, name: str) -> float:
-        """The sum over all labels."""
+        """Sum over all labels."""
         return sum(value for sample, _, value in self._samples if sample == name)
 
     def by(self, label: str, name: str) -> dict[str, int]:

@@ -1,6 +1,5 @@
-"""What a running server is put through, and what there is to complain about afterwards: more requests than it can
-carry, clients that vanish, kill -9 of its engine. benchmarks/stress.py is the script, tests/test_server_load.py the
-short form for CI."""
+"""Stress trials of a running server and checks of their outcome: overload, vanishing clients, kill -9 of the engine.
+stress.py runs them at full length, tests/test_server_load.py in a short form."""
 
 from __future__ import annotations
 
@@ -16,35 +15,35 @@ from typing import Any
 
 from benchmarks.server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
 from benchmarks.vanishing_clients import draw_clients, vanish_all
-from oscine.bench.client import HttpClient
-from oscine.bench.exchange import Client, Exchange
-from oscine.bench.live import LiveClient
-from oscine.bench.load import Load, LoadRun, Span
+from oscine.bench.exchange import BenchClient, Exchange
+from oscine.bench.http_client import HttpClient
+from oscine.bench.load import LoadRun, OfferedLoad, RunLength
 from oscine.bench.metrics import spread
-from oscine.bench.session import run_async, showing
-from oscine.bench.summary import Answer, Judge
+from oscine.bench.session import progress_line, run_async
+from oscine.bench.summary import RequestOutcome, analyze, peak_overlap
 from oscine.bench.targets import Target
-from oscine.bench.workload import Utterance, Workload
+from oscine.bench.websocket_client import WebSocketClient
+from oscine.bench.workload import PlannedRequest, Workload
 
-GAP_S = 0.1  # what a player may wait in all: less than anybody notices, more than a busy scheduler takes
-# What may be there afterwards and was not before: allocators do not give every page back, and a pool may want threads
-# that the warm-up did not need. If every stream left something behind, it would be a multiple of that.
+GAP_S = 0.1  # largest playback deficit: below what a listener notices, above the delays of a busy scheduler
+# Growth that is not a leak: allocators keep some pages, and a pool may start threads that the warm-up did not need. A
+# leak of every stream would be a multiple of this.
 MARGIN = Footprint(memory_mib=16.0, threads=4, descriptors=0)
 SETTLE_S = 20.0
-HANG_UP_S = 0.3  # until the connection that asked for /metrics is gone, too
-HEARD_FRAMES = 150  # made before the kill: whoever can be kept in real time has begun to listen
+HANG_UP_S = 0.3  # until the connection of the /metrics request is closed, too
+FRAMES_BEFORE_KILL = 150  # by then every stream that the engine can sustain has started
 TEXT = "hello there you and the world"
-# Random weights: their speech has no end. The rest is as people get it.
+# Random weights never end their speech. The other settings are the defaults.
 SETTINGS = """
 [engine]
 slots = 8
 runaway.enabled = false
 memory.positions_per_slot = 1024
 """
-# For the kill: nobody is sent away because this machine is slow.
+# For the kill: a slow machine must not refuse requests.
 PATIENT = SETTINGS + "queue_wait_s = 600.0\n"
-# The engine computes on one core: server and client need the other, and a tick that is cut into parts for two cores
-# takes four times as long when one of them is not free.
+# The engine computes on one core; server and client need the other. A tick split over two cores takes four times as
+# long when one of them is busy.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 Row = dict[str, Any]
 
@@ -53,68 +52,63 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Crowd:
-    """One load from first request to last answer."""
+class StressLoad:
+    """One load from the first request to the last response."""
 
     url: str
     frames: int
     text: str = TEXT
-    answers: list[Answer] = field(default_factory=list)
+    outcomes: list[RequestOutcome] = field(default_factory=list)
     retries_s: list[float | None] = field(default_factory=list)  # Retry-After of each refusal
 
-    def run(self, load: Load, span: Span) -> Row:
-        return run_async(self._run(load, span))
+    def run(self, load: OfferedLoad, length: RunLength) -> Row:
+        return run_async(self._run(load, length))
 
-    async def _run(self, load: Load, span: Span) -> Row:
+    async def _run(self, load: OfferedLoad, length: RunLength) -> Row:
         target = Target(url=self.url, frames=self.frames, extra={"trim_silence": False})
         client = HttpClient(target)
-        run = LoadRun(client, Judge(target), Workload("stress", (self.text,)), load, span, keep=self._keep)
+        run = LoadRun(client, target, Workload("stress", (self.text,)), load, length, keep=self._keep)
         try:
-            with showing(run.progress):
+            with progress_line(run.progress):
                 row = await run.run()
         finally:
             await client.close()
-        self.answers = run.answers
+        self.outcomes = run.outcomes
         return row
 
     def _keep(self, exchange: Exchange) -> None:
         if exchange.status == 429:
-            told = exchange.headers.get("retry-after")
-            self.retries_s.append(None if told is None else float(told))
+            stated = exchange.headers.get("retry-after")
+            self.retries_s.append(None if stated is None else float(stated))
 
     @property
     def max_at_once(self) -> int:
-        """Streams that were heard at the same time."""
-        heard = [answer for answer in self.answers if answer.timeline]
-        changes = [(one.sent_s + one.timeline.first_audio_s, 1) for one in heard if one.timeline]
-        changes += [(one.sent_s + one.e2e_s, -1) for one in heard]
-        most = now = 0
-        for _, change in sorted(changes):
-            now += change
-            most = max(most, now)
-        return most
+        """Streams that delivered audio at the same time."""
+        return peak_overlap(
+            [(one.sent_s + one.timeline.first_audio_s, one.end_s) for one in self.outcomes if one.timeline]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    streams: int  # heard at once, without a gap; 0: not even one
+    streams: int  # at once without a gap; 0: not even one
     requests_per_s: float
     x_real_time: float
 
 
 def measure_capacity(url: str, frames: int, seconds: float, say: Callable[[str], None]) -> tuple[Capacity, list[Row]]:
-    """More and more callers who ask again and again, until one has to wait, is refused or hears a gap."""
+    """Adds callers until one has to wait, is refused or has a gap."""
     best, rows = Capacity(0, 0.0, 0.0), []
     for callers in range(1, 17):
-        crowd = Crowd(url, frames)
-        row = crowd.run(Load("closed", callers), Span(seconds, warmup_s=1.0))
+        crowd = StressLoad(url, frames)
+        row = crowd.run(OfferedLoad("closed", callers), RunLength(seconds, warmup_s=1.0))
         worst_ms = row["underruns"]["worst_deficit_ms"] or 0.0
         reached = Capacity(crowd.max_at_once, row["requests_per_s"], row["x_real_time"])
         failures = {kind: failure["count"] for kind, failure in row["failures"].items()}
         kept = {"callers": callers, "failures": failures, "worst_gap_ms": worst_ms}
         rows.append({**kept, **dataclasses.asdict(reached)})
         speed = f"{reached.x_real_time:.1f} x real time"
-        say(f"{callers} callers: {reached.streams} heard at once, {speed}, worst gap {worst_ms:.0f} ms")
+        say(f"{callers} callers: {reached.streams} streams at once, {speed}, worst gap {worst_ms:.0f} ms")
         if worst_ms <= 1e3 * GAP_S and reached.x_real_time > best.x_real_time:
             best = reached
         if failures or worst_ms > 1e3 * GAP_S or reached.streams < callers:
@@ -123,15 +117,15 @@ def measure_capacity(url: str, frames: int, seconds: float, say: Callable[[str],
 
 
 def overload(server: ServerProcess, url: str, rate_per_s: float, seconds: float, frames: int) -> Row:
-    """Requests come at that rate, whatever becomes of those before."""
+    """An open loop at that rate."""
     before, figures_before = held_when_idle(server, url), Figures.of(url)
     starvation = Starvation(server.engine_pid)
-    crowd = Crowd(url, frames)
-    row = crowd.run(Load("open", rate_per_s), Span(seconds, warmup_s=0))
+    crowd = StressLoad(url, frames)
+    row = crowd.run(OfferedLoad("open", rate_per_s), RunLength(seconds, warmup_s=0))
     starved_s = starvation.longest_s()
     after = held_when_idle(server, url, before)
     counted = Figures.of(url)
-    refused = [answer for answer in crowd.answers if answer.failure and answer.failure.kind == "http_429"]
+    refused = [one for one in crowd.outcomes if one.failure and one.failure.kind == "http_429"]
     return {
         "rate_per_s": rate_per_s,
         "seconds": seconds,
@@ -141,7 +135,7 @@ def overload(server: ServerProcess, url: str, rate_per_s: float, seconds: float,
         "other_failures": {kind: what for kind, what in row["failures"].items() if kind != "http_429"},
         "refusals_without_retry_after": crowd.retries_s.count(None),
         "retry_after_s": spread([retry_s for retry_s in crowd.retries_s if retry_s is not None]),
-        "refused_after_ms": spread([answer.e2e_s for answer in refused], scale=1e3),
+        "refused_after_ms": spread([one.e2e_s for one in refused], scale=1e3),
         "streams_at_once": crowd.max_at_once,
         "x_real_time": row["x_real_time"],
         "first_audio_ms": row["first_audio_ms"],
@@ -157,19 +151,19 @@ def overload(server: ServerProcess, url: str, rate_per_s: float, seconds: float,
 
 
 def complaints_of_overload(row: Row, gap_s: float = GAP_S) -> list[str]:
-    told, worst_ms = row["metrics"]["requests_by_status"], row["underruns"]["worst_deficit_ms"] or 0.0
+    counted, worst_ms = row["metrics"]["requests_by_status"], row["underruns"]["worst_deficit_ms"] or 0.0
+    total = row["accepted"] + row["refused"]
     checks = {
-        f"answers that are neither sound nor 429: {row['other_failures']}": not row["other_failures"],
-        "nobody was let in": row["accepted"] > 0,
-        "nobody was refused: this was no overload": row["refused"] > 0,
-        f"{row['accepted']} + {row['refused']} answers to {row['requests']} requests": row["accepted"] + row["refused"]
-        == row["requests"],
+        f"responses that are neither audio nor 429: {row['other_failures']}": not row["other_failures"],
+        "no request was accepted": row["accepted"] > 0,
+        "no request was refused: this was no overload": row["refused"] > 0,
+        f"{total} responses to {row['requests']} requests": total == row["requests"],
         "429 without Retry-After": not row["refusals_without_retry_after"],
-        f"a listener waited for {worst_ms:.0f} ms, more than {1e3 * gap_s:.0f}": worst_ms <= 1e3 * gap_s,
-        "a listener waited, and the engine did not notice": worst_ms <= 1e3 * gap_s or row["metrics"]["underruns"] > 0,
-        f"the server counted {told}": told == {"200": row["accepted"], "429": row["refused"]},
+        f"playback deficit of {worst_ms:.0f} ms, above {1e3 * gap_s:.0f}": worst_ms <= 1e3 * gap_s,
+        "a playback deficit that the engine did not count": worst_ms <= 1e3 * gap_s or row["metrics"]["underruns"] > 0,
+        f"the server counted {counted}": counted == {"200": row["accepted"], "429": row["refused"]},
     }
-    return [what for what, holds in checks.items() if not holds] + row["grown"]
+    return [problem for problem, holds in checks.items() if not holds] + row["grown"]
 
 
 # --- clients that vanish ---
@@ -198,8 +192,8 @@ def complaints_of_vanishing(row: Row) -> list[str]:
     left = {name: row[name] for name in ("slots_active", "queued") if row[name]}
     spoken = row["metrics"]["requests_by_status"].get("200", 0)
     return (
-        ([f"still there: {left}"] if left else [])
-        + ([f"{spoken} speeches without an end came to one"] if spoken else [])
+        ([f"still active: {left}"] if left else [])
+        + ([f"{spoken} endless requests completed"] if spoken else [])
         + row["grown"]
     )
 
@@ -214,11 +208,13 @@ def killing(server: ServerProcess, url: str, streams: int = 8) -> Row:
 async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
     ways: tuple[Row, ...] = ({}, {"sse": True}, {"preset_name": "oscine-ws"})
     targets = [Target(url=url, frames=900, **ways[number % len(ways)]) for number in range(streams)]
-    clients: list[Client] = [_client(target) for target in targets]
+    clients: list[BenchClient] = [_client(target) for target in targets]
     before = await _figures(url)
-    speaking = [asyncio.create_task(client.speak(Utterance(TEXT, seed, seed))) for seed, client in enumerate(clients)]
-    # How many of them run, and how many wait, is for this machine's speed to say.
-    frames = before["oscine_frames_total"] + HEARD_FRAMES
+    speaking = [
+        asyncio.create_task(client.send(PlannedRequest(TEXT, seed, seed))) for seed, client in enumerate(clients)
+    ]
+    # How many of them run and how many are queued depends on the speed of the machine.
+    frames = before["oscine_frames_total"] + FRAMES_BEFORE_KILL
     while _load_of(figures := await _figures(url)) < streams or figures["oscine_frames_total"] < frames:
         await asyncio.sleep(0.1)
     os.kill(server.engine_pid, signal.SIGKILL)
@@ -235,11 +231,11 @@ async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
     for client in clients:
         await client.close()
     again = await _speak_once(Target(url=url, frames=10))
-    judged = [Judge(target)(exchange) for target, exchange in zip(targets, exchanges, strict=True)]
+    outcomes = [analyze(exchange, target) for target, exchange in zip(targets, exchanges, strict=True)]
     return {
         "streams": streams,
         "running": figures["oscine_slots_active"],
-        "ends": dict(Counter(answer.failure.kind if answer.failure else "whole" for answer in judged)),
+        "ends": dict(Counter(one.failure.kind if one.failure else "complete" for one in outcomes)),
         "known_after_s": known_s,
         "last_client_told_after_s": ends_s,
         "ready_after_s": ready_s,
@@ -252,22 +248,22 @@ async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
 
 def complaints_of_killing(row: Row) -> list[str]:
     checks = {
-        f"clients were not told clearly: {row['ends']}": set(row["ends"]) <= {"cut", "reported", "http_503"},
-        "it does not speak again": row["first_audio_after_s"] is not None,
+        f"clients got no clear failure: {row['ends']}": set(row["ends"]) <= {"cut", "reported", "http_503"},
+        "it did not recover": row["first_audio_after_s"] is not None,
         f"/metrics counts {row['restarts_counted']} restarts": row["restarts_counted"] == 1,
-        f"/ready does not tell: {row['told_by_ready']}": "SIGKILL" in row["told_by_ready"],
+        f"/ready does not name the cause: {row['told_by_ready']}": "SIGKILL" in row["told_by_ready"],
     }
-    return [what for what, holds in checks.items() if not holds]
+    return [problem for problem, holds in checks.items() if not holds]
 
 
-def _client(target: Target) -> Client:
-    return LiveClient(target) if target.preset.transport == "websocket" else HttpClient(target)
+def _client(target: Target) -> BenchClient:
+    return WebSocketClient(target) if target.preset.transport == "websocket" else HttpClient(target)
 
 
-async def _speak_once(target: Target) -> Answer:
+async def _speak_once(target: Target) -> RequestOutcome:
     client = _client(target)
     try:
-        return Judge(target)(await client.speak(Utterance(TEXT, 0, 0)))
+        return analyze(await client.send(PlannedRequest(TEXT, 0, 0)), target)
     finally:
         await client.close()
 
@@ -276,7 +272,7 @@ async def _figures(url: str) -> Figures:
     return await asyncio.to_thread(Figures.of, url)
 
 
-# --- what is left ---
+# --- resources afterwards ---
 
 
 def _load_of(figures: Figures) -> float:
@@ -288,7 +284,7 @@ def settle(url: str) -> None:
 
 
 def held_when_idle(server: ServerProcess, url: str, before: Footprints | None = None) -> Footprints:
-    """What its processes hold when there is nothing to do; no more than before, where that comes true in time."""
+    """Resources of the idle server. With `before`, waits until they have shrunk back, for a limited time."""
     settle(url)
     time.sleep(HANG_UP_S)
     if before is not None:
@@ -297,8 +293,8 @@ def held_when_idle(server: ServerProcess, url: str, before: Footprints | None = 
 
 
 def fill_pools(url: str, frames: int) -> Row:
-    """Threads and buffers that come with the first requests and stay are no growth. -> what came of a burst."""
-    row = Crowd(url, frames).run(Load("closed", 64), Span(requests=128, warmup_s=0))
+    """Makes pools allocate threads and buffers, so that they do not count as growth. Returns the burst's row."""
+    row = StressLoad(url, frames).run(OfferedLoad("closed", 64), RunLength(requests=128, warmup_s=0))
     run_async(vanish_all(url, draw_clients(30, 1.0, seed=1), TEXT, frames))
     settle(url)
     return row

@@ -1,13 +1,13 @@
-"""`oscine serve` under load on a CPU, with a small random checkpoint, over loopback:
+"""Stress test of `oscine serve` on a CPU, with a small random checkpoint, over loopback:
 
-overload   what it can carry is measured; then three times as much comes for a minute. Who is let in hears no gap, the
-           others get 429 with Retry-After, and afterwards there is no more memory, thread or descriptor than before.
-vanishing  200 clients that vanish at random moments, over HTTP and WebSocket, leave nothing behind.
-killing    kill -9 of the engine during 8 streams: every client is told, and the server serves again.
+overload   measures the capacity, then offers three times as much for a minute. Accepted streams have no gap, the others
+           get 429 with Retry-After, and memory, threads and descriptors do not grow.
+vanishing  200 clients disconnect at random moments, over HTTP and WebSocket, and leave nothing behind.
+killing    kill -9 of the engine during 8 streams: every client gets a failure, and the server recovers.
 
     python -m benchmarks.stress [--seconds 60] [--out docs/results]
 
-Server, engine (on one core) and client share this machine, which should have nothing else to do.
+Server, engine (on one core) and client share the machine, which should be idle otherwise.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ def running(model: Path, settings: str = SETTINGS) -> Iterator[tuple[ServerProce
 
 
 def under_load(model: Path, options: argparse.Namespace, say: Say) -> tuple[Row, list[str]]:
-    """Figures, and what does not hold."""
+    """Figures, and problems."""
     with running(model) as (server, url):
         fill_pools(url, options.frames)
         capacity, rows = measure_capacity(url, options.frames, 6.0, say)
         if not capacity.streams:
-            sys.exit("this machine keeps not even one stream in real time: it has too much else to do, or is too slow")
+            sys.exit("this machine cannot sustain a single stream: it is busy or too slow")
         say(f"capacity: {capacity.streams} streams at once, {capacity.requests_per_s:.2f} requests/s")
         say(f"three times that for {options.seconds:g} s")
         overloaded = overload(server, url, 3 * capacity.requests_per_s, options.seconds, options.frames)
-        say(_told(overloaded, "requests", "accepted", "refused", "streams_at_once", "x_real_time"))
-        say(f"{options.clients} clients that vanish")
+        say(_described(overloaded, "requests", "accepted", "refused", "streams_at_once", "x_real_time"))
+        say(f"{options.clients} clients that disconnect")
         vanished = vanishing(server, url, options.clients, within_s=15.0)
-        say(_told(vanished, "had_got", "metrics", "settled_after_s"))
-        ended = {"exit_status": server.terminate(), "streams": (server.told("stopping") or {}).get("streams")}
+        say(_described(vanished, "had_got", "metrics", "settled_after_s"))
+        ended = {"exit_status": server.terminate(), "streams": (server.log_line("stopping") or {}).get("streams")}
     complaints = complaints_of_overload(overloaded) + complaints_of_vanishing(vanished)
-    complaints += [f"it did not end cleanly: {ended}"] if any(ended.values()) else []
+    complaints += [f"it did not stop cleanly: {ended}"] if any(ended.values()) else []
     measured = {"capacity": {**dataclasses.asdict(capacity), "rows": rows}}
     return {**measured, "overload": overloaded, "vanishing": vanished, "end": ended}, complaints
 
@@ -79,14 +79,14 @@ def with_a_kill(model: Path, say: Say) -> tuple[Row, list[str]]:
     say("kill -9 of the engine during 8 streams")
     with running(model, PATIENT) as (server, url):
         row = killing(server, url)
-    say(_told(row, "ends", "known_after_s", "last_client_told_after_s", "ready_after_s"))
+    say(_described(row, "ends", "known_after_s", "last_client_told_after_s", "ready_after_s"))
     return {"killing": row}, complaints_of_killing(row)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="of overload")
-    parser.add_argument("--clients", type=int, default=200, help="that vanish")
+    parser.add_argument("--clients", type=int, default=200, help="that disconnect")
     parser.add_argument("--frames", type=int, default=50, help="of each stream of the overload; 80 ms each")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     options = parser.parse_args()
@@ -104,11 +104,11 @@ def main() -> None:
     stated = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * GAP_S, "environment": ENVIRONMENT}
     measured = {**stated, **figures, **more, "complaints": complaints}
     save(options.out, "server-cpu", measured, "torch", "uvicorn", "fastapi")
-    say("\n".join(["it does not hold:", *complaints]) if complaints else "everything holds")
+    say("\n".join(["problems:", *complaints]) if complaints else "no problems")
     sys.exit(bool(complaints))
 
 
-def _told(row: Row, *names: str) -> str:
+def _described(row: Row, *names: str) -> str:
     return ", ".join(
         f"{name} {row[name]:.2f}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in names
     )

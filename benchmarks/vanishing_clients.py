@@ -1,5 +1,5 @@
-"""Clients that vanish: before they have asked, before the answer, in the middle of the sound; by hanging up, or by a
-reset. For benchmarks/stress.py."""
+"""Clients that disconnect at any moment: before the request, before the response, during the audio; with a proper close
+or a reset. For stress.py."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
 Way = Literal["http", "sse", "websocket"]
-Moment = Literal["connected", "half asked", "asked", "waiting", "listening"]
+Moment = Literal["connected", "half sent", "sent", "waiting", "listening"]
 WAYS: tuple[Way, ...] = ("http", "sse", "websocket")
-MOMENTS: tuple[Moment, ...] = ("connected", "half asked", "asked", "waiting", "listening", "listening")
+MOMENTS: tuple[Moment, ...] = ("connected", "half sent", "sent", "waiting", "listening", "listening")
 
-_MAX_SOUND_BYTES = 100_000  # that the most curious one listens to: some 2 s
-_PATIENCE_S = 1.5  # of those who listen, whatever they have heard
-_HURRY_S = 0.5  # of those who wait for nothing
+_MAX_SOUND_BYTES = 100_000  # largest number of bytes that a client reads: about 2 s
+_PATIENCE_S = 1.5  # longest time that a client reads
+_HURRY_S = 0.5  # longest wait before a client leaves without reading
 
 
 @dataclass(frozen=True, slots=True)
-class Vanishing:
-    """One client: how it asks, and when and how it goes."""
+class VanishingClient:
+    """How one client sends its request, and when and how it disconnects."""
 
     way: Way
     moment: Moment
-    reset: bool  # else the connection ends as it should
-    ends_text: bool  # over a WebSocket; else the server waits for more
+    reset: bool  # instead of a proper close
+    ends_text: bool  # WebSocket only; otherwise the server waits for more text
     at_s: float
     wait_s: float
     sound_bytes: int
 
 
-def draw_clients(count: int, within_s: float, seed: int = 0) -> list[Vanishing]:
-    """Every way meets every moment; the rest is drawn."""
+def draw_clients(count: int, within_s: float, seed: int = 0) -> list[VanishingClient]:
+    """Every combination of transport and moment; the rest is random."""
     draw = random.Random(seed)
     return [
-        Vanishing(
+        VanishingClient(
             WAYS[index % len(WAYS)],
             MOMENTS[index // len(WAYS) % len(MOMENTS)],
             reset=draw.random() < 0.5,
@@ -57,13 +57,13 @@ def draw_clients(count: int, within_s: float, seed: int = 0) -> list[Vanishing]:
     ]
 
 
-async def vanish_all(url: str, clients: list[Vanishing], text: str, frames: int) -> Counter[str]:
-    """How many had got so far: none (no byte), refused, or some of the answer."""
-    outcomes = await asyncio.gather(*(_visit(url, client, text, frames) for client in clients))
+async def vanish_all(url: str, clients: list[VanishingClient], text: str, frames: int) -> Counter[str]:
+    """Counts of what the clients had received: nothing, a refusal, or audio."""
+    outcomes = await asyncio.gather(*(_run(url, client, text, frames) for client in clients))
     return Counter(outcomes)
 
 
-async def _visit(url: str, client: Vanishing, text: str, frames: int) -> str:
+async def _run(url: str, client: VanishingClient, text: str, frames: int) -> str:
     await asyncio.sleep(client.at_s)
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -72,22 +72,27 @@ async def _visit(url: str, client: Vanishing, text: str, frames: int) -> str:
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
         got = b""
     finally:
-        await _go(writer, reset=client.reset)
+        await _disconnect(writer, reset=client.reset)
     return "refused" if b" 429 " in got or b'"overloaded"' in got else "heard" if got else "none"
 
 
 async def _behave(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, client: Vanishing, text: str, frames: int
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    host: str,
+    client: VanishingClient,
+    text: str,
+    frames: int,
 ) -> bytes:
     if client.moment == "connected":
         return b""
     if client.way == "websocket":
-        asked = await _open_socket(reader, writer, host, client, text, frames)
+        request = await _open_websocket(reader, writer, host, client, text, frames)
     else:
-        asked = _request(host, client.way, text, frames)
-    if client.moment == "half asked":
-        asked = asked[: len(asked) // 2]
-    writer.write(asked)
+        request = _request(host, client.way, text, frames)
+    if client.moment == "half sent":
+        request = request[: len(request) // 2]
+    writer.write(request)
     await writer.drain()
     if client.moment == "waiting":
         await asyncio.sleep(client.wait_s)
@@ -108,10 +113,15 @@ def _request(host: str, way: Way, text: str, frames: int) -> bytes:
     return "\r\n".join((*head, f"content-length: {len(payload)}", "", "")).encode() + payload
 
 
-async def _open_socket(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, client: Vanishing, text: str, frames: int
+async def _open_websocket(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    host: str,
+    client: VanishingClient,
+    text: str,
+    frames: int,
 ) -> bytes:
-    """-> what asks for speech, once the socket stands."""
+    """Performs the handshake and returns the bytes of the request."""
     wire = ClientProtocol(parse_uri(f"ws://{host}/v1/audio/speech/stream"))
     wire.send_request(wire.connect())
     writer.writelines(wire.data_to_send())
@@ -123,8 +133,8 @@ async def _open_socket(
     return b"".join(wire.data_to_send())
 
 
-async def _go(writer: asyncio.StreamWriter, *, reset: bool) -> None:
-    if reset:  # as a client that was killed, or a network that broke
+async def _disconnect(writer: asyncio.StreamWriter, *, reset: bool) -> None:
+    if reset:  # like a killed client or a broken network
         raw = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()

@@ -11,14 +11,14 @@ from benchmarks.server_trials import (
     ENVIRONMENT,
     GAP_S,
     SETTINGS,
-    Crowd,
+    StressLoad,
     complaints_of_overload,
     complaints_of_vanishing,
     fill_pools,
     overload,
     vanishing,
 )
-from oscine.bench.load import Load, Span
+from oscine.bench.load import OfferedLoad, RunLength
 from oscine.types import FRAME_RATE_HZ
 from tests.conftest import CheckpointMaker
 
@@ -41,7 +41,7 @@ def served(small_checkpoints: CheckpointMaker, tmp_path_factory: pytest.TempPath
 def test_at_three_times_its_capacity_who_is_let_in_hears_no_gap_and_nothing_grows(served: Served) -> None:
     server, url = served
     burst = fill_pools(url, FRAMES)
-    alone = Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))
+    alone = StressLoad(url, FRAMES).run(OfferedLoad("closed", 1), RunLength(requests=1, warmup_s=0))
     assert alone["audio_s"]["mean"] == FRAMES / FRAME_RATE_HZ, "exactly as long as was asked"
     row = overload(server, url, max(3 * burst["requests_per_s"], MIN_RATE_PER_S), 8.0, FRAMES)
     # Where even a single stream is too much for this machine, or others have its cores, that is no fault of the load.
@@ -54,7 +54,7 @@ def test_two_hundred_clients_that_vanish_leave_nothing_behind(served: Served) ->
     row = vanishing(server, url, 200, within_s=3.0)
     assert complaints_of_vanishing(row) == [], row
     assert row["metrics"]["requests_by_status"]["499"], "some were let in"
-    assert Crowd(url, FRAMES).run(Load("closed", 1), Span(requests=1, warmup_s=0))["succeeded"] == 1
+    assert StressLoad(url, FRAMES).run(OfferedLoad("closed", 1), RunLength(requests=1, warmup_s=0))["succeeded"] == 1
 
 
 def test_after_all_that_it_stops_as_if_nothing_had_been(served: Served) -> None:
@@ -62,6 +62,6 @@ def test_after_all_that_it_stops_as_if_nothing_had_been(served: Served) -> None:
     server, url = served
     assert Figures.of(url)["oscine_engine_restarts_total"] == 0
     assert server.terminate() == 0
-    stopping = server.told("stopping")
+    stopping = server.log_line("stopping")
     assert stopping is not None and stopping["streams"] == 0
     assert not [line for line in server.lines if line.get("level") in ("warning", "error")]

@@ -1,5 +1,5 @@
-"""The files of the demo voice: what they weigh and who they are. The standard library only, since training/evaluate.py
-asks this on machines that have little else."""
+"""The files of the demo voice: parameters and fingerprint. Standard library only, because training/evaluate.py runs on
+machines without other packages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WEIGHTS = ("model.safetensors", "speech_tokenizer/model.safetensors")
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """All of it but the card."""
+    """All files except the card."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CARD)
 
 
 def fingerprint(folder: Path) -> str:
-    """Of everything that decides what is said: figures name the weights that they were measured on."""
+    """Hash of all files that determine the speech; results name it."""
     whole = hashlib.sha256()
     for path in files(folder):
         whole.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode() + path.read_bytes())
@@ -30,7 +30,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def parameters(folder: Path) -> dict[str, int]:
-    """By part, from the heads of the files: eight bytes of length, then JSON."""
+    """Parameters by part, from the headers of the safetensors files: eight bytes of length, then JSON."""
     counts = {"talker": 0, "predictor": 0, "codec": 0}
     for name in _WEIGHTS:
         with (folder / name).open("rb") as file:

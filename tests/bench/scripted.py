@@ -1,7 +1,7 @@
-"""Servers on loopback that send what a script says, when it says so, on a clock that only the script moves.
+"""Servers on loopback that follow a script, on a clock that only the script moves.
 
-The client under test reads the same clock. After each step the server waits until the client has read it, so the times
-that are measured are the script's own, to the last digit, on however slow a machine.
+The client under test reads the same clock. After each step the server waits until the client has read it, so measured
+times equal the script's exactly, on any machine.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from websockets.asyncio.server import ServerConnection, serve
 
-from oscine.bench.client import HttpClient
 from oscine.bench.exchange import Exchange
-from oscine.bench.live import LiveClient
-from oscine.bench.summary import Answer, Judge
+from oscine.bench.http_client import HttpClient
+from oscine.bench.summary import RequestOutcome, analyze
 from oscine.bench.targets import Target
-from oscine.bench.workload import Utterance
+from oscine.bench.websocket_client import WebSocketClient
+from oscine.bench.workload import PlannedRequest
 
 RATE_HZ = 24000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 REFUSED = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\nunknown voice"
-HELLO = Utterance("hello", 7, 0)
+HELLO = PlannedRequest("hello", 7, 0)
 
 
 def speech(seconds: float, seed: int = 0) -> bytes:
-    """Loud noise: audible, and no part of it like another."""
+    """Loud noise: audible, and without repetition."""
     samples = np.random.default_rng(seed).integers(-8000, 8000, round(seconds * RATE_HZ))
     return samples.astype("<i2").tobytes()
 
@@ -46,7 +46,7 @@ def chunk(piece: bytes) -> bytes:
 async def answer_requests(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, model: str, answer: Callable[[dict], bytes]
 ) -> None:
-    """One connection, without a clock: what is asked is answered at once. A GET asks for the list of models."""
+    """Serves one connection without a clock. POST requests get `answer`; GET requests get the list of models."""
     models = json.dumps({"data": [{"id": model}]}).encode()
     with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
@@ -68,14 +68,14 @@ class ScriptClock:
         return self.now_s
 
     async def move(self, at_s: float, act: Callable[[], object]) -> None:
-        """At that time, do this, and wait until the client has taken note of it."""
+        """Acts at that time, and waits until the client has read the clock."""
         self.now_s = at_s
         self._read.clear()
         act()
         await self._read.wait()
 
 
-Step = tuple[float, bytes]  # when, and what is written
+Step = tuple[float, bytes]  # time, bytes to write
 
 
 @dataclass
@@ -117,7 +117,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler) -> AsyncIterator[int]:
-    """Ends when every caller has hung up."""
+    """Ends when every client has closed its connection."""
     calls: set[asyncio.Task] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,39 +133,39 @@ async def listening(handler: Handler) -> AsyncIterator[int]:
             await asyncio.wait(calls)
 
 
-def ask(
+def request_script(
     steps: Sequence[Step],
     *,
-    utterances: int = 1,
+    requests: int = 1,
     timeout_s: float = 30.0,
     hangs_up: bool = False,
     resets: bool = False,
     **target,
 ) -> tuple[list[Exchange], ScriptedServer]:
-    """What a client got from a server with this script."""
+    """The exchanges of a client with a server that follows this script."""
 
     async def main() -> tuple[list[Exchange], ScriptedServer]:
         server = ScriptedServer(steps, hangs_up=hangs_up, resets=resets)
         async with listening(server.serve) as server.port:
             client = HttpClient(Target(url=server.url, **target), timeout_s=timeout_s, clock=server.clock)
             exchanges = []
-            for _ in range(utterances):
+            for _ in range(requests):
                 server.clock.now_s = 0.0
-                exchanges.append(await client.speak(HELLO))
+                exchanges.append(await client.send(HELLO))
             await client.close()
         return exchanges, server
 
     return asyncio.run(main())
 
 
-def answer(steps: Sequence[Step], **options) -> Answer:
-    exchanges, _ = ask(steps, **options)
+def outcome(steps: Sequence[Step], **options) -> RequestOutcome:
+    exchanges, _ = request_script(steps, **options)
     target = {name: value for name, value in options.items() if name not in ("timeout_s", "hangs_up", "resets")}
-    return Judge(Target(url="http://127.0.0.1", **target))(exchanges[0])
+    return analyze(exchanges[0], Target(url="http://127.0.0.1", **target))
 
 
 def streamed(*pieces: tuple[float, bytes], end_s: float | None = None) -> list[Step]:
-    """A chunked answer: pieces of sound at their times."""
+    """A chunked response: pieces of audio at their times."""
     steps = [(pieces[0][0], HEAD + chunk(pieces[0][1])), *((at_s, chunk(piece)) for at_s, piece in pieces[1:])]
     return [*steps, (steps[-1][0] if end_s is None else end_s, END)]
 
@@ -174,37 +174,37 @@ async def talk(
     script: Callable[[ServerConnection, ScriptClock, list[dict]], Awaitable[None]],
     *,
     after: str = "input.done",
-    utterances: int = 1,
-    utterance: Utterance = HELLO,
+    requests: int = 1,
+    request: PlannedRequest = HELLO,
     **options,
 ) -> tuple[list[Exchange], list[dict]]:
-    """The same over a WebSocket. `script` is called after every such message."""
-    clock, told = ScriptClock(), []
+    """The same over a WebSocket. `script` is called after every message of type `after`."""
+    clock, received = ScriptClock(), []
 
     async def handle(socket: ServerConnection) -> None:
         async for message in socket:
-            told.append(json.loads(message))
-            if told[-1]["type"] == "session.config":
+            received.append(json.loads(message))
+            if received[-1]["type"] == "session.config":
                 await socket.send(json.dumps({"type": "session.ready"}))
-            if told[-1]["type"] == after:
-                await script(socket, clock, told)
+            if received[-1]["type"] == after:
+                await script(socket, clock, received)
 
     interval_s = options.pop("word_interval_s", None)
     async with serve(handle, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         target = Target(url=f"http://127.0.0.1:{port}", preset_name="oscine-ws", **options)
-        client = LiveClient(target, timeout_s=30, clock=clock, word_interval_s=interval_s)
+        client = WebSocketClient(target, timeout_s=30, clock=clock, word_interval_s=interval_s)
         exchanges = []
-        for _ in range(utterances):
+        for _ in range(requests):
             clock.now_s = 0.0
-            exchanges.append(await client.speak(utterance))
+            exchanges.append(await client.send(request))
         await client.close()
-    return exchanges, told
+    return exchanges, received
 
 
 @contextlib.contextmanager
 def in_a_thread(handler: Handler) -> Iterator[int]:
-    """For clients that bring their own event loop."""
+    """For clients that run their own event loop."""
     started: queue.Queue[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def main() -> None:

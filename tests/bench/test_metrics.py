@@ -1,4 +1,4 @@
-"""Figures on hand-made timelines: every number can be checked with a pencil."""
+"""Figures of hand-made timelines."""
 
 import numpy as np
 import pytest
@@ -13,18 +13,18 @@ def pcm(*parts: bytes) -> np.ndarray:
     return np.frombuffer(b"".join(parts), "<i2")
 
 
-def test_sound_that_comes_in_time_has_no_underrun() -> None:
+def test_timely_audio_has_no_underrun() -> None:
     timeline = Timeline((0.1, 0.5, 0.9), (0.5, 1.0, 1.5))
     playback = play(timeline)
     assert (playback.deficit_s, playback.longest_stall_s, playback.stalls) == (0.0, 0.0, 0)
 
 
-def test_a_chunk_that_comes_just_as_the_last_ends_is_in_time() -> None:
-    # 0.1 + 0.2 is not 0.3 in binary; that is no underrun.
+def test_a_chunk_that_arrives_when_the_last_one_ends_is_in_time() -> None:
+    # 0.1 + 0.2 is not 0.3 in binary.
     assert play(Timeline((0.1, 0.1 + 0.2), (0.2, 0.4))).stalls == 0
 
 
-def test_two_late_chunks_add_up_and_the_longer_is_named() -> None:
+def test_stalls_add_up_and_the_longest_is_reported() -> None:
     # Played 0.1-0.6; silent to 0.7; played to 1.2; silent to 1.5.
     playback = play(Timeline((0.1, 0.7, 1.5), (0.5, 1.0, 1.5)))
     assert playback.deficit_s == pytest.approx(0.1 + 0.3)
@@ -32,37 +32,37 @@ def test_two_late_chunks_add_up_and_the_longer_is_named() -> None:
     assert playback.stalls == 2
 
 
-def test_the_deficit_is_what_should_have_been_buffered() -> None:
-    """Other benchmarks keep the worst of "played minus received" on a clock that never waits: the same number."""
+def test_the_deficit_is_the_buffer_that_would_have_avoided_it() -> None:
+    """Other benchmarks take the maximum of "played minus received" on a clock that never waits: the same number."""
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0.01, 1)), min_size=1, max_size=30))
     def holds(steps: list[tuple[float, float]]) -> None:
         arrived = np.cumsum([step[0] for step in steps])
-        heard = np.cumsum([step[1] for step in steps])
-        behind = [float(arrived[i] - arrived[0] - heard[i - 1]) for i in range(1, len(steps))]
-        playback = play(Timeline(tuple(arrived.tolist()), tuple(heard.tolist())))
+        audio = np.cumsum([step[1] for step in steps])
+        behind = [float(arrived[i] - arrived[0] - audio[i - 1]) for i in range(1, len(steps))]
+        playback = play(Timeline(tuple(arrived.tolist()), tuple(audio.tolist())))
         assert playback.deficit_s == pytest.approx(max([0.0, *behind]), abs=1e-4)
 
     holds()
 
 
-def test_what_brings_no_sound_is_no_arrival() -> None:
+def test_reads_without_audio_are_no_arrivals() -> None:
     timeline = Timeline.of([0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.5, 1.0])
     assert timeline == Timeline((0.2, 0.4), (0.5, 1.0))
     assert timeline.first_audio_s == 0.2
 
 
-def test_an_answer_within_five_milliseconds_came_whole() -> None:
-    assert Timeline((0.1, 0.105), (1.0, 2.0)).came_whole
-    assert not Timeline((0.1, 0.106), (1.0, 2.0)).came_whole
+def test_a_response_within_five_milliseconds_came_at_once() -> None:
+    assert Timeline((0.1, 0.105), (1.0, 2.0)).came_at_once
+    assert not Timeline((0.1, 0.106), (1.0, 2.0)).came_at_once
 
 
-def test_a_moment_is_heard_after_the_stalls_before_it_and_not_those_after() -> None:
+def test_a_position_is_played_after_the_stalls_before_it() -> None:
     timeline = Timeline((0.1, 1.0, 9.0), (0.5, 1.0, 1.5))
     assert played_at(timeline, 0.0) == pytest.approx(0.1)
     assert played_at(timeline, 0.25) == pytest.approx(0.35)
-    assert played_at(timeline, 0.75) == pytest.approx(1.25)  # the second chunk plays from 1.0 on
+    assert played_at(timeline, 0.75) == pytest.approx(1.25)  # the second chunk starts at 1.0
     with pytest.raises(ValueError, match="not within"):
         played_at(timeline, 1.5)
 
@@ -71,22 +71,22 @@ def test_gaps_are_between_arrivals_and_split_reads_are_one() -> None:
     assert gaps(Timeline((0.1, 0.1004, 0.3, 0.7), (0.1, 0.2, 0.3, 0.4))) == pytest.approx([0.1996, 0.4])
 
 
-def test_sound_received_by_a_time() -> None:
+def test_audio_received_by_a_time() -> None:
     timeline = Timeline((0.1, 0.2), (0.5, 1.0))
     assert [timeline.received_by(at) for at in (-1.0, 0.05, 0.1, 0.15, 0.2, 9.0)] == [0, 0, 0.5, 0.5, 1.0, 1.0]
 
 
-def test_speech_begins_at_once_where_there_is_no_silence() -> None:
+def test_without_silence_the_onset_is_zero() -> None:
     assert onset(pcm(speech(0.5)), RATE_HZ) == 0.0
 
 
 @pytest.mark.parametrize("silent_s", [0.02, 0.08, 0.3, 0.65, 1.3, 2.0])
-def test_the_onset_is_the_first_window_that_holds_sound(silent_s: float) -> None:
-    # The window that begins 10 ms before the sound is half full of it, and loud enough.
+def test_the_onset_is_the_first_loud_window(silent_s: float) -> None:
+    # The window that starts 10 ms before the noise is half full, and loud enough.
     assert onset(pcm(silence(silent_s), speech(0.5)), RATE_HZ) == pytest.approx(silent_s - 0.01)
 
 
-def test_a_click_is_no_onset() -> None:
+def test_a_click_in_one_window_is_no_onset() -> None:
     # 1 ms of noise lies in two successive windows only where they overlap; placed in the middle of one, it is in one.
     click = pcm(silence(0.2145), speech(0.001), silence(0.2845)).copy()
     assert onset(click, RATE_HZ) == pytest.approx(0.20)  # it is in the windows from 0.20 and from 0.21
@@ -103,7 +103,7 @@ def test_a_constant_is_silence_and_so_is_faint_noise() -> None:
     assert onset(square * np.int16(np.ceil(threshold)), RATE_HZ) == 0.0
 
 
-def test_sound_shorter_than_two_windows_has_no_onset() -> None:
+def test_audio_shorter_than_two_windows_has_no_onset() -> None:
     assert onset(pcm(speech(0.029)), RATE_HZ) is None
     assert onset(pcm(speech(0.03)), RATE_HZ) == 0.0
     assert onset(pcm(), RATE_HZ) is None
@@ -115,7 +115,7 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert percentile([3.0], 99) == 3.0
 
 
-def test_what_was_never_measured_has_no_spread() -> None:
+def test_no_values_have_no_spread() -> None:
     assert spread([]) is None
     percentiles = {"p50": 1.0, "p90": 3.0, "p95": 3.0, "p99": 3.0}
     assert spread([0.001, 0.003], scale=1e3) == percentiles | {"mean": 2.0, "least": 1.0, "most": 3.0}

@@ -1,79 +1,87 @@
-"""Lines, axes and legends."""
+"""Charts as SVG."""
 
+import builtins
 import itertools
 from xml.etree import ElementTree
 
 import pytest
 
-from oscine.bench.plots import LETTER, WIDTH, Series, line_plot, log_bounds, log_ticks, ticks, timeline_plot
-from tests.bench.test_report import SVG, row
+from oscine.bench.plots import Series, line_plot, timeline_plot
+from oscine.types import OscineError
+from tests.bench.test_report import row
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_a_timeline_shows_where_the_player_had_nothing() -> None:
-    example = row("open", 10, 0.1, late_s=0.25)["timelines"]["worst"]
-    tree = ElementTree.fromstring(timeline_plot("x", example))
-    (stall,) = tree.findall(f"{SVG}rect")
-    assert stall.findtext(f"{SVG}title") == "nothing to play for 250.0 ms"
-    assert len(tree.findall(f"{SVG}polyline")) == 2
+def texts(svg: str) -> list[str]:
+    return [one.text or "" for one in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_a_plot_without_figures_says_so() -> None:
-    assert "no figures" in line_plot("x", "a", "b", [Series("s", ((1.0, 0.0),))])
-    ElementTree.fromstring(line_plot("x", "a", "b", [Series("s", ((1.0, 5.0),))]))
-    ElementTree.fromstring(line_plot("x", "a", "b", [Series("s", ((1.0, 0.0), (2.0, 3.0)))], log_y=False))
+def chart(*points: tuple[float, float], **options: bool) -> str:
+    return line_plot("title", "x name", "y name", [Series("series", points)], **options)
 
 
-def test_ticks_are_round_numbers() -> None:
-    assert ticks(0, 1000) == [0, 200, 400, 600, 800, 1000]
-    assert ticks(0, 0.07) == pytest.approx([0, 0.02, 0.04, 0.06])
-    assert ticks(3, 3) == [3]
-    assert log_ticks(8, 600) == [10, 20, 50, 100, 200, 500]
-    assert log_ticks(0.5, 2e6) == [1, 10, 100, 1000, 10_000, 100_000, 1_000_000]
+def test_a_chart_names_its_title_axes_and_series() -> None:
+    assert {"title", "x name", "y name", "series"} <= set(texts(chart((1.0, 5.0), (2.0, 8.0))))
 
 
-def test_a_logarithmic_axis_has_two_ticks_at_least() -> None:
-    assert log_bounds(10.5, 14) == (10, 20)
-    assert log_bounds(9.9, 10.4) == (5, 20)
-    assert log_bounds(1, 1) == (1, 2)
+def test_a_timeline_shades_each_stall() -> None:
+    def shaded(late_s: float) -> int:
+        example = row("open", 10, 0.1, late_s=late_s)["timelines"]["worst"]
+        return timeline_plot("x", example).count("opacity: 0.25")
+
+    assert (shaded(0.25), shaded(0.0)) == (1, 0)
 
 
-def labels(svg: str) -> list[tuple[float, str]]:
-    """What stands along the x axis: place, text."""
-    found = ElementTree.fromstring(svg).findall(f"{SVG}text[@class='mid']")
-    return [(float(one.attrib["x"]), one.text or "") for one in found[:-2]]  # the last two name the axes
+def test_a_chart_without_points_says_so() -> None:
+    assert "no figures" in texts(chart((1.0, 0.0)))
+    assert "no figures" not in texts(chart((1.0, 0.0), (2.0, 3.0), log_y=False))
 
 
-def test_labels_of_near_rates_have_three_digits_and_do_not_touch() -> None:
-    rates = (100.0, 113.137, 118.921, 125.0, 134.543, 137.0, 141.421, 148.651, 160.0, 200.0)
-    shown = labels(line_plot("x", "a", "b", [Series("s", tuple((rate, 5.0) for rate in rates))]))
-    assert shown[0][1] == "100" and "113" in dict(map(reversed, shown)) and 3 <= len(shown) < len(rates)
-    for (place, text), (next_place, next_text) in itertools.pairwise(shown):
-        assert next_place - place >= LETTER * (len(text) + len(next_text)) / 2
+def test_a_logarithmic_axis_has_round_ticks_and_at_least_two() -> None:
+    assert {"10", "20", "50", "100"} <= set(texts(chart((1.0, 11.0), (2.0, 90.0))))
+    assert {"10", "20"} <= set(texts(chart((1.0, 10.5), (2.0, 14.0))))
 
 
-def test_every_load_has_its_label_where_there_is_room() -> None:
+def test_every_load_has_a_label_if_there_is_room() -> None:
     callers = (1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-    shown = labels(line_plot("x", "a", "b", [Series("s", tuple((n, 5.0) for n in callers))]))
-    assert [text for _, text in shown] == ["1", "4", "8", "16", "32", "64", "128"]
+    assert texts(chart(*((n, 5.0) for n in callers)))[:7] == ["1", "4", "8", "16", "32", "64", "128"]
 
 
-def test_many_rates_without_a_round_one_among_them_still_have_labels() -> None:
-    points = tuple((110.0 + n, 5.0) for n in range(20))
-    assert labels(line_plot("x", "a", "b", [Series("s", points)]))
+def test_labels_of_close_rates_have_three_digits_and_do_not_touch() -> None:
+    rates = (100.0, 100.4, 113.137, 113.9, 118.921, 125.0, 134.543, 135.0, 160.0, 200.0)
+    tree = ElementTree.fromstring(chart(*((rate, 5.0) for rate in rates)))
+    axis = next(one for one in tree.iter(f"{SVG}g") if one.attrib.get("id") == "matplotlib.axis_1")
+    labels = [(float(one.attrib["x"]), one.text) for one in axis.iter(f"{SVG}text") if "x" in one.attrib]
+    shown = [text for _, text in labels][:-1]  # the last is the axis name
+    assert shown[0] == "100" and "113" in shown and len(shown) < len(rates)
+    places = [place for place, _ in labels][:-1]
+    assert min(right - left for left, right in itertools.pairwise(places)) > 18
 
 
-def test_a_legend_stays_within_the_picture() -> None:
-    names = [
-        "a server with quite a long name, on a card",
-        "another server with a long name, on one",
-        "n" * 300,
+def test_long_names_are_shortened_in_the_middle() -> None:
+    name = "a" * 100 + "the middle" + "z" * 100
+    (shown,) = [
+        text
+        for text in texts(line_plot("t" * 300, "x", "y", [Series(name, ((1.0, 5.0),))]))
+        if "…" in text[40:50] and text[0] == "a"
     ]
-    svg = line_plot("t" * 300, "a", "b", [Series(name, ((1.0, 5.0), (2.0, 6.0))) for name in names])
-    tree = ElementTree.fromstring(svg)
-    height = float(tree.attrib["viewBox"].split()[3])
-    legend = [one for one in tree.findall(f"{SVG}text") if one.attrib.get("class") is None]
-    assert [one.text for one in legend[:2]] == names[:2]
-    assert len({one.attrib["y"] for one in legend}) == 3  # a line each
-    for one in [*legend, *tree.findall(f"{SVG}text[@class='title']")]:
-        assert float(one.attrib["x"]) + LETTER * len(one.text or "") <= WIDTH and float(one.attrib["y"]) < height
-    assert "n" * 300 in svg  # whole beside its points
+    assert len(shown) <= 90 and shown.endswith("zz")
+    assert max(map(len, texts(line_plot("t" * 300, "x", "y", [Series("s", ((1.0, 5.0),))])))) <= 80
+
+
+def test_the_same_points_give_the_same_svg() -> None:
+    assert chart((1.0, 5.0), (2.0, 6.0)) == chart((1.0, 5.0), (2.0, 6.0))
+
+
+def test_a_missing_matplotlib_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_matplotlib(name: str, *rest: object) -> object:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(OscineError, match=r"pip install 'oscine\[bench\]'"):
+        chart((1.0, 5.0))

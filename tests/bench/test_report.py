@@ -1,4 +1,4 @@
-"""Results as pages."""
+"""Results as tables and pages."""
 
 import copy
 import re
@@ -6,21 +6,39 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-from oscine.bench.exchange import Failure
-from oscine.bench.record import make_result, read_result
-from oscine.bench.report import COLUMNS, COMPARED, compared, differences, doubts, found, html, markdown, plots, rows
-from oscine.bench.summary import Answer, Window, summarise
-from tests.bench.test_load import good
+import pytest
 
-SVG = "{http://www.w3.org/2000/svg}"
+from oscine.bench.record import make_result, read_result
+from oscine.bench.report import (
+    COLUMNS,
+    COMPARED,
+    compared,
+    differences,
+    html,
+    markdown,
+    plots,
+    rows,
+    search_outcome,
+    warnings,
+)
+from oscine.bench.summary import MeasurementWindow, summarize
+from tests.bench.test_summary import failed, succeeded
+
+
+@pytest.fixture(autouse=True)
+def empty_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time; one test draws."""
+    if "chart" not in request.node.name:
+        for name in ("line_plot", "timeline_plot"):
+            monkeypatch.setattr(f"oscine.bench.report.{name}", lambda title, *rest: "<svg></svg>")
 
 
 def row(kind: str, value: float, first_s: float = 0.02, late_s: float = 0.0, requests: int = 1) -> dict:
-    answers = [good(n, 0.0, 1.0, (first_s, 0.5), (first_s + 0.5 + late_s, 2.0)) for n in range(requests)]
+    answers = [succeeded(n, 0.0, 1.0, (first_s, 0.5), (first_s + 0.5 + late_s, 2.0)) for n in range(requests)]
     lag = {"p99": 1.0}
     return {
         "load": {"kind": kind, "value": value},
-        **summarise(answers, Window(0.0, 1.0)),
+        **summarize(answers, MeasurementWindow(0.0, 1.0)),
         "client": {"cpu_share": 0.1, "starved_share": 0.01, "loop_lag_ms": lag},
     }
 
@@ -41,13 +59,13 @@ BOTH = (
 )
 
 
-def test_the_tables_hold_the_figures() -> None:
+def test_the_table_shows_the_figures() -> None:
     page = markdown([BOTH[0]])
     assert "| closed loop, 8 | 1 | - | 2.00 | 2 | 1 | 30 / 30 | 30 / 30 | 1000 / 1000 | 0 | 0 |" in page
     assert "a <test> machine" in page
 
 
-def test_results_stand_side_by_side_by_load() -> None:
+def test_results_are_compared_load_by_load() -> None:
     head, lines = compared(BOTH, "first audio p50 / p95 ms")
     assert head == ["load", "ours", "a peer & co"]
     assert lines == [
@@ -60,27 +78,34 @@ def test_results_stand_side_by_side_by_load() -> None:
     assert late == "1 of 1, 100.0% > 100 ms, worst 500 ms"
 
 
-def test_failures_and_what_does_not_apply_are_said() -> None:
-    answers = [good(0, 0.0, 1.0, (0.5, 2.0)), Answer(1, True, 0.0, 0.0, 0.1, Failure("http_429", "full"))]
-    whole = {**row("open", 1), **summarise(answers, Window(0.0, 1.0))}
+def test_failures_and_inapplicable_figures_are_shown() -> None:
+    answers = [
+        succeeded(0, 0.0, 1.0, (0.5, 2.0)),
+        failed(1, "http_429", "full"),
+    ]
+    whole = {**row("open", 1), **summarize(answers, MeasurementWindow(0.0, 1.0))}
     assert "| n/a | http_429 1 |" in markdown([result("x", whole)])
 
 
-def test_a_client_that_was_too_slow_is_told_on() -> None:
+def test_a_slow_client_gets_warnings() -> None:
     fine = row("open", 10, requests=20)
     slow = copy.deepcopy(fine)
     slow["client"] |= {"starved_share": 0.3, "loop_lag_ms": {"p99": 7.0}}
     slow["send_lag_ms"]["p99"] = 30.0
-    assert len(doubts(slow)) == 3 and not doubts(fine)
+    assert len(warnings(slow)) == 3 and not warnings(fine)
     assert "7.0 ms late" in markdown([result("x", slow)])
 
 
-def test_a_search_ends_in_a_sentence() -> None:
+def test_the_outcome_of_a_search_is_one_sentence() -> None:
     limits = {"figure": "first_audio_ms", "p95_ms": 50.0, "underrun_ms": 0.0}
     one = result("x", row("open", 10), search={"rate_per_s": 96.5, "limits": limits})
     said = "96.5 requests/s hold: first audio p95 <= 50 ms, no underrun above 0 ms, no failure"
-    assert found(one) == said and said in markdown([one]) and "hold: first audio p95 &lt;= 50 ms" in html([one])
-    assert found(result("x", row("open", 10), search={"rate_per_s": None, "limits": limits})).startswith("no rate")
+    assert (
+        search_outcome(one) == said and said in markdown([one]) and "hold: first audio p95 &lt;= 50 ms" in html([one])
+    )
+    assert search_outcome(result("x", row("open", 10), search={"rate_per_s": None, "limits": limits})).startswith(
+        "no tested rate holds"
+    )
 
 
 class Links(HTMLParser):
@@ -94,7 +119,7 @@ class Links(HTMLParser):
         self.outside += [value or "" for name, value in attributes if name in ("src", "href")]
 
 
-def test_the_page_needs_no_other_file_and_escapes_names() -> None:
+def test_the_page_is_self_contained_and_escapes_names() -> None:
     page = html(BOTH)
     links = Links()
     links.feed(page)
@@ -103,22 +128,16 @@ def test_the_page_needs_no_other_file_and_escapes_names() -> None:
     assert "a peer &amp; co" in page and "a <test>" not in page
 
 
-def test_every_plot_is_valid_svg_with_the_points_that_were_measured() -> None:
+def test_there_is_a_chart_for_every_figure_and_a_timeline_for_every_example() -> None:
     drawn = plots(BOTH)
     assert {"first-audio", "audible", "x-real-time", "first-audio-closed"} <= drawn.keys()
     assert len(drawn) == 4 + 2 * 6  # a typical and a worst timeline for each load of each result
     for svg in drawn.values():
         ElementTree.fromstring(svg)
-    circles = ElementTree.fromstring(drawn["first-audio"]).findall(f"{SVG}circle")
-    assert [circle.findtext(f"{SVG}title") for circle in circles] == [
-        "ours: 25 at 10",
-        "a peer & co: 200 at 10",
-        "a peer & co: 400 at 20",
-    ]
-    assert float(circles[1].attrib["cy"]) < float(circles[0].attrib["cy"])  # more is higher up
+    assert all(name in drawn["first-audio"] for name in ("ours", "a peer &amp; co"))
 
 
-def test_what_was_not_asked_of_all_alike_stands_above_the_tables() -> None:
+def test_different_conditions_are_listed_above_the_tables() -> None:
     one, other = copy.deepcopy(BOTH)
     for asked, words, frames, span_s in ((one, "english, medium", 56, 30.0), (other, "chinese, long", None, 10.0)):
         asked["figures"] |= {"frames": frames, "span": {"duration_s": span_s, "warmup_s": 5.0}}
@@ -134,7 +153,7 @@ def test_what_was_not_asked_of_all_alike_stands_above_the_tables() -> None:
     assert differences(BOTH) == "" and "These differ" not in markdown(BOTH) + html(BOTH)
 
 
-def test_two_ways_of_counting_the_same_frames_are_no_difference() -> None:
+def test_different_token_counts_for_the_same_frames_are_no_difference() -> None:
     one, other = copy.deepcopy(BOTH)
     for asked, tokens in ((one, 57), (other, 56)):
         asked["figures"]["frames"] = 56
@@ -142,36 +161,39 @@ def test_two_ways_of_counting_the_same_frames_are_no_difference() -> None:
     assert differences([one, other]) == ""
 
 
-def test_failures_and_lengths_are_compared_too() -> None:
-    refused = [good(0, 0.0, 1.0, (0.5, 2.0)), Answer(1, True, 0.0, 0.0, 0.1, Failure("http_429", "full"))]
-    busy = result("busy", {**row("closed", 1), **summarise(refused, Window(0.0, 1.0))})
+def test_failures_and_lengths_are_compared() -> None:
+    refused = [
+        succeeded(0, 0.0, 1.0, (0.5, 2.0)),
+        failed(1, "http_429", "full"),
+    ]
+    busy = result("busy", {**row("closed", 1), **summarize(refused, MeasurementWindow(0.0, 1.0))})
     assert {"failures", "audio, mean s"} <= set(COMPARED)
     assert compared([BOTH[0], busy], "failures")[1][0] == ["closed loop, 1", "0", "http_429 1"]
     assert compared([BOTH[0], busy], "audio, mean s")[1][0] == ["closed loop, 1", "2.00", "2.00"]
 
 
-def test_an_open_loop_says_at_which_rate_it_really_sent() -> None:
+def test_an_open_loop_shows_the_rate_that_it_sent() -> None:
     sent = COLUMNS["sent/s"]
     assert sent(row("open", 10, requests=7)) == "7" and sent(row("closed", 8)) == "-"
     held_back = {**row("open", 10, requests=7), "failures": {"not_sent": {"count": 3, "first": "full"}}}
     assert sent(held_back) == "4"
     counted = result("x", row("open", 10, requests=7))
     counted["figures"]["span"] = {"requests": 7, "warmup_s": 0.0}
-    assert [sent(one) for one in rows(counted)] == ["-"]  # its window ends with the last answer
+    assert [sent(one) for one in rows(counted)] == ["-"]  # its window ends with the last response
 
 
-def test_a_percentile_of_few_requests_is_told_on() -> None:
-    (said,) = doubts(row("open", 10, requests=19))
-    assert said == "open loop, 10/s: fewer than 20 requests were answered: p95 is the longest"
-    assert not doubts(row("open", 10, requests=20))
+def test_a_p95_of_few_requests_gets_a_warning() -> None:
+    (said,) = warnings(row("open", 10, requests=19))
+    assert said == "open loop, 10/s: fewer than 20 successful requests: p95 is the maximum"
+    assert not warnings(row("open", 10, requests=20))
 
 
-def test_a_list_of_doubts_ends_before_the_next_heading() -> None:
+def test_a_list_of_warnings_ends_before_the_next_heading() -> None:
     page = markdown(BOTH)
     assert "\n* " in page and not re.search(r"^\*.*\n#", page, re.MULTILINE)
 
 
-def test_results_of_one_name_are_told_apart_by_file_or_number() -> None:
+def test_results_of_the_same_name_get_the_file_name_or_a_number() -> None:
     one, other = ({**each, "name": "ours", "file": f"{name}.json"} for each, name in zip(BOTH, "ab", strict=True))
     assert compared([one, other], "requests")[0] == ["load", "ours (a.json)", "ours (b.json)"]
     page = markdown([one, other])
@@ -179,7 +201,7 @@ def test_results_of_one_name_are_told_apart_by_file_or_number() -> None:
     assert compared([one, one], "requests")[0] == ["load", "ours (a.json) (1)", "ours (a.json) (2)"]
 
 
-def test_a_load_that_was_asked_for_twice_is_shown_twice() -> None:
+def test_a_load_that_was_measured_twice_is_shown_twice() -> None:
     twice = result("x", row("closed", 1, 0.02), row("closed", 1, 0.04))
     assert compared([twice, BOTH[0]], "first audio p50 / p95 ms")[1][:2] == [
         ["closed loop, 1", "20 / 20", "20 / 20"],
@@ -189,7 +211,7 @@ def test_a_load_that_was_asked_for_twice_is_shown_twice() -> None:
     assert {"timeline-1-closed-1-worst", "timeline-1-closed-1-turn-2-worst"} <= plots([twice]).keys()
 
 
-def test_the_first_message_of_each_kind_of_failure_is_kept_in_one_line() -> None:
+def test_the_first_message_of_each_kind_of_failure_is_shown_in_one_line() -> None:
     failed = {"http_429": {"count": 3, "first": "the `queue`\n  is <full>"}, "cut": {"count": 1, "first": "x" * 999}}
     said = result("x", {**row("open", 8), "failures": failed})
     page = markdown([said])
@@ -202,10 +224,10 @@ def test_a_command_with_backticks_and_colons_stays_whole() -> None:
     odd = {**BOTH[0], "command": "oscine bench run x --extra '{\"a\": `b`}: `c`'"}
     assert f"`` {odd['command']} ``" in markdown([odd])
     shown = html([odd])
-    assert "<code>oscine bench run x --extra &#x27;{&quot;a&quot;: `b`}: `c`&#x27;</code>" in shown
+    assert "<code>oscine bench run x --extra &#39;{&#34;a&#34;: `b`}: `c`&#39;</code>" in shown
 
 
-def test_version_and_commit_are_the_clients() -> None:
+def test_version_and_commit_are_shown_as_the_clients() -> None:
     one = {**BOTH[1], "commit": "abc"}
     assert re.search(r"; measured with oscine \S+, Python \S+, commit abc, ", markdown([one]))
 
@@ -219,7 +241,9 @@ def test_rates_have_three_digits() -> None:
     ]
 
 
-def test_results_of_earlier_versions_are_still_read() -> None:
+def test_committed_results_can_still_be_read() -> None:
     files = sorted((Path(__file__).parents[2] / "docs" / "results").glob("server-gpu-*.json"))
     read = [read_result(path) for path in files]
-    assert read and "| open loop, 100/s |" in markdown(read) and html(read)
+    assert read and "| open loop, 100/s |" in markdown(read)
+    few = {**read[0], "figures": {**read[0]["figures"], "loads": read[0]["figures"]["loads"][:2]}}
+    assert "<svg" in html([few])

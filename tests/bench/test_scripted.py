@@ -1,4 +1,4 @@
-"""Servers with known faults: every number is the script's own."""
+"""Scripted servers with known faults: every figure equals the script's."""
 
 import asyncio
 import base64
@@ -9,11 +9,11 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from oscine.audio import wav_header
-from oscine.bench.client import HttpClient
+from oscine.bench.http_client import HttpClient
 from oscine.bench.metrics import Timeline, gaps
-from oscine.bench.summary import Answer, Judge
+from oscine.bench.summary import RequestOutcome, analyze
 from oscine.bench.targets import Target
-from oscine.bench.workload import Utterance
+from oscine.bench.workload import PlannedRequest
 from tests.bench.scripted import (
     END,
     HEAD,
@@ -21,10 +21,10 @@ from tests.bench.scripted import (
     RATE_HZ,
     ScriptClock,
     Step,
-    answer,
-    ask,
     chunk,
     listening,
+    outcome,
+    request_script,
     silence,
     speech,
     streamed,
@@ -32,95 +32,95 @@ from tests.bench.scripted import (
 )
 
 
-def in_time(one: Answer) -> Timeline:
+def timeline_of(one: RequestOutcome) -> Timeline:
     assert one.failure is None and one.timeline is not None
     return one.timeline
 
 
-def test_a_plain_stream_is_measured_as_it_was_sent() -> None:
-    got = answer(streamed((0.050, speech(0.16)), (0.150, speech(0.4, 1)), (0.250, speech(0.4, 2)), end_s=0.300))
-    assert in_time(got) == Timeline((0.050, 0.150, 0.250), pytest.approx((0.16, 0.56, 0.96)))
+def test_a_plain_stream_is_measured_as_sent() -> None:
+    got = outcome(streamed((0.050, speech(0.16)), (0.150, speech(0.4, 1)), (0.250, speech(0.4, 2)), end_s=0.300))
+    assert timeline_of(got) == Timeline((0.050, 0.150, 0.250), pytest.approx((0.16, 0.56, 0.96)))
     assert (got.first_byte_s, got.audible_s, got.silence_s) == (0.050, 0.050, 0.0)
     assert got.e2e_s == 0.300
     assert got.x_real_time == pytest.approx(0.96 / 0.3)
     assert got.playback is not None and got.playback.deficit_s == 0.0
-    assert gaps(in_time(got)) == pytest.approx([0.1, 0.1])
+    assert gaps(timeline_of(got)) == pytest.approx([0.1, 0.1])
 
 
-def test_a_late_chunk_is_an_underrun_of_its_lateness() -> None:
-    got = answer(streamed((0.1, speech(0.5)), (0.2, speech(0.5, 1)), (1.5, speech(0.5, 2))))
-    in_time(got)
+def test_a_late_chunk_causes_a_deficit_of_its_lateness() -> None:
+    got = outcome(streamed((0.1, speech(0.5)), (0.2, speech(0.5, 1)), (1.5, speech(0.5, 2))))
+    timeline_of(got)
     assert got.playback is not None
-    assert got.playback.deficit_s == pytest.approx(0.4)  # sound until 1.1, more at 1.5
+    assert got.playback.deficit_s == pytest.approx(0.4)  # audio until 1.1, more at 1.5
     assert got.playback.longest_stall_s == pytest.approx(0.4)
     assert got.playback.stalls == 1
 
 
-def test_silence_first_counts_until_something_is_heard() -> None:
-    got = answer(streamed((0.050, silence(0.08)), (0.060, silence(0.22) + speech(0.5)), (0.070, speech(0.2, 1))))
-    assert in_time(got).first_audio_s == 0.050
-    assert got.silence_s == pytest.approx(0.29)  # the first loud window begins 10 ms before the sound
+def test_leading_silence_delays_audible_first_audio() -> None:
+    got = outcome(streamed((0.050, silence(0.08)), (0.060, silence(0.22) + speech(0.5)), (0.070, speech(0.2, 1))))
+    assert timeline_of(got).first_audio_s == 0.050
+    assert got.silence_s == pytest.approx(0.29)  # the first loud window starts 10 ms before the noise
     assert got.audible_s == pytest.approx(0.050 + 0.29)
 
 
-def test_silence_that_stalls_is_longer_silence() -> None:
-    got = answer(streamed((0.1, silence(0.2)), (0.8, silence(0.2) + speech(0.3))))
+def test_a_stall_within_leading_silence_delays_audible_first_audio_further() -> None:
+    got = outcome(streamed((0.1, silence(0.2)), (0.8, silence(0.2) + speech(0.3))))
     assert got.silence_s == pytest.approx(0.39)
     assert got.audible_s == pytest.approx(0.8 + 0.19)
 
 
-def test_silence_and_nothing_else_is_inaudible() -> None:
-    got = answer(streamed((0.1, silence(0.2)), (0.2, silence(0.2))))
-    in_time(got)
+def test_silence_alone_is_inaudible() -> None:
+    got = outcome(streamed((0.1, silence(0.2)), (0.2, silence(0.2))))
+    timeline_of(got)
     assert got.audible_s is None
 
 
-def test_one_chunk_says_nothing_about_playback() -> None:
-    got = answer(streamed((0.7, speech(0.5)), end_s=0.7))
-    assert in_time(got) == Timeline((0.7,), (0.5,))
+def test_playback_does_not_apply_to_a_single_chunk() -> None:
+    got = outcome(streamed((0.7, speech(0.5)), end_s=0.7))
+    assert timeline_of(got) == Timeline((0.7,), (0.5,))
     assert got.playback is None
 
 
-def test_a_file_of_known_length_was_not_streamed_even_if_it_comes_in_parts() -> None:
+def test_playback_does_not_apply_to_a_response_with_a_content_length() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 48000\r\n\r\n"
     sound = speech(1.0)
-    got = answer([(0.5, head + sound[:24000]), (1.4, sound[24000:])])
-    assert in_time(got).heard_s == (0.5, 1.0)
+    got = outcome([(0.5, head + sound[:24000]), (1.4, sound[24000:])])
+    assert timeline_of(got).audio_s == (0.5, 1.0)
     assert got.playback is None
 
 
-def test_a_slow_drip_is_late_with_every_chunk() -> None:
-    got = answer(streamed(*((0.1 * (i + 1), speech(0.08, i)) for i in range(10))))
+def test_a_slow_stream_stalls_at_every_chunk() -> None:
+    got = outcome(streamed(*((0.1 * (i + 1), speech(0.08, i)) for i in range(10))))
     assert got.playback is not None
     assert got.playback.stalls == 9
     assert got.playback.deficit_s == pytest.approx(9 * 0.02)
     assert got.playback.longest_stall_s == pytest.approx(0.02)
-    assert gaps(in_time(got)) == pytest.approx([0.1] * 9)
+    assert gaps(timeline_of(got)) == pytest.approx([0.1] * 9)
 
 
 @pytest.mark.parametrize("resets", [False, True])
-def test_a_cut_connection_is_no_answer(resets: bool) -> None:
+def test_a_cut_connection_is_a_failure(resets: bool) -> None:
     steps = [(0.1, HEAD + chunk(speech(0.5))), (0.2, chunk(speech(0.5, 1)))]
-    got = answer(steps, hangs_up=not resets, resets=resets)
+    got = outcome(steps, hangs_up=not resets, resets=resets)
     assert got.failure is not None and got.failure.kind == "cut"
     assert "48000 bytes" in got.failure.message
     assert got.timeline is None
 
 
-def test_doubled_audio_is_no_answer() -> None:
+def test_doubled_audio_is_a_failure() -> None:
     sound = [speech(0.3, seed) for seed in range(2)]
-    got = answer(streamed((0.1, sound[0]), (0.2, sound[1]), (0.3, sound[0] + sound[1])))
+    got = outcome(streamed((0.1, sound[0]), (0.2, sound[1]), (0.3, sound[0] + sound[1])))
     assert got.failure is not None
-    assert (got.failure.kind, got.failure.message) == ("doubled", "the same 0.60 s of sound came twice")
+    assert (got.failure.kind, got.failure.message) == ("doubled", "the same 0.60 s of audio came twice")
 
 
-def test_longer_than_asked_is_no_answer_and_shorter_is() -> None:
-    def of(seconds: float) -> Answer:
-        return answer(streamed((0.1, speech(seconds)), (0.2, speech(0.08, 1))), frames=5)
+def test_audio_longer_than_requested_is_a_failure_and_shorter_is_not() -> None:
+    def of(seconds: float) -> RequestOutcome:
+        return outcome(streamed((0.1, speech(seconds)), (0.2, speech(0.08, 1))), frames=5)
 
     assert of(0.24).failure is None
     assert of(0.32).failure is None  # five frames of 80 ms
-    assert of(0.40).failure is None  # one more: another reading of max_new_tokens
+    assert of(0.40).failure is None  # one frame more: another reading of max_new_tokens
     late = of(0.48).failure
     assert late is not None and late.kind == "too_long"
 
@@ -134,9 +134,9 @@ def test_longer_than_asked_is_no_answer_and_shorter_is() -> None:
         (b"", "no message"),
     ],
 )
-def test_a_refusal_is_named_by_its_status(body: bytes, said: str) -> None:
+def test_a_refusal_has_its_status_as_kind(body: bytes, said: str) -> None:
     head = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: %d\r\n\r\n" % len(body)
-    got = answer([(0.02, head + body)])
+    got = outcome([(0.02, head + body)])
     assert got.failure is not None
     assert (got.failure.kind, got.failure.message) == ("http_429", said)
     assert got.e2e_s == 0.02
@@ -150,37 +150,37 @@ def test_a_refusal_is_named_by_its_status(body: bytes, said: str) -> None:
         ([(0.1, b"220 this is mail\r\n")], "malformed"),
     ],
 )
-def test_what_is_no_whole_sound_is_no_answer(steps: list[tuple[float, bytes]], kind: str) -> None:
-    failure = answer(steps).failure
+def test_incomplete_audio_is_a_failure(steps: list[tuple[float, bytes]], kind: str) -> None:
+    failure = outcome(steps).failure
     assert failure is not None and failure.kind == kind
 
 
-def test_a_sample_split_between_two_reads_counts_with_the_second() -> None:
+def test_a_sample_split_between_two_reads_counts_with_the_second_read() -> None:
     sound = speech(0.5)
-    got = answer(streamed((0.1, sound[:1]), (0.2, sound[1:12001]), (0.3, sound[12001:])))
-    assert in_time(got) == Timeline((0.2, 0.3), (0.25, 0.5))
+    got = outcome(streamed((0.1, sound[:1]), (0.2, sound[1:12001]), (0.3, sound[12001:])))
+    assert timeline_of(got) == Timeline((0.2, 0.3), (0.25, 0.5))
     assert got.first_byte_s == 0.1
 
 
-def test_the_rate_is_the_answers_own_where_it_states_one() -> None:
+def test_a_stated_sample_rate_is_used() -> None:
     head = HEAD.replace(b"audio/pcm", b"audio/pcm\r\nX-Sample-Rate: 48000")
-    got = answer([(0.1, head + chunk(speech(0.5))), (0.2, chunk(speech(0.5, 1))), (0.2, END)])
-    assert in_time(got).heard_s == (0.25, 0.5)
+    got = outcome([(0.1, head + chunk(speech(0.5))), (0.2, chunk(speech(0.5, 1))), (0.2, END)])
+    assert timeline_of(got).audio_s == (0.25, 0.5)
 
 
 @pytest.mark.parametrize("n_samples", [None, 24000])
-def test_a_wav_header_is_no_sound(n_samples: int | None) -> None:
+def test_a_wav_header_is_not_audio(n_samples: int | None) -> None:
     header, sound = wav_header(RATE_HZ, n_samples), speech(1.0)
-    got = answer(
+    got = outcome(
         streamed((0.1, header[:20]), (0.2, header[20:]), (0.3, sound[:24000]), (0.4, sound[24000:])),
         response_format="wav",
     )
-    assert in_time(got) == Timeline((0.3, 0.4), (0.5, 1.0))
+    assert timeline_of(got) == Timeline((0.3, 0.4), (0.5, 1.0))
     assert got.first_byte_s == 0.1
 
 
 def test_a_wav_that_ends_before_its_stated_length_is_cut() -> None:
-    got = answer(streamed((0.1, wav_header(RATE_HZ, 30000) + speech(1.0))), response_format="wav")
+    got = outcome(streamed((0.1, wav_header(RATE_HZ, 30000) + speech(1.0))), response_format="wav")
     assert got.failure is not None and got.failure.kind == "cut"
 
 
@@ -197,43 +197,43 @@ def delta(sound: bytes) -> bytes:
     return event("speech.audio.delta", audio=base64.b64encode(sound).decode())
 
 
-def test_events_count_when_they_are_whole() -> None:
+def test_an_event_counts_once_it_is_complete() -> None:
     first, second = delta(speech(0.25)), delta(speech(0.25, 1))
     done = event("speech.audio.done", usage={})
     steps = streamed((0.1, first), (0.2, second[:500]), (0.3, second[500:] + done), end_s=0.4)
-    got = answer(as_events(steps), sse=True)
-    assert in_time(got) == Timeline((0.1, 0.3), (0.25, 0.5))
+    got = outcome(as_events(steps), sse=True)
+    assert timeline_of(got) == Timeline((0.1, 0.3), (0.25, 0.5))
 
 
-def test_an_event_may_report_a_failure_and_must_report_the_end() -> None:
+def test_an_error_event_and_a_missing_end_are_failures() -> None:
     broken = event("speech.audio.error", error={"message": "the engine is gone"}, partial_audio=True)
-    failure = answer(as_events(streamed((0.1, delta(speech(0.25))), (0.2, broken))), sse=True).failure
+    failure = outcome(as_events(streamed((0.1, delta(speech(0.25))), (0.2, broken))), sse=True).failure
     assert failure is not None and (failure.kind, failure.message) == ("reported", "the engine is gone")
-    failure = answer(as_events(streamed((0.1, delta(speech(0.25))))), sse=True).failure
+    failure = outcome(as_events(streamed((0.1, delta(speech(0.25))))), sse=True).failure
     assert failure is not None and failure.kind == "cut"
 
 
-def test_an_answer_without_length_ends_with_its_connection() -> None:
+def test_a_response_without_length_ends_with_the_connection() -> None:
     steps = [(0.1, b"HTTP/1.0 200 OK\r\n\r\n" + speech(0.5)), (0.2, speech(0.5, 1))]
-    got = answer(steps, hangs_up=True)
-    assert in_time(got) == Timeline((0.1, 0.2), (0.5, 1.0))
+    got = outcome(steps, hangs_up=True)
+    assert timeline_of(got) == Timeline((0.1, 0.2), (0.5, 1.0))
 
 
-def test_connections_are_used_again() -> None:
-    exchanges, server = ask(streamed((0.1, speech(0.1)), (0.2, speech(0.1, 1))), utterances=3)
+def test_connections_are_reused() -> None:
+    exchanges, server = request_script(streamed((0.1, speech(0.1)), (0.2, speech(0.1, 1))), requests=3)
     assert [exchange.failure for exchange in exchanges] == [None] * 3
     assert server.connections == 1 and len(server.requests) == 3
 
 
-def test_a_server_that_asks_for_it_gets_a_new_connection() -> None:
+def test_connection_close_is_respected() -> None:
     closing = HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-    exchanges, server = ask([(0.1, closing + chunk(speech(0.1)) + END)], utterances=2, hangs_up=True)
+    exchanges, server = request_script([(0.1, closing + chunk(speech(0.1)) + END)], requests=2, hangs_up=True)
     assert [exchange.failure for exchange in exchanges] == [None] * 2
     assert server.connections == 2
 
 
-def test_a_request_is_what_the_target_says() -> None:
-    _, server = ask(streamed((0.1, speech(0.1))), voice="ryan", frames=56, api_key="secret", ref_text="你好")
+def test_a_request_carries_the_targets_fields() -> None:
+    _, server = request_script(streamed((0.1, speech(0.1))), voice="ryan", frames=56, api_key="secret", ref_text="你好")
     line, headers, body = server.requests[0]
     assert line == "POST /v1/audio/speech HTTP/1.1"
     assert headers["host"] == f"127.0.0.1:{server.port}"
@@ -243,8 +243,8 @@ def test_a_request_is_what_the_target_says() -> None:
     assert body == asked | length | {"response_format": "pcm", "stream_format": "audio"}
 
 
-def test_a_server_that_says_nothing_runs_into_the_timeout() -> None:
-    async def main() -> Answer:
+def test_a_silent_server_is_a_timeout() -> None:
+    async def main() -> RequestOutcome:
         async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
             writer.close()
@@ -252,7 +252,7 @@ def test_a_server_that_says_nothing_runs_into_the_timeout() -> None:
         async with listening(mute) as port:
             target = Target(url=f"127.0.0.1:{port}")
             client = HttpClient(target, timeout_s=0.05)
-            got = Judge(target)(await client.speak(HELLO))
+            got = analyze(await client.send(HELLO), target)
             await client.close()
             return got
 
@@ -260,19 +260,19 @@ def test_a_server_that_says_nothing_runs_into_the_timeout() -> None:
     assert failure is not None and failure.kind == "timeout"
 
 
-def test_nobody_there_is_a_failure_to_connect() -> None:
+def test_a_closed_port_is_a_connect_failure() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
 
-        async def main() -> Answer:
+        async def main() -> RequestOutcome:
             target = Target(url=f"127.0.0.1:{taken.getsockname()[1]}")
-            return Judge(target)(await HttpClient(target).speak(HELLO))
+            return analyze(await HttpClient(target).send(HELLO), target)
 
         failure = asyncio.run(main()).failure
     assert failure is not None and failure.kind == "connect"
 
 
-def test_on_a_real_clock_a_read_is_stamped_after_it_was_sent_and_in_order() -> None:
+def test_reads_are_stamped_in_order_and_never_before_they_were_sent() -> None:
     async def main() -> tuple[list[float], list[float]]:
         loop_time = asyncio.get_running_loop().time
         sent_s: list[float] = []
@@ -293,18 +293,18 @@ def test_on_a_real_clock_a_read_is_stamped_after_it_was_sent_and_in_order() -> N
 
         async with listening(serve) as port:
             client = HttpClient(Target(url=f"127.0.0.1:{port}"), clock=clock)
-            exchange = await client.speak(HELLO)
+            exchange = await client.send(HELLO)
             await client.close()
         return sent_s, [*exchange.arrived_s, exchange.end_s]
 
     sent_s, arrived_s = asyncio.run(main())
-    # Never before it was sent; and the next was sent only after the last had been stamped.
+    # The server sends the next piece only after the client has stamped the last one.
     assert all(sent <= arrived for sent, arrived in zip(sent_s, arrived_s, strict=True))
     assert all(arrived <= later for arrived, later in zip(arrived_s, sent_s[1:], strict=False))
 
 
 def test_the_websocket_is_measured_from_the_first_text() -> None:
-    async def script(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+    async def script(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         def sends(message: bytes | str) -> object:
             return lambda: asyncio.ensure_future(socket.send(message))
 
@@ -313,48 +313,48 @@ def test_the_websocket_is_measured_from_the_first_text() -> None:
         await clock.move(0.45, sends(speech(0.24, 1)))
         await clock.move(0.50, sends(json.dumps({"type": "audio.done", "finish_reason": "stop"})))
 
-    exchanges, told = asyncio.run(talk(script, utterances=2, voice="ryan"))
+    exchanges, received = asyncio.run(talk(script, requests=2, voice="ryan"))
     for exchange in exchanges:
-        got = Judge(Target(url="http://127.0.0.1", preset_name="oscine-ws"))(exchange)
-        assert in_time(got) == Timeline((0.05, 0.45), pytest.approx((0.16, 0.40)))
+        got = analyze(exchange, Target(url="http://127.0.0.1", preset_name="oscine-ws"))
+        assert timeline_of(got) == Timeline((0.05, 0.45), pytest.approx((0.16, 0.40)))
         assert got.e2e_s == 0.50
         assert got.playback is not None and got.playback.deficit_s == pytest.approx(0.45 - 0.21)
-    assert [message["type"] for message in told] == ["session.config", "input.text", "input.done"] * 2
-    assert told[0] == {"type": "session.config", "seed": 7, "voice": "ryan", "response_format": "pcm"}
+    assert [message["type"] for message in received] == ["session.config", "input.text", "input.done"] * 2
+    assert received[0] == {"type": "session.config", "seed": 7, "voice": "ryan", "response_format": "pcm"}
 
 
-def test_words_go_in_one_by_one_and_join_to_the_text() -> None:
-    async def script(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+def test_words_are_sent_one_by_one_and_join_to_the_text() -> None:
+    async def script(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         await socket.send(speech(0.16))
         await socket.send(json.dumps({"type": "audio.done"}))
 
-    exchanges, told = asyncio.run(talk(script, word_interval_s=0.001))
+    exchanges, received = asyncio.run(talk(script, word_interval_s=0.001))
     assert exchanges[0].failure is None
-    assert "".join(message.get("text", "") for message in told) == HELLO.text
+    assert "".join(message.get("text", "") for message in received) == HELLO.text
 
 
-def test_an_utterance_that_ends_before_its_text_does_not_spill_into_the_next() -> None:
-    async def script(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+def test_unsent_words_do_not_spill_into_the_next_request() -> None:
+    async def script(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         await socket.send(speech(0.16))
         await socket.send(json.dumps({"type": "audio.done", "finish_reason": "length"}))
 
-    utterance = Utterance("one two three four five", 7, 0)
-    exchanges, told = asyncio.run(
-        talk(script, after="input.text", utterances=2, utterance=utterance, word_interval_s=10.0)
+    request = PlannedRequest("one two three four five", 7, 0)
+    exchanges, received = asyncio.run(
+        talk(script, after="input.text", requests=2, request=request, word_interval_s=10.0)
     )
     assert [exchange.failure for exchange in exchanges] == [None, None]
-    assert [message.get("text") for message in told] == [None, "one ", None, "one "]
+    assert [message.get("text") for message in received] == [None, "one ", None, "one "]
 
 
-def test_an_error_on_the_websocket_is_told_and_so_is_its_end() -> None:
-    async def refuses(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+def test_errors_and_closes_of_the_websocket_are_failures() -> None:
+    async def refuses(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         await socket.send(json.dumps({"type": "error", "error": {"message": "unknown voice 'x'"}}))
 
-    async def hangs_up(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+    async def hangs_up(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         await socket.send(speech(0.16))
         await socket.close(1011)
 
-    async def babbles(socket: ServerConnection, clock: ScriptClock, told: list[dict]) -> None:
+    async def babbles(socket: ServerConnection, clock: ScriptClock, received: list[dict]) -> None:
         await socket.send("well")
 
     (refused,), _ = asyncio.run(talk(refuses))

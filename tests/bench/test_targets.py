@@ -1,4 +1,4 @@
-"""Each server is asked as it wants to be asked."""
+"""Each server gets requests in its own form."""
 
 import base64
 import json
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from oscine.bench.live import pieces
 from oscine.bench.targets import PRESETS, Address, Target
-from oscine.bench.workload import Utterance
+from oscine.bench.websocket_client import pieces
+from oscine.bench.workload import PlannedRequest
 from oscine.types import RequestError
 
-ASKED = Utterance('Say "hi", 你好.', 42, 0)
+REQUEST = PlannedRequest('Say "hi", 你好.', 42, 0)
 
 
 def body(preset: str, **options) -> dict:
-    return json.loads(Target(url="http://x", preset_name=preset, **options).body(ASKED))
+    return json.loads(Target(url="http://x", preset_name=preset, **options).body(REQUEST))
 
 
 @pytest.mark.parametrize(
@@ -49,53 +49,53 @@ def body(preset: str, **options) -> dict:
         ("sglang-omni", {"seed": 42, "stream": True, "max_new_tokens": 56, "language": "English", "model": "qwen"}),
     ],
 )
-def test_a_preset_knows_the_quirks(preset: str, fields: dict) -> None:
-    common = {"input": ASKED.text, "response_format": "pcm", "voice": "ryan"}
+def test_a_preset_knows_the_fields_of_its_server(preset: str, fields: dict) -> None:
+    common = {"input": REQUEST.text, "response_format": "pcm", "voice": "ryan"}
     got = body(preset, voice="ryan", language="english", frames=56, model=fields.get("model"))
     assert got == common | fields
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
-    [({}, "a model and a voice; give -m and --voice$"), ({"model": "qwen"}, "a voice; give --voice$")],
+    ("given", "message"),
+    [({}, "needs a model and a voice; add -m and --voice$"), ({"model": "qwen"}, "needs a voice; add --voice$")],
 )
-def test_sglang_omni_is_not_asked_without_what_it_needs(given: dict, named: str) -> None:
-    with pytest.raises(RequestError, match=named):
+def test_required_fields_must_be_given(given: dict, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         body("sglang-omni", **given)
     assert body("sglang-omni", extra={"model": "qwen", "voice": "ryan"})["voice"] == "ryan"
 
 
-def test_nari_leaves_its_first_frame_out_unless_the_length_is_fixed() -> None:
+def test_nari_keeps_its_default_for_the_first_frame_unless_the_length_is_fixed() -> None:
     assert "skip_fixed_bootstrap_audio" not in body("nari")
 
 
-def test_openai_wants_a_model_and_takes_no_seed() -> None:
-    asked = {"input": ASKED.text, "model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "pcm"}
+def test_openai_gets_a_model_and_no_seed() -> None:
+    asked = {"input": REQUEST.text, "model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "pcm"}
     assert body("openai") == asked
-    with pytest.raises(RequestError, match="cannot be told how long"):
+    with pytest.raises(RequestError, match="does not support a fixed length"):
         body("openai", frames=10)
 
 
-def test_extra_fields_go_over_everything_and_null_removes() -> None:
+def test_extra_fields_override_all_others_and_null_removes() -> None:
     got = body("nari", extra={"seed": 1, "stream": None, "top_k": 20})
-    assert got == {"input": ASKED.text, "response_format": "pcm", "seed": 1, "top_k": 20}
+    assert got == {"input": REQUEST.text, "response_format": "pcm", "seed": 1, "top_k": 20}
 
 
 @pytest.mark.parametrize("preset", ["oscine", "vllm-omni"])
 def test_events_replace_the_byte_stream(preset: str) -> None:
     got = body(preset, sse=True, response_format="mp3")
-    assert got == {"input": ASKED.text, "seed": 42, "response_format": "mp3", "stream_format": "sse"}
+    assert got == {"input": REQUEST.text, "seed": 42, "response_format": "mp3", "stream_format": "sse"}
 
 
 @pytest.mark.parametrize("preset", ["nari", "sglang-omni", "oscine-ws"])
-@pytest.mark.parametrize("asked", [{"sse": True}, {"extra": {"stream_format": "sse"}}])
-def test_events_are_not_asked_of_servers_without_them(preset: str, asked: dict) -> None:
-    with pytest.raises(RequestError, match=f"{preset} sends no events; leave --sse out"):
-        body(preset, model="qwen", voice="ryan", **asked)
+@pytest.mark.parametrize("options", [{"sse": True}, {"extra": {"stream_format": "sse"}}])
+def test_events_are_refused_for_servers_without_them(preset: str, options: dict) -> None:
+    with pytest.raises(RequestError, match=f"{preset} does not support events; remove --sse"):
+        body(preset, model="qwen", voice="ryan", **options)
 
 
 @pytest.mark.parametrize(
-    ("preset", "given", "judged"),
+    ("preset", "given", "effective"),
     [
         ("oscine", {"extra": {"response_format": "mp3"}}, ("mp3", False)),
         ("oscine", {"extra": {"stream_format": "sse"}}, ("pcm", True)),
@@ -108,24 +108,24 @@ def test_events_are_not_asked_of_servers_without_them(preset: str, asked: dict) 
         ("openai", {"sse": True, "extra": {"response_format": "opus"}}, ("opus", True)),
     ],
 )
-def test_an_answer_is_judged_as_what_the_body_asks_for(preset: str, given: dict, judged: tuple[str, bool]) -> None:
+def test_a_response_is_decoded_as_the_body_requests(preset: str, given: dict, effective: tuple[str, bool]) -> None:
     target = Target(url="http://x", preset_name=preset, **given)
-    assert (target.response_format, target.sse) == judged
+    assert (target.response_format, target.sse) == effective
 
 
-def test_a_format_that_nobody_knows_is_not_asked_for() -> None:
+def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(RequestError, match="unknown format 'mp4'"):
         body("oscine", extra={"response_format": "mp4"})
-    with pytest.raises(RequestError, match="give --format"):
+    with pytest.raises(RequestError, match="use --format"):
         body("oscine", extra={"response_format": None})
 
 
-def test_a_clip_travels_as_a_data_url_and_is_not_in_the_result(tmp_path: Path) -> None:
+def test_a_clip_is_sent_as_a_data_url_and_is_not_in_the_result(tmp_path: Path) -> None:
     clip = tmp_path / "me.mp3"
     clip.write_bytes(b"not really")
     target = Target(url="http://x", ref_audio=clip, ref_text="hello", api_key="secret")
     assert (
-        json.loads(target.body(ASKED))["ref_audio"]
+        json.loads(target.body(REQUEST))["ref_audio"]
         == "data:audio/mpeg;base64," + base64.b64encode(b"not really").decode()
     )
     described = json.dumps(target.described())
@@ -147,7 +147,7 @@ def test_a_clip_travels_as_a_data_url_and_is_not_in_the_result(tmp_path: Path) -
         ("http://bücher.de", Address("xn--bcher-kva.de", 80, False, ""), "xn--bcher-kva.de"),
     ],
 )
-def test_an_address_is_read_as_people_write_it(url: str, address: Address, authority: str) -> None:
+def test_usual_forms_of_an_address_are_accepted(url: str, address: Address, authority: str) -> None:
     assert Address.parse(url) == address
     assert address.authority == authority
 
@@ -155,8 +155,8 @@ def test_an_address_is_read_as_people_write_it(url: str, address: Address, autho
 @pytest.mark.parametrize(
     "url", ["ftp://x", "http://", "http://x:99999", "http://x:0", "", "http://a..b", "http://[::1", "http://x/a b"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(RequestError, match="no address"):
+def test_an_invalid_address_is_refused(url: str) -> None:
+    with pytest.raises(RequestError, match="not a server address"):
         Address.parse(url)
 
 
@@ -170,24 +170,24 @@ def test_a_password_is_refused_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(("url", "mark"), [("http://x/v1?a=1", "?"), ("http://x#top", "#")])
-def test_more_than_an_address_is_refused(url: str, mark: str) -> None:
+def test_a_query_or_fragment_is_refused(url: str, mark: str) -> None:
     with pytest.raises(RequestError, match=f"from '[{mark}]' on"):
         Address.parse(url)
 
 
-def test_unknown_names_are_refused_with_the_nearest() -> None:
+def test_unknown_names_are_refused_with_the_nearest_one() -> None:
     with pytest.raises(RequestError, match="did you mean 'vllm-omni'"):
         Target(url="http://x", preset_name="vllm")
     with pytest.raises(RequestError, match="unknown format"):
         Target(url="http://x", response_format="mp4")
     with pytest.raises(RequestError, match="at least 1"):
         Target(url="http://x", frames=0)
-    with pytest.raises(RequestError, match="cannot be read"):
+    with pytest.raises(RequestError, match="cannot read the clip"):
         Target(url="http://x", ref_audio=Path("/does/not/exist.wav"))
 
 
 def test_every_preset_makes_a_body() -> None:
-    assert all(body(preset, model="a", voice="b")["input"] == ASKED.text for preset in PRESETS)
+    assert all(body(preset, model="a", voice="b")["input"] == REQUEST.text for preset in PRESETS)
 
 
 @pytest.mark.parametrize("text", ["Hello there,  you.", " leading", "你好 world，再见", "", "日本語 and more\n"])

@@ -1,4 +1,4 @@
-"""benchmarks/server.py: what it does with a server's answers. That it starts one is shown by running it."""
+"""benchmarks/server.py against a scripted server."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.server import Trial, upload_voice
-from oscine.bench.load import Limits, Load, Span
+from oscine.bench.load import OfferedLoad, RunLength
+from oscine.bench.search import SearchLimits
 from oscine.bench.session import Bench
 from oscine.bench.targets import Target
 from oscine.bench.workload import Workload
@@ -20,7 +21,7 @@ uploads: list[bytes] = []
 
 
 async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """As many frames as are asked for, in two pieces; uploads are kept."""
+    """The requested number of frames in two pieces; uploads are kept."""
     with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -30,9 +31,9 @@ async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             if not head.startswith("post /v1/audio/speech"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n" + b'{"data": []}')
                 continue
-            asked = json.loads(body)
-            assert asked["trim_silence"] is False
-            pcm = speech((asked["max_new_tokens"] - 1) * 0.08)
+            request = json.loads(body)
+            assert request["trim_silence"] is False
+            pcm = speech((request["max_new_tokens"] - 1) * 0.08)
             writer.write(HEAD + chunk(pcm[:3840]))
             await writer.drain()
             await asyncio.sleep(0.01)
@@ -48,7 +49,7 @@ def url() -> Iterator[str]:
 def trial(url: str, **extra: int) -> tuple[Trial, list[dict], list[str]]:
     saved: list[dict] = []
     said: list[str] = []
-    bench = Bench(Target(url=url, frames=FRAMES, extra=extra), Workload("test", ("hello",)), Span())
+    bench = Bench(Target(url=url, frames=FRAMES, extra=extra), Workload("test", ("hello",)), RunLength())
     return Trial(bench, 0.1, said.append, lambda figures: saved.append(json.loads(json.dumps(figures)))), saved, said
 
 
@@ -59,29 +60,29 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.server.MAX_SEARCH_PER_S", 100.0)
 
 
-def test_every_load_is_saved_when_it_has_been_measured(url: str) -> None:
+def test_every_load_is_saved_at_once(url: str) -> None:
     measured, saved, said = trial(url)
-    for load in (Load("closed", 2), Load("open", 50)):
+    for load in (OfferedLoad("closed", 2), OfferedLoad("open", 50)):
         measured.run(load)
     assert [[row["load"]["value"] for row in figures["loads"]] for figures in saved] == [[2], [2, 50]]
     assert all(row["exact_length"] and row["succeeded"] for row in saved[-1]["loads"])
     assert saved[-1]["frames"] == FRAMES and said[0].startswith("closed loop, 2, requests ")
 
 
-def test_the_search_begins_where_the_open_loops_held_and_keeps_what_it_tried(url: str) -> None:
+def test_the_search_starts_at_the_highest_rate_that_held_and_keeps_all_tried_rates(url: str) -> None:
     measured, saved, _ = trial(url)
-    measured.run(Load("open", 60))
-    assert measured.search(Limits(p95_ms=1e6, underrun_ms=math.inf)) == 100
+    measured.run(OfferedLoad("open", 60))
+    assert measured.search(SearchLimits(p95_ms=1e6, underrun_ms=math.inf)) == 100
     assert [one["rate_per_s"] for one in saved[-1]["search"]["tried"]] == [60, 100]
-    assert saved[1]["search"]["rate_per_s"] == 60, "saved on the way, too"
+    assert saved[1]["search"]["rate_per_s"] == 60, "saved after every rate"
     assert len(saved[-1]["loads"]) == 1
 
 
-def test_answers_of_another_length_than_was_asked_are_told(url: str) -> None:
-    measured, saved, said = trial(url, max_new_tokens=FRAMES)  # one frame less than was asked
-    measured.run(Load("closed", 1))
+def test_responses_of_another_length_are_reported(url: str) -> None:
+    measured, saved, said = trial(url, max_new_tokens=FRAMES)  # one frame less than expected
+    measured.run(OfferedLoad("closed", 1))
     assert not saved[0]["loads"][0]["exact_length"]
-    assert said[1].strip().startswith("closed loop, 1: not 0.40 s each")
+    assert said[1].strip().startswith("closed loop, 1: expected 0.40 s each")
 
 
 def test_a_voice_is_uploaded_as_a_form_with_a_file(url: str) -> None:

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from oscine.settings import Settings
+from oscine.commands.settings import Settings
 from rich.console import Console
 
 from benchmarks.server_process import START_S, Figures, ServerProcess
@@ -100,7 +100,7 @@ def test_forms_of_the_same_speech_are_the_same(served: Served) -> None:
 
 def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> None:
     server, client = served
-    ready = server.told("ready")
+    ready = server.log_line("ready")
     assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
     assert any(line["message"].startswith("memory: ") for line in server.lines)
     assert client.get("/ready").json() == {"ready": True, "state": "ready", "restarts": 0, "last_failure": None}
@@ -177,10 +177,10 @@ def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served)
         heard = len(next(pieces))
         children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.send_signal(signal.SIGTERM)
-        eventually(lambda: server.told("stopping") is not None)
+        eventually(lambda: server.log_line("stopping") is not None)
         with httpx.Client(base_url=client.base_url, trust_env=False) as another:
             refused = another.post(SPEECH, json=frames(4))
-            assert refused.status_code == 503 and "about to stop" in refused.json()["error"]["message"]
+            assert refused.status_code == 503 and "shutting down" in refused.json()["error"]["message"]
         heard += sum(map(len, pieces))
     assert heard == 40 * 3840
     assert server.process.wait(30) == 0
@@ -197,7 +197,7 @@ def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: P
             pieces = response.iter_bytes()
             next(pieces)
             server.process.send_signal(signal.SIGINT)
-            eventually(lambda: server.told("stopping") is not None)
+            eventually(lambda: server.log_line("stopping") is not None)
             while server.process.poll() is None:  # impatiently
                 server.process.send_signal(signal.SIGINT)
                 time.sleep(0.05)

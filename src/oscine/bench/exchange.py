@@ -1,20 +1,20 @@
-"""One request and its answer as they crossed the wire: bytes and the times at which they came, nothing judged yet."""
+"""One request and its response as raw bytes and arrival times; nothing is decoded here."""
 
 from __future__ import annotations
 
+import json
 from array import array
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from oscine.bench.workload import Utterance
+from oscine.bench.workload import PlannedRequest
 
 _MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an answer does not count. Kinds are listed in docs/metrics.md. The message is one line that a terminal can
-    show, whatever a server wrote."""
+class RequestFailure:
+    """Why a request failed. docs/metrics.md lists the kinds. The message is made printable and fits one line."""
 
     kind: str
     message: str = ""
@@ -26,22 +26,22 @@ class Failure:
 
 @dataclass(slots=True)
 class Exchange:
-    """Times are readings of the client's clock. Arrays, not lists of objects: thousands of these are alive in a run,
-    and Python's garbage collector does not look into arrays."""
+    """Times are readings of the client's clock. Arrays, not lists: a run keeps thousands of these, and the garbage
+    collector does not scan arrays."""
 
-    utterance: Utterance
-    due_s: float  # when it was to be sent
+    request: PlannedRequest
+    due_s: float  # scheduled time of sending
     sent_s: float = 0.0
-    end_s: float = 0.0  # the last byte of a whole answer, or the failure
+    end_s: float = 0.0  # last byte of a complete response, or the failure
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    arrived_s: array[float] = field(default_factory=lambda: array("d"))  # of every read that brought part of the body
-    body_bytes: array[int] = field(default_factory=lambda: array("q"))  # of the body, up to and with that read
+    arrived_s: array[float] = field(default_factory=lambda: array("d"))  # one entry per read that carried body bytes
+    body_bytes: array[int] = field(default_factory=lambda: array("q"))  # size of the body after that read
     body: list[bytes] = field(default_factory=list)
-    failure: Failure | None = None
+    failure: RequestFailure | None = None
 
-    def take(self, now_s: float, piece: bytes) -> None:
-        """A piece that comes in the same read as the last one has the same time and is one arrival with it."""
+    def add(self, now_s: float, piece: bytes) -> None:
+        """Pieces of the same read have the same time and count as one arrival."""
         self.body.append(piece)
         total = (self.body_bytes[-1] if self.body_bytes else 0) + len(piece)
         if self.arrived_s and self.arrived_s[-1] == now_s:
@@ -51,9 +51,22 @@ class Exchange:
             self.body_bytes.append(total)
 
 
-class Client(Protocol):
-    async def speak(self, utterance: Utterance, due_s: float | None = None) -> Exchange:
-        """Sends one request, now, and waits for its end. Never raises for what a server or a network does: that is the
-        exchange's failure."""
+class BenchClient(Protocol):
+    async def send(self, request: PlannedRequest, due_s: float | None = None) -> Exchange:
+        """Sends one request now and waits for its end. Errors of the server or the network become the exchange's
+        failure; they are never raised."""
 
     async def close(self) -> None: ...
+
+
+def error_message(body: bytes) -> str:
+    """The message of an OpenAI-style or FastAPI-style error; any other body as it is."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        parsed: Any = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(parsed, dict):
+        inner = parsed.get("error", parsed)
+        parsed = inner.get("message", inner.get("detail", inner)) if isinstance(inner, dict) else inner
+    return str(parsed)

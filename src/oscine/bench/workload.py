@@ -1,4 +1,4 @@
-"""What is asked, in which order, and when: a function of a seed, so that two servers hear the same requests."""
+"""Texts, their order and their arrival times: functions of a seed, so that every server gets the same requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ Phase = Literal["warmup", "measured"]
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
-    """One request of a workload."""
-
+class PlannedRequest:
     text: str
     seed: int
     index: int
@@ -31,8 +29,8 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Endless: every pass over the texts is shuffled anew. Warm-up and measurement have orders of their own, so that
-    a fast and a slow server are measured on the same texts, however many of them the warm-up took."""
+    """An endless sequence of requests; each pass over the texts has its own order. Warm-up and measurement have
+    separate orders, so the measured texts do not depend on how many requests the warm-up took."""
 
     name: str
     texts: tuple[str, ...]
@@ -40,44 +38,41 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not self.texts:
-            raise RequestError(f"the workload {self.name!r} holds no text; give at least one", "texts")
+            raise RequestError(f"the workload {self.name!r} is empty; it needs at least one text", "texts")
 
-    def utterances(self, phase: Phase = "measured") -> Iterator[Utterance]:
+    def requests(self, phase: Phase = "measured") -> Iterator[PlannedRequest]:
         seeds = random.Random(f"{self.seed}/{phase}/seeds")
         order = list(range(len(self.texts)))
         for index in itertools.count():
             place = index % len(order)
             if place == 0:
                 random.Random(f"{self.seed}/{phase}/{index}").shuffle(order)
-            yield Utterance(self.texts[order[place]], seeds.getrandbits(31), index, phase)
+            yield PlannedRequest(self.texts[order[place]], seeds.getrandbits(31), index, phase)
 
 
 def builtin_texts(name: str, lengths: Iterable[str]) -> tuple[str, ...]:
-    if name not in SETS:
-        raise RequestError(unknown_choice("text set", name, SETS) + "; or give a file", "texts")
     sections: dict[str, list[str]] = {}
     for line in resources.files(__package__).joinpath("texts", f"{name}.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             section = sections.setdefault(line.strip("[]"), [])
         elif line:
             section.append(line)
-    texts: list[str] = []
+    lengths = tuple(lengths)
     for length in lengths:
         if length not in sections:
             raise RequestError(unknown_choice("length", length, sections), "lengths")
-        texts += sections[length]
-    return tuple(texts)
+    return tuple(text for length in lengths for text in sections[length])
 
 
 def file_texts(path: Path) -> tuple[str, ...]:
-    """One text a line; empty lines and those that begin with # are left out."""
+    """One text per line, without empty lines and lines that start with #."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{str(path)!r} cannot be read as UTF-8 text: {error}", "texts") from None
+        raise RequestError(f"cannot read {str(path)!r} as UTF-8 text: {error}", "texts") from None
     texts = tuple(line for line in lines if line and not line.startswith("#"))
     if not texts:
-        raise RequestError(f"{str(path)!r} holds no text; write one text a line", "texts")
+        raise RequestError(f"{str(path)!r} has no texts; write one text per line", "texts")
     return texts
 
 
@@ -88,14 +83,14 @@ def load_workload(texts: str, lengths: Iterable[str] = ("medium",), seed: int = 
         return Workload(f"{texts}, {' + '.join(lengths)}", builtin_texts(texts, lengths), seed)
     path = Path(texts)
     if not path.exists():
-        raise RequestError(unknown_choice("text set", texts, SETS) + "; or give a file that exists", "texts")
+        raise RequestError(unknown_choice("text set", texts, SETS) + "; or pass an existing file", "texts")
     return Workload(path.name, file_texts(path), seed)
 
 
 def arrivals(rate_per_s: float, seed: int = 0) -> Iterator[float]:
-    """When requests come, in seconds from the start: a Poisson process, the same for the same rate and seed."""
+    """Arrival times in seconds from the start: a Poisson process, the same for the same rate and seed."""
     if not (math.isfinite(rate_per_s) and rate_per_s > 0):
-        raise RequestError(f"a rate is a number of requests per second above 0, got {rate_per_s!r}", "rate")
+        raise RequestError(f"a rate must be a number of requests per second above 0, got {rate_per_s!r}", "rate")
     draw = random.Random(f"{seed}/arrivals").random
     at_s = 0.0
     while True:

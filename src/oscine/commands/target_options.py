@@ -1,5 +1,5 @@
-"""Options that several commands share, each written once: fields of a dataclass, which `expanded` shows to typer one by
-one."""
+"""Options that `oscine bench` and `oscine eval` share, as fields of a dataclass. `with_option_groups` shows each field
+to typer as an option."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ if TYPE_CHECKING:
     from oscine.bench.targets import Target
     from oscine.bench.workload import Workload
 
-Url = Annotated[str, typer.Argument(help="Where the server is, such as http://localhost:8000")]
 MAX_TIMEOUT_S = 86_400
-INTERRUPTED = 130  # exit status, as a shell has it
+INTERRUPTED = 130  # exit status, as in a shell
 OPENAI_HOST = "api.openai.com"
 
-Lengths = Annotated[str, typer.Option(help="Of the built-in texts: short, medium, long, or several: short,long")]
+Url = Annotated[str, typer.Argument(help="Server address, such as http://localhost:8000")]
+Lengths = Annotated[str, typer.Option(help="Length of the built-in texts: short, medium, long, or several: short,long")]
 
 
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """A parameter whose type is a dataclass becomes an option for each of its fields: typer reads signatures, and knows
-    nothing larger than an option."""
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replaces each parameter whose type is a dataclass by one option per field. Typer knows only single options."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     shown = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
         for parameter in inspect.signature(command).parameters.values()
         if parameter.name not in groups
-    ]  # its own ones first
+    ]
     for group in groups.values():
-        shown += _parameters(group)
+        group_hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            default = Parameter.empty if field.default is MISSING else field.default
+            annotation = group_hints[field.name]
+            shown.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
 
     @functools.wraps(command)
     def called(**given: Any) -> None:
@@ -55,49 +58,34 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _parameters(group: Any) -> list[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        Parameter(
-            field.name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Whom to ask, and for what."""
+class TargetOptions:
+    """The server, and the requests that it gets."""
 
     target: Annotated[
         str, typer.Option("--target", "-t", help="oscine, oscine-ws, vllm-omni, nari, sglang-omni, openai")
     ] = "oscine"
-    texts: Annotated[str, typer.Option(help="english, chinese, mixed, or a file with a text a line")] = "english"
-    voice: Annotated[str | None, typer.Option(help="A voice of the server's")] = None
-    language: Annotated[str | None, typer.Option(help="A language's name")] = None
-    model: Annotated[str | None, typer.Option("--model", "-m", help="A model's name, where the server wants one")] = (
-        None
-    )
+    texts: Annotated[str, typer.Option(help="english, chinese, mixed, or a file with one text per line")] = "english"
+    voice: Annotated[str | None, typer.Option(help="A voice of the server")] = None
+    language: Annotated[str | None, typer.Option(help="Name of a language")] = None
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model name, if the server needs one")] = None
     ref_audio: Annotated[Path | None, typer.Option(help="Clip to clone, sent with every request")] = None
-    ref_text: Annotated[str | None, typer.Option(help="The words of the clip")] = None
+    ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None
     response_format: Annotated[str, typer.Option("--format", help="pcm, wav, mp3, opus, aac, flac")] = "pcm"
     sse: Annotated[bool, typer.Option("--sse", help="Server-sent events instead of bytes")] = False
     extra: Annotated[
-        str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes one")
+        str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes a field")
     ] = "{}"
-    seed: Annotated[int, typer.Option(help="Of texts, arrivals and requests")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and requests")] = 0
     timeout: Annotated[float, typer.Option(help="Seconds for one request")] = 120.0
     api_key: Annotated[
         str | None,
-        typer.Option(help=f"Default: OSCINE_API_KEY; for --target openai OPENAI_API_KEY, sent to {OPENAI_HOST} alone"),
+        typer.Option(help=f"Default: OSCINE_API_KEY; for --target openai OPENAI_API_KEY, sent only to {OPENAI_HOST}"),
     ] = None
-    name: Annotated[str | None, typer.Option(help="What tables call this result")] = None
-    machine: Annotated[str | None, typer.Option(help="The server's machine, where it is not this one")] = None
+    name: Annotated[str | None, typer.Option(help="Name of this result in tables")] = None
+    machine: Annotated[str | None, typer.Option(help="The server's machine, if it is not this one")] = None
 
-    def at(self, url: str, frames: int | None = None) -> Target:
+    def make_target(self, url: str, frames: int | None = None) -> Target:
         from oscine.bench.targets import Address, Target
 
         try:
@@ -106,7 +94,7 @@ class Asked:
             raise RequestError(f"--extra is not JSON: {error}", "extra") from None
         if not isinstance(extra, dict):
             raise RequestError(f'--extra must be a JSON object, such as {{"top_k": 20}}; got {self.extra!r}', "extra")
-        if not 0 < self.timeout <= MAX_TIMEOUT_S:  # nan is neither
+        if not 0 < self.timeout <= MAX_TIMEOUT_S:  # refuses nan, too
             raise RequestError(
                 f"--timeout must be above 0 and at most {MAX_TIMEOUT_S} s, got {self.timeout:g}", "timeout"
             )
@@ -114,16 +102,16 @@ class Asked:
         return Target(
             url=url,
             preset_name=self.target,
-            api_key=self.api_key or self._usual_key(Address.parse(url).host),
+            api_key=self.api_key or self._default_key(Address.parse(url).host),
             extra=extra,
             frames=frames,
             **{name: getattr(self, name) for name in same},
         )
 
-    def _usual_key(self, host: str) -> str | None:
+    def _default_key(self, host: str) -> str | None:
         if self.target != "openai":
             return os.environ.get("OSCINE_API_KEY")
-        # Others speak OpenAI's language too, and its key is none of theirs.
+        # Other servers with OpenAI's API must not get OpenAI's key.
         is_openai = f".{host}".endswith(f".{OPENAI_HOST}")
         return os.environ.get("OPENAI_API_KEY") if is_openai else None
 

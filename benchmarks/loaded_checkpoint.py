@@ -1,0 +1,40 @@
+"""A checkpoint with what a runner needs: weights, tokenizer and prompt builder, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from oscine.model.config import read_config
+from oscine.model.speech_model import SpeechModel
+from oscine.model.weights import load_model
+from oscine.prompt.builder import PromptBuilder
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.runner import SlotAssignment
+from oscine.types import SpeechRequest
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    model: SpeechModel
+    tokenizer: Tokenizer
+    builder: PromptBuilder
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        device: torch.device,
+        dtype: torch.dtype,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Self:
+        model = load_model(folder, device=device, dtype=dtype, progress=progress)
+        tokenizer = Tokenizer.from_folder(folder)
+        return cls(model, tokenizer, PromptBuilder(read_config(folder), tokenizer))
+
+    def assign(self, slot: int, request: SpeechRequest) -> SlotAssignment:
+        return SlotAssignment(slot, self.builder.build(request), request.sampling(self.model.config.sampling))
