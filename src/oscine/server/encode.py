@@ -26,7 +26,7 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
         "/v1/audio/encode",
         response_class=Response,
         responses={200: {"description": "The whole file.", "content": files}, **errors},
-        openapi_extra={"requestBody": {"required": True, "content": {"audio/pcm": _BINARY}}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}},
         summary="Encode PCM",
     )
     async def encode(request: Request, response_format: FormatName, sample_rate: _SampleRate = "24000") -> Response:
