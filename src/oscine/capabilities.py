@@ -47,7 +47,7 @@ def check_text(text: object, param: str = "text") -> None:
         raise RequestError(f"{param} must be a string, got {type(text).__name__}", param)
     if not text.strip():
         found = f"only white space ({len(text)} characters)" if text else "empty"
-        raise RequestError(f"{param} is {found}; give at least one word", param)
+        raise RequestError(f"{param} is {found}; give at least one word to speak", param)
     check_characters(text, param)
 
 

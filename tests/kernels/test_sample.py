@@ -7,9 +7,10 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
 from tests.kernels.measures import graph_seconds
+from tests.reference.generate import uniforms
 
 from oscine.kernels.sample import Draws, FirstCode, sample
-from oscine.runner.sampling import DrawTable, draw, penalize, probabilities, uniforms
+from oscine.runner.sampling import DrawTable, draw, penalize, probabilities
 from oscine.types import DrawParams
 
 PARAMS = {

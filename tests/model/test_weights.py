@@ -17,7 +17,8 @@ from tests.variants import Tensors, change_json, change_tensors, linked, replace
 
 from oscine import Oscine
 from oscine.model.weights import load_model
-from oscine.types import CheckpointError, Speech
+from oscine.speech import Speech
+from oscine.types import CheckpointError
 from random_checkpoint import talker_shapes, write_weights
 
 WEIGHTS = "model.safetensors"
