@@ -1,4 +1,4 @@
-"""A real engine, built from a tiny checkpoint on the CPU as a server builds it: here, and in its own process."""
+"""An engine built from a tiny checkpoint on the CPU, as a server builds it: in this process and in a worker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import CheckpointMaker
-from tests.engine.listening import eventually
-from tests.engine.test_speech import WAIT_S, Ear, assert_heard
+from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.test_in_process_parity import assert_delivered
 from tests.reference.speaker import ReferenceSpeaker
 
 from oscine.audio import pcm16, write_wav
@@ -41,7 +41,8 @@ from oscine.voice import Voice
 
 RATE_HZ = 24000
 KINDS = ("custom_voice", "voice_design", "base")
-# Random weights: nothing they say is to be judged, and nobody is sent away because this machine is slow.
+# Random weights make noise, which is neither trimmed nor checked for runaways. No request is refused because this
+# machine is slow.
 CONFIG = EngineConfig(
     slots=2,
     queue_wait_s=3600.0,
@@ -55,12 +56,12 @@ def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, 0.2, RATE_HZ).astype(np.float32)
 
 
-class Stage:
-    """One kind of checkpoint: its engine, the reference, requests of every mode and what the reference says to them."""
+class BuiltEngine:
+    """The engine of one kind of checkpoint, requests of every mode, and the audio of the reference path for them."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.told: list[tuple[str, int, int]] = []
-        self.engine = build_engine(folder, CONFIG, lambda *told: self.told.append(told), device="cpu")
+        self.progress: list[tuple[str, int, int]] = []
+        self.engine = build_engine(folder, CONFIG, lambda *step: self.progress.append(step), device="cpu")
         self.reference = ReferenceSpeaker(folder)
         self.requests = [
             SpeechRequest(text=text, text_mode=mode, seed=seed, max_new_tokens=8 + seed, **fields)
@@ -70,7 +71,7 @@ class Stage:
                 for text, mode in (("Hello there, you.", "streaming"), ("And the world", "whole"))
             )
         ]
-        self.expected = [self._said(request) for request in self.requests]
+        self.expected = [self._reference_audio(request) for request in self.requests]
 
     def _fields(self, kind: str) -> list[dict[str, Any]]:
         if kind == "custom_voice":
@@ -82,77 +83,76 @@ class Stage:
         assert timbre == self.reference.clone((noise(2), RATE_HZ))
         return [{"voice": timbre}, {"voice": in_context}]
 
-    def _said(self, request: SpeechRequest) -> tuple[np.ndarray, str]:
+    def _reference_audio(self, request: SpeechRequest) -> tuple[np.ndarray, str]:
         speech = self.reference.speak(request)
         return pcm16(speech.audio), speech.finish_reason
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def stage(request: pytest.FixtureRequest, small_checkpoints: CheckpointMaker) -> Iterator[Stage]:
-    stage = Stage(small_checkpoints("1b7", request.param), request.param)
-    yield stage
-    status = stage.engine.status()
-    stage.engine.stop()
+def built(request: pytest.FixtureRequest, small_checkpoints: CheckpointMaker) -> Iterator[BuiltEngine]:
+    built = BuiltEngine(small_checkpoints("1b7", request.param), request.param)
+    yield built
+    status = built.engine.status()
+    built.engine.stop()
     assert status.ready and (status.slots_active, status.queued) == (0, 0)
     assert status.prefix_hits > 0, "the same voices spoke again and again"
 
 
-def test_a_built_engine_is_warm_and_has_told_how_far_it_was(stage: Stage) -> None:
-    stages = list(dict.fromkeys(name for name, _, _ in stage.told))
+def test_a_built_engine_is_warm_and_has_reported_its_progress(built: BuiltEngine) -> None:
+    stages = list(dict.fromkeys(name for name, _, _ in built.progress))
     assert stages[0].startswith("memory: 2 slots of up to 512 positions") and stages[1:] == ["weights", "warm-up"]
     for name in stages[1:]:
-        *_, (done, total) = [(done, total) for told, done, total in stage.told if told == name]
+        *_, (done, total) = [(done, total) for stage, done, total in built.progress if stage == name]
         assert done == total > 0
-    cost = stage.engine.cost
-    status = stage.engine.status()
+    cost = built.engine.cost
+    status = built.engine.status()
     assert status.frames > 0 and cost.fixed_s + cost.row_s > 0 and cost.rows_seen >= 1
     assert status.prefix_misses >= 1 and status.prefix_bytes > 0
     assert sum(status.ticks.counts) > 0 and status.ticks.sum_s > 0
-    weights = weight_bytes(stage.reference.config, torch.float32)
+    weights = weight_bytes(built.reference.config, torch.float32)
     assert 0.5 * weights + status.prefix_bytes < status.memory_bytes < 1.5 * weights + 2**30
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whoever_comes_and_goes_everyone_says_what_the_reference_says(stage: Stage, seed: int) -> None:
+def test_streams_that_come_and_go_equal_the_reference(built: BuiltEngine, seed: int) -> None:
     rng = random.Random(seed)
-    ears: list[tuple[int, Ear]] = []
+    recorders: list[tuple[int, ChunkRecorder]] = []
     # Each mode at least once; three and more at a time for two slots.
-    for number in [*range(len(stage.requests)), *rng.choices(range(len(stage.requests)), k=4)]:
-        ear = Ear()
-        utterance_id = stage.engine.submit(stage.requests[number], ear)
+    for number in [*range(len(built.requests)), *rng.choices(range(len(built.requests)), k=4)]:
+        recorder = ChunkRecorder()
+        utterance_id = built.engine.submit(built.requests[number], recorder)
         if rng.random() < 0.3:
-            threading.Timer(rng.random() * 0.5, stage.engine.tell, (utterance_id, Cancel())).start()
-        ears.append((number, ear))
-        ear.ended.wait(rng.random() * 0.3)
-    for number, ear in ears:
-        pcm, reason = stage.expected[number]
-        heard = ear.wait()
-        if ear.reason == "cancelled":
-            np.testing.assert_allclose(heard, pcm[: len(heard)], atol=1)
+            threading.Timer(rng.random() * 0.5, built.engine.tell, (utterance_id, Cancel())).start()
+        recorders.append((number, recorder))
+        recorder.ended.wait(rng.random() * 0.3)
+    for number, recorder in recorders:
+        pcm, reason = built.expected[number]
+        if recorder.wait() == ["cancelled"]:
+            np.testing.assert_allclose(recorder.samples, pcm[: len(recorder.samples)], atol=1)
         else:
-            assert_heard(ear, pcm, reason)
+            assert_delivered(recorder, pcm, reason)
 
 
-def test_a_voice_may_be_made_while_others_speak(stage: Stage) -> None:
-    """And only where there are encoders, and never on the thread that speaks."""
+def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
+    """Only with a Base checkpoint, and never in a callback."""
     refused: list[BaseException] = []
-    ear = Ear()
+    recorder = ChunkRecorder()
 
     def deliver(chunk: Any) -> None:
         if chunk.pcm and not refused:
             try:
-                stage.engine.clone((noise(3), RATE_HZ))
+                built.engine.clone((noise(3), RATE_HZ))
             except EngineError as error:
                 refused.append(error)
-        ear(chunk)
+        recorder(chunk)
 
-    stage.engine.submit(stage.requests[0], deliver)
-    if len(stage.requests) == 4:
-        assert stage.engine.clone((noise(3), RATE_HZ), "so") == stage.reference.clone((noise(3), RATE_HZ), "so")
+    built.engine.submit(built.requests[0], deliver)
+    if len(built.requests) == 4:
+        assert built.engine.clone((noise(3), RATE_HZ), "so") == built.reference.clone((noise(3), RATE_HZ), "so")
     else:
         with pytest.raises(VoiceError, match="Base checkpoint"):
-            stage.engine.clone((noise(3), RATE_HZ))
-    assert_heard(ear, *stage.expected[0])
+            built.engine.clone((noise(3), RATE_HZ))
+    assert_delivered(recorder, *built.expected[0])
     assert len(refused) == 1 and "another thread" in str(refused[0])
 
 
@@ -160,17 +160,17 @@ def test_a_voice_may_be_made_while_others_speak(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "told"),
+    ("memory", "reason"),
     [
         (MemoryConfig(positions_total=2**36), "are free; use fewer slots"),
         (MemoryConfig(positions_per_slot=16), "at least 1 slot of 64 positions"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_a_weight_is_loaded(
-    small_checkpoints: CheckpointMaker, memory: MemoryConfig, told: str
+    small_checkpoints: CheckpointMaker, memory: MemoryConfig, reason: str
 ) -> None:
     stages: list[str] = []
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reason):
         build_engine(
             small_checkpoints("1b7", "base"),
             replace(CONFIG, slots=4096, memory=memory),
@@ -180,7 +180,7 @@ def test_settings_that_cannot_work_are_refused_before_a_weight_is_loaded(
     assert stages == []
 
 
-def test_no_checkpoint_no_engine(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json"):
         build_engine(tmp_path, CONFIG, device="cpu")
 
@@ -209,7 +209,9 @@ def there(base_folder: Path) -> Iterator[EngineClient]:
     engine.stop()
 
 
-def test_a_voice_made_there_is_the_voice_made_here(here: InProcessEngine, there: EngineClient, tmp_path: Path) -> None:
+def test_a_worker_clones_the_same_voice_as_this_process(
+    here: InProcessEngine, there: EngineClient, tmp_path: Path
+) -> None:
     write_wav(tmp_path / "clip.wav", noise(5) / 2, RATE_HZ)
     encoded = (tmp_path / "clip.wav").read_bytes()
     engines: list[SpeechEngine] = [here, there]
@@ -235,26 +237,25 @@ def assert_same(voices: Iterator[Voice]) -> None:
     assert first == second and isinstance(first, Voice)
 
 
-def test_killed_while_it_speaks_it_comes_back_and_says_the_same(here: InProcessEngine, there: EngineClient) -> None:
+def test_a_killed_worker_restarts_and_speaks_the_same(here: InProcessEngine, there: EngineClient) -> None:
     voice = here.clone((noise(6), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=3, max_new_tokens=10)
     said = synthesize(there, request)
     assert np.abs(samples(said) - samples(synthesize(here, request))).max() <= 1
-    eventually(lambda: there.status().prefix_misses > 0 and sum(there.status().ticks.counts) > 0)
+    wait_until(lambda: there.status().prefix_misses > 0 and sum(there.status().ticks.counts) > 0)
     assert there.status().memory_bytes > 0
-    ear = Ear()
-    there.submit(replace(request, continues_s=1.0), ear)
-    assert len(ear.wait()) == len(samples(said)) and ear.chunks[-1].usage is not None
-    ears = [Ear() for _ in range(4)]
-    for ear in ears:
-        there.submit(replace(request, max_new_tokens=400, seed=8), ear)
-    eventually(lambda: any(ear.chunks for ear in ears))
+    recorder = ChunkRecorder()
+    there.submit(replace(request, continues_s=1.0), recorder)
+    assert recorder.last().usage is not None and len(recorder.samples) == len(samples(said))
+    recorders = [ChunkRecorder() for _ in range(4)]
+    for recorder in recorders:
+        there.submit(replace(request, max_new_tokens=400, seed=8), recorder)
+    wait_until(lambda: any(recorder.chunks for recorder in recorders))
     pid = there.health.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    for ear in ears:
-        ear.wait()
-        assert ear.reason == "error" and isinstance(ear.chunks[-1].error, EngineError)
+    for recorder in recorders:
+        assert recorder.wait() == ["error"] and isinstance(recorder.last().error, EngineError)
     there.wait_ready(WAIT_S)
     assert there.health.pid != pid and synthesize(there, request) == said
 

@@ -1,22 +1,20 @@
-"""The engine as others hold it: real threads, real prompts; a scripted runner makes the sound, and the time: how long
-a tick took here decides nothing."""
+"""The in-process engine with real threads and prompts, over a scripted runner in virtual time."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.conftest import CheckpointMaker
-from tests.engine.scripted import PLAIN, SAMPLES_PER_FRAME, Listener, ScriptedRunner, VirtualClock
+from tests.engine.conftest import MakeEngine
+from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.scripted_runner import PLAIN, SAMPLES_PER_FRAME, VirtualClock, frames_of
 
 from oscine.config import EngineConfig, TrimConfig
-from oscine.engine.in_process import InProcessEngine
-from oscine.model.config import ModelConfig, read_config
+from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.types import (
@@ -35,68 +33,15 @@ from oscine.types import (
 from oscine.utterance import synthesize
 from oscine.voice import Voice
 
-WAIT_S = 60.0
 
-
-class Recorder(Listener):
-    """A listener on another thread that can be waited for."""
-
-    def __init__(self) -> None:
-        super().__init__(VirtualClock())
-        self.ended = threading.Event()
-
-    def __call__(self, chunk: AudioChunk) -> None:
-        super().__call__(chunk)
-        if chunk.finish_reason is not None:
-            self.ended.set()
-
-    def wait(self) -> list[str]:
-        assert self.ended.wait(WAIT_S), "it never ended"
-        return self.ends
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline_s, "it never came to be"
-        time.sleep(0.001)
+class FrameRecorder(ChunkRecorder):
+    @property
+    def frames(self) -> list[tuple[int, int, int]]:
+        return frames_of(self.pcm)
 
 
 def seed_of(frames: int, tag: int = 1) -> int:
     return tag * 1000 + frames
-
-
-@pytest.fixture(scope="module")
-def custom_voice(small_checkpoints: CheckpointMaker) -> Path:
-    return small_checkpoints("1b7", "custom_voice")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(custom_voice: Path) -> Tokenizer:
-    return Tokenizer.from_folder(custom_voice)
-
-
-@pytest.fixture(scope="module")
-def model_config(custom_voice: Path) -> ModelConfig:
-    return read_config(custom_voice)
-
-
-MakeEngine = Callable[..., InProcessEngine]
-
-
-@pytest.fixture
-def make_engine(model_config: ModelConfig, tokenizer: Tokenizer) -> Iterator[MakeEngine]:
-    made: list[InProcessEngine] = []
-
-    def make(config: EngineConfig = PLAIN, slots: int = 4, **runner: object) -> InProcessEngine:
-        scripted = ScriptedRunner(slots, **runner)  # type: ignore[arg-type]
-        builder = PromptBuilder(model_config, tokenizer)
-        made.append(InProcessEngine(scripted, builder, tokenizer, config, clock=scripted.clock))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.stop()
 
 
 def test_a_request_is_spoken(make_engine: MakeEngine) -> None:
@@ -108,7 +53,7 @@ def test_a_request_is_spoken(make_engine: MakeEngine) -> None:
 
 
 def test_many_threads_speak_at_once(make_engine: MakeEngine) -> None:
-    engine, listeners = make_engine(), [Recorder() for _ in range(20)]
+    engine, listeners = make_engine(), [FrameRecorder() for _ in range(20)]
 
     def ask(tag: int) -> None:
         engine.submit(SpeechRequest(text="Hello there.", seed=seed_of(20 + tag, tag)), listeners[tag - 1])
@@ -118,7 +63,7 @@ def test_many_threads_speak_at_once(make_engine: MakeEngine) -> None:
         thread.start()
     for tag, listener in enumerate(listeners, start=1):
         assert listener.wait() == ["stop"]
-        assert [(who, frame) for who, frame, _ in listener.frames] == [(tag, frame) for frame in range(20 + tag)]
+        assert [(owner, frame) for owner, frame, _ in listener.frames] == [(tag, frame) for frame in range(20 + tag)]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +83,7 @@ def test_bad_requests_raise_at_once(
     if streaming_text and fields["text"] == "  ":
         return  # more may follow
     with pytest.raises(error):
-        engine.submit(SpeechRequest(**fields), Recorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
+        engine.submit(SpeechRequest(**fields), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
     assert engine.status().queued == 0
 
 
@@ -150,46 +95,44 @@ def test_bad_requests_raise_at_once(
     ],
 )
 @pytest.mark.parametrize("streaming_text", [False, True])
-def test_how_it_is_to_be_heard_is_checked(
-    make_engine: MakeEngine, name: str, value: object, streaming_text: bool
-) -> None:
+def test_delivery_options_are_checked(make_engine: MakeEngine, name: str, value: object, streaming_text: bool) -> None:
     engine = make_engine()
     with pytest.raises(RequestError, match=name) as refused:
-        engine.submit(SpeechRequest(text="Hi.", **{name: value}), Recorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
+        engine.submit(SpeechRequest(text="Hi.", **{name: value}), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
     assert refused.value.param == name and engine.status().queued == 0
 
 
-def test_silence_is_trimmed_as_the_request_has_it(make_engine: MakeEngine) -> None:
+def test_a_request_overrides_silence_trimming(make_engine: MakeEngine) -> None:
     loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))  # all is silence
     engine = make_engine(loud)
-    heard = {
+    samples = {
         trim: len(synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
         for trim in (None, True, False)
     }
-    assert heard == {None: 6 * SAMPLES_PER_FRAME, True: 6 * SAMPLES_PER_FRAME, False: 9 * SAMPLES_PER_FRAME}
+    assert samples == {None: 6 * SAMPLES_PER_FRAME, True: 6 * SAMPLES_PER_FRAME, False: 9 * SAMPLES_PER_FRAME}
 
 
 @pytest.mark.parametrize("continues_s", [0, 0.5, 3600.0])
-def test_a_full_engine_takes_who_continues(make_engine: MakeEngine, continues_s: float) -> None:
-    clock, holder, continuing = VirtualClock(), Recorder(), Recorder()
+def test_a_full_engine_admits_continuations(make_engine: MakeEngine, continues_s: float) -> None:
+    clock, holder, continuing = VirtualClock(), FrameRecorder(), FrameRecorder()
     clock.now_s = 1000.0
     engine = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1, clock=clock)
     utterance_id = engine.submit(SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
     wait_until(lambda: engine.status().slots_active == 1)
     with pytest.raises(OverloadedError):
-        engine.submit(SpeechRequest(text="Hi."), Recorder())
+        engine.submit(SpeechRequest(text="Hi."), FrameRecorder())
     request = SpeechRequest(text="And so on.", seed=seed_of(4), continues_s=continues_s)
     engine.submit(request, continuing)
     engine.tell(utterance_id, Cancel())
     assert continuing.wait() == ["stop"] and len(continuing.frames) == 4
-    assert engine.status().underruns == 0, "its clock starts when it is asked for"
+    assert engine.status().underruns == 0, "its clock starts with the submit"
     engine.stop()
     with pytest.raises(EngineError):
-        engine.submit(request, Recorder())
+        engine.submit(request, FrameRecorder())
 
 
-def test_every_end_tells_what_it_took(make_engine: MakeEngine, tokenizer: Tokenizer) -> None:
-    engine, whole, pieces = make_engine(), Recorder(), Recorder()
+def test_every_last_chunk_carries_the_usage(make_engine: MakeEngine, tokenizer: Tokenizer) -> None:
+    engine, whole, pieces = make_engine(), FrameRecorder(), FrameRecorder()
     body_ids = tokenizer.encode_turn("assistant", "Hello there, you.").body_ids
     engine.submit(SpeechRequest(text="Hello there, you.", seed=seed_of(30)), whole)
     utterance_id = engine.submit(SpeechRequest(text="Hello there", seed=seed_of(30)), pieces, streaming_text=True)
@@ -199,21 +142,21 @@ def test_every_end_tells_what_it_took(make_engine: MakeEngine, tokenizer: Tokeni
         assert listener.wait() == ["stop"] and listener.chunks[-1].usage == Usage(len(body_ids), 30)
 
 
-def test_an_overloaded_engine_says_so(make_engine: MakeEngine) -> None:
-    engine, holder = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1), Recorder()
-    # An open text keeps its slot while it waits for more.
+def test_an_overloaded_engine_refuses_with_a_retry_time(make_engine: MakeEngine) -> None:
+    engine, holder = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1), FrameRecorder()
+    # A streaming text keeps its slot while it waits for more.
     utterance_id = engine.submit(SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
     wait_until(lambda: engine.status().slots_active == 1)
     with pytest.raises(OverloadedError) as refused:
-        engine.submit(SpeechRequest(text="Hi."), Recorder())
+        engine.submit(SpeechRequest(text="Hi."), FrameRecorder())
     assert refused.value.retry_after_s > 0
     engine.tell(utterance_id, Cancel())
     assert holder.wait() == ["cancelled"]
     assert synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
 
 
-def test_cancelling_is_quick_and_may_cross_the_end(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_a_cancel_after_the_end_is_no_error(make_engine: MakeEngine) -> None:
+    engine, listener = make_engine(), FrameRecorder()
     request = SpeechRequest(text="Hello there.", seed=seed_of(999), max_new_tokens=900)
     utterance_id = engine.submit(request, listener)
     engine.tell(utterance_id, Cancel())
@@ -224,16 +167,18 @@ def test_cancelling_is_quick_and_may_cross_the_end(make_engine: MakeEngine) -> N
     assert synthesize(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
 
 
-# --- open text ---
+# --- streaming text ---
 
 
-def text_ids_heard(listener: Listener) -> list[int]:
+def text_ids_of(listener: FrameRecorder) -> list[int]:
     return [text_id for _, _, text_id in listener.frames]
 
 
 @pytest.mark.parametrize("first", ["", "He", "Hello there, "])
-def test_text_may_come_in_pieces(make_engine: MakeEngine, tokenizer: Tokenizer, first: str) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
+    make_engine: MakeEngine, tokenizer: Tokenizer, first: str
+) -> None:
+    engine, listener = make_engine(), FrameRecorder()
     whole = "Hello there, how are you today? It's fine."
     rest = whole[len(first) :]
     utterance_id = engine.submit(SpeechRequest(text=first, seed=seed_of(0)), listener, streaming_text=True)
@@ -242,22 +187,22 @@ def test_text_may_come_in_pieces(make_engine: MakeEngine, tokenizer: Tokenizer, 
     engine.tell(utterance_id, EndText())
     assert listener.wait() == ["stop"]
     body_ids = tokenizer.encode_turn("assistant", whole).body_ids
-    heard = text_ids_heard(listener)
+    spoken = text_ids_of(listener)
     # The first id lies in the prompt; the last frame of the text carries its end.
-    assert heard[: len(body_ids) - 1] == body_ids[1:] and len(heard) == len(body_ids)
+    assert spoken[: len(body_ids) - 1] == body_ids[1:] and len(spoken) == len(body_ids)
     assert not engine._streaming_texts
 
 
-def test_an_open_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_a_streaming_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
+    engine, listener = make_engine(), FrameRecorder()
     utterance_id = engine.submit(SpeechRequest(text=" "), listener, streaming_text=True)
     engine.tell(utterance_id, AppendText("\n "))
     engine.tell(utterance_id, EndText())
     assert listener.wait() == ["error"] and isinstance(listener.chunks[-1].error, RequestError)
 
 
-def test_a_bad_piece_raises_and_the_utterance_goes_on(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_a_bad_piece_raises_and_the_utterance_continues(make_engine: MakeEngine) -> None:
+    engine, listener = make_engine(), FrameRecorder()
     utterance_id = engine.submit(SpeechRequest(text="Hello", seed=seed_of(3)), listener, streaming_text=True)
     for piece in ("a\0b", "\ud800", 7):
         with pytest.raises(RequestError):
@@ -267,7 +212,7 @@ def test_a_bad_piece_raises_and_the_utterance_goes_on(make_engine: MakeEngine) -
 
 
 def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+    engine, listener = make_engine(), FrameRecorder()
     utterance_id = engine.submit(SpeechRequest(text=""), listener, streaming_text=True)
     engine._streaming_texts[utterance_id].append("One", lambda message: None, ended=True)
     with pytest.raises(RequestError, match="has ended"):
@@ -276,13 +221,13 @@ def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
     assert listener.wait() == ["cancelled"]
 
 
-def test_an_open_text_cannot_lie_in_the_prompt(make_engine: MakeEngine) -> None:
+def test_a_streaming_text_cannot_use_the_text_mode_whole(make_engine: MakeEngine) -> None:
     with pytest.raises(RequestError, match="text_mode"):
-        make_engine().submit(SpeechRequest(text="Hi", text_mode="whole"), Recorder(), streaming_text=True)
+        make_engine().submit(SpeechRequest(text="Hi", text_mode="whole"), FrameRecorder(), streaming_text=True)
 
 
 @pytest.mark.parametrize("reference_frames", [2, 9, 40])
-def test_in_context_an_open_text_gives_the_prompt_of_the_whole(
+def test_in_context_a_streaming_text_gives_the_prompt_of_the_whole_text(
     small_checkpoints: CheckpointMaker, reference_frames: int
 ) -> None:
     folder = small_checkpoints("0b6", "base")
@@ -307,27 +252,27 @@ def test_in_context_an_open_text_gives_the_prompt_of_the_whole(
 # --- the end ---
 
 
-def test_stopping_answers_everybody(make_engine: MakeEngine) -> None:
-    engine, listeners = make_engine(slots=1), [Recorder() for _ in range(3)]
+def test_stopping_ends_every_stream(make_engine: MakeEngine) -> None:
+    engine, listeners = make_engine(slots=1), [FrameRecorder() for _ in range(3)]
     for listener in listeners:
         engine.submit(SpeechRequest(text="Hello"), listener, streaming_text=True)
     engine.stop()
     assert [listener.wait() for listener in listeners] == [["cancelled"]] * 3
     assert not engine.status().ready
     with pytest.raises(EngineError):
-        engine.submit(SpeechRequest(text="Hello"), Recorder())
+        engine.submit(SpeechRequest(text="Hello"), FrameRecorder())
     engine.stop()
 
 
-def test_stopping_may_let_speech_finish(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_stopping_with_a_drain_lets_speech_finish(make_engine: MakeEngine) -> None:
+    engine, listener = make_engine(), FrameRecorder()
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(30)), listener)
     engine.stop(drain_s=WAIT_S)
     assert listener.ends == ["stop"] and len(listener.frames) == 30
 
 
-def test_a_listener_may_stop_the_engine(make_engine: MakeEngine) -> None:
-    engine, listener = make_engine(), Recorder()
+def test_a_callback_may_stop_the_engine(make_engine: MakeEngine) -> None:
+    engine, listener = make_engine(), FrameRecorder()
 
     def deliver(chunk: AudioChunk) -> None:
         engine.stop()
@@ -337,19 +282,19 @@ def test_a_listener_may_stop_the_engine(make_engine: MakeEngine) -> None:
     assert listener.wait()[0] in ("cancelled", "stop")
 
 
-def test_a_dead_runner_is_seen_from_outside(make_engine: MakeEngine) -> None:
+def test_a_dead_runner_makes_the_engine_not_ready(make_engine: MakeEngine) -> None:
     def fail(stage: str, tag: int) -> None:
         if stage == "launch":
             raise EngineError("the device does not answer")
 
-    engine, listener = make_engine(fail=fail), Recorder()
+    engine, listener = make_engine(fail=fail), FrameRecorder()
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(5)), listener)
     assert listener.wait() == ["error"] and not engine.status().ready
     with pytest.raises(EngineError, match="does not answer"):
         synthesize(engine, SpeechRequest(text="Hello"))
 
 
-def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> None:
+def test_a_hanging_runner_makes_the_engine_not_ready(make_engine: MakeEngine) -> None:
     clock, hangs, go_on = VirtualClock(), threading.Event(), threading.Event()
 
     def fail(stage: str, tag: int) -> None:
@@ -357,7 +302,7 @@ def test_a_runner_that_hangs_is_seen_from_outside(make_engine: MakeEngine) -> No
             hangs.set()
             assert go_on.wait(WAIT_S)
 
-    engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), Recorder()
+    engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), FrameRecorder()
     synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     clock.now_s += 100.0
     wait_until(lambda: engine.status().ready)  # nothing to do is no reason

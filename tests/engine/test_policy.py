@@ -20,53 +20,53 @@ def playing(*ahead_s: float | None) -> tuple[Running, ...]:
 def choose(
     running: tuple[Running, ...], waiting: tuple[int | Waiting, ...] = (), free: int = 4, cost: TickCost = FAST
 ) -> Step:
-    """A number is a newcomer with so many prompt rows."""
+    """A number is a new request with so many prompt rows."""
     queue = tuple(one if isinstance(one, Waiting) else Waiting(one) for one in waiting)
     return choose_step(Snapshot(running, queue, free), NOW_S, cost, PACING)
 
 
-def test_with_free_slots_everyone_runs_at_full_speed() -> None:
+def test_with_free_slots_every_stream_runs_at_full_speed() -> None:
     slow = TickCost(0.05, 0.01, 0.001, rows_seen=128)
     assert choose(playing(0.1, 30.0, None), cost=slow).run == (0, 1, 2)
 
 
-def test_who_waits_for_text_does_not_run() -> None:
+def test_a_stream_that_waits_for_text_does_not_run() -> None:
     running = (Running(0, False, NOW_S - 5), Running(1, True, NOW_S + 1))
     assert choose(running, waiting=(10,)) == Step(1, (1,))
 
 
-def test_when_slots_are_scarce_a_short_tick_still_takes_everyone() -> None:
+def test_when_slots_are_scarce_a_short_tick_still_runs_every_stream() -> None:
     assert sorted(choose(playing(0.2, 5.0, 9.0), free=0).run) == [0, 1, 2]
 
 
-def test_when_slots_are_scarce_and_ticks_long_those_ahead_are_left_out_first() -> None:
+def test_when_slots_are_scarce_and_ticks_long_streams_far_ahead_skip_first() -> None:
     slow = TickCost(0.005, 0.02, 0.0, rows_seen=128)
     run = choose(playing(0.2, 5.0, None, 1.5, 3.0), free=0, cost=slow).run
     assert set(run) == {2, 0}, "below the lead; with a third the tick would miss what slot 0 has left"
 
 
-def test_below_the_lead_nobody_is_left_out() -> None:
+def test_streams_below_the_lead_never_skip() -> None:
     slow = TickCost(0.005, 0.05, 0.0, rows_seen=128)
     assert set(choose(playing(0.5, 0.9, None), free=0, cost=slow).run) == {0, 1, 2}
 
 
-def test_with_nobody_in_a_hurry_everyone_runs() -> None:
+def test_without_an_urgent_stream_every_stream_runs() -> None:
     slow = TickCost(0.05, 0.02, 0.0, rows_seen=128)
     assert set(choose(playing(5.0, 9.0), free=0, cost=slow).run) == {0, 1}
 
 
-def test_the_first_request_is_always_let_in() -> None:
+def test_the_first_request_is_always_admitted() -> None:
     hopeless = TickCost(5.0, 5.0, 5.0, rows_seen=1)
     assert choose((), waiting=(5000, 10), cost=hopeless).admit == 1
 
 
-def test_nobody_is_let_in_where_a_tick_of_all_would_be_longer_than_a_frame() -> None:
+def test_no_request_is_admitted_if_a_tick_of_all_streams_would_exceed_a_frame() -> None:
     cost = TickCost(0.004, 0.02, 0.0, rows_seen=128)  # three rows fit into 64 ms
     assert choose(playing(1.0, 1.0), waiting=(10, 10, 10), cost=cost).admit == 1
     assert choose(playing(1.0, 1.0, 1.0), waiting=(10,), cost=cost).admit == 0
 
 
-def test_a_prefill_waits_until_nobody_would_run_dry_from_it() -> None:
+def test_a_prefill_waits_until_no_stream_would_run_dry() -> None:
     cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
     assert choose(playing(0.05), waiting=(100,), cost=cost).admit == 0
     assert choose(playing(0.15), waiting=(100,), cost=cost).admit == 1
@@ -78,27 +78,27 @@ def continues(rows: int, ahead_s: float | None = None) -> Waiting:
     return Waiting(rows, continues=True, deadline_s=None if ahead_s is None else NOW_S + ahead_s)
 
 
-def test_who_continues_needs_a_slot_but_no_room_in_real_time() -> None:
+def test_a_continuation_needs_a_slot_but_skips_the_steady_state_check() -> None:
     cost = TickCost(0.004, 0.02, 0.0, rows_seen=128)  # three rows fit into 64 ms
     three = playing(1.0, 1.0, 1.0)
     assert choose(three, waiting=(continues(10), 10), cost=cost).admit == 1
     assert choose(three, waiting=(continues(10), continues(10), 10), cost=cost).admit == 2
     assert choose(three, waiting=(continues(10),), free=0, cost=cost).admit == 0
-    assert choose(playing(1.0), waiting=(continues(10), 10, 10), cost=cost).admit == 2, "a newcomer needs it still"
+    assert choose(playing(1.0), waiting=(continues(10), 10, 10), cost=cost).admit == 2, "a new request still needs it"
 
 
-def test_who_continues_makes_nobody_run_dry() -> None:
+def test_a_continuation_makes_no_stream_run_dry() -> None:
     cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
     assert choose(playing(0.05), waiting=(continues(100),), cost=cost).admit == 0
-    assert choose(playing(0.05), waiting=(continues(100), 1), cost=cost).admit == 0, "and nobody overtakes"
+    assert choose(playing(0.05), waiting=(continues(100), 1), cost=cost).admit == 0, "and no request overtakes"
     assert choose(playing(0.15), waiting=(continues(100),), cost=cost).admit == 1
 
 
-def test_a_newcomer_does_not_make_him_who_continues_run_dry() -> None:
+def test_a_new_request_does_not_make_a_continuation_run_dry() -> None:
     cost = TickCost(0.004, 0.0, 0.001, rows_seen=128)
     assert choose((), waiting=(continues(10, 0.05), 100), cost=cost).admit == 1
     assert choose((), waiting=(continues(10, 0.50), 100), cost=cost).admit == 2
-    assert choose((), waiting=(continues(10), 100), cost=cost).admit == 2, "he is dry already"
+    assert choose((), waiting=(continues(10), 100), cost=cost).admit == 2, "it has run dry already"
     slow = TickCost(0.005, 0.01, 0.0, rows_seen=128)
     assert len(choose(playing(5.0, 5.0, 5.0), waiting=(continues(10, 0.06),), free=1, cost=slow).run) == 1
     assert len(choose(playing(5.0, 5.0, 5.0), waiting=(continues(10, 5.00),), free=1, cost=slow).run) == 3
@@ -131,13 +131,13 @@ def test_a_step_is_always_possible() -> None:
         assert step.admit or running or not (waiting and free), "an empty engine lets somebody in"
 
 
-# --- at the door ---
+# --- refusals ---
 
 
 CONFIG = EngineConfig(slots=4, queue_limit=2, queue_wait_s=2.0)
 
 
-def test_an_idle_engine_refuses_nobody() -> None:
+def test_an_idle_engine_refuses_no_request() -> None:
     assert refusal(Load(4, (), (), FAST), CONFIG) is None
     assert refusal(Load(4, (), (), TickCost(9.0, 9.0)), CONFIG) is None, "slow is better than nothing"
 
@@ -146,15 +146,15 @@ def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
     load = Load(0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
     refused = refusal(load, CONFIG)
     assert refused is not None
-    reason, retry_s = refused
-    assert "2 requests are queued" in reason and retry_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
+    assert "4 streams are running and 2 requests are queued (the maximum). Retry in" in str(refused)
+    assert refused.retry_after_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
     assert refusal(Load(1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
 
 
 def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:
     slow = TickCost(0.03, 0.005)  # four rows in 50 ms
     refused = refusal(Load(0, (100.0,) * 4, (100.0,), slow), CONFIG)
-    assert refused is not None and refused[1] == pytest.approx(100 * 0.05 - 2.0)
+    assert refused is not None and refused.retry_after_s == pytest.approx(100 * 0.05 - 2.0)
     assert refusal(Load(0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
 
 

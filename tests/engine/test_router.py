@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.engine.listening import WAIT_S
+from tests.engine.recorder import WAIT_S
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
 from oscine.config import WorkerConfig
@@ -31,7 +31,7 @@ class Scripted:
 
     def __init__(self, running=0, *, ready=True, error=None):
         self.running, self.ready, self.error = running, ready, error
-        self.requests, self.clones, self.told, self.stopped = [], [], [], []
+        self.requests, self.clones, self.commands, self.stopped = [], [], [], []
 
     def submit(self, request, deliver, *, streaming_text=False):
         if self.error is not None:
@@ -47,7 +47,7 @@ class Scripted:
         return Voice(np.ones(4, np.float32))
 
     def tell(self, utterance_id, command):
-        self.told.append((utterance_id, command))
+        self.commands.append((utterance_id, command))
 
     def status(self):
         active = min(self.running, 4)
@@ -81,10 +81,10 @@ def test_equal_engines_take_turns():
 def test_callers_at_the_same_moment_do_not_choose_the_same():
     class Slow(Scripted):
         def submit(self, request, deliver, *, streaming_text=False):
-            gate.wait(WAIT_S)
+            barrier.wait(WAIT_S)
             return super().submit(request, deliver, streaming_text=streaming_text)
 
-    gate = threading.Barrier(16)  # all have chosen before any is counted by its engine
+    barrier = threading.Barrier(16)  # all have chosen before an engine counts any
     engines = [Slow() for _ in range(4)]
     router = Router(engines)
     threads = [threading.Thread(target=speak, args=(router,)) for _ in range(16)]
@@ -109,7 +109,7 @@ def test_a_voice_stays_with_its_engine_within_the_margin(voices):
     assert speak(router, voices[0])[0] == "1"  # and there it is at home now
 
 
-def test_the_max_voices_are_bounded():
+def test_the_number_of_remembered_voices_is_bounded():
     router = Router([Scripted(), Scripted()], max_voices=5)
     for number in range(20):
         speak(router, f"voice {number}")
@@ -157,12 +157,12 @@ def test_commands_reach_the_engine_that_speaks():
     router = Router(engines)
     ids = [speak(router) for _ in range(4)]
     assert len(set(ids)) == 4
-    for utterance_id in [*ids, "", "nobody", "7.x"]:
+    for utterance_id in [*ids, "", "unknown", "7.x"]:
         router.tell(utterance_id, AppendText("more"))
-    assert [Counter(told for told, _ in engine.told) for engine in engines] == [{"own.1": 1, "own.2": 1}] * 2
+    assert [Counter(one for one, _ in engine.commands) for engine in engines] == [{"own.1": 1, "own.2": 1}] * 2
 
 
-def test_any_engine_that_works_makes_a_voice():
+def test_any_ready_engine_clones_a_voice():
     engines = [Scripted(0, ready=False), Scripted(1, error=EngineError("gone")), Scripted(2)]
     router = Router(engines)
     assert router.clone(b"clip", "words") == Voice(np.ones(4, np.float32))
@@ -187,7 +187,7 @@ def test_status_sums_what_is_ready_and_stop_reaches_all():
     assert Router([Scripted(ready=False)]).status() == EngineStatus(False, 0, 0, 0, 0, 0.0)
 
 
-def test_over_two_processes_the_death_of_one_is_not_the_end():
+def test_with_two_workers_one_may_die():
     build = functools.partial(build_fake, FakeConfig())
     engines = [EngineClient(build, WorkerConfig(backoff_s=30.0, terminate_s=2.0)) for _ in range(2)]
     for engine in engines:

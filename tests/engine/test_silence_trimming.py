@@ -13,12 +13,12 @@ KEEP = 240  # 10 ms
 
 
 def trim(pcm: np.ndarray, pieces: list[int], config: TrimConfig = TrimConfig()) -> np.ndarray:  # noqa: B008
-    silence = SilenceTrimmer(config, RATE_HZ, FRAME, enabled=config.enabled)
-    out = [silence.push(piece) for piece in np.split(pcm, np.cumsum(pieces)[:-1])]
-    out.append(silence.finish())
-    heard = np.concatenate(out)
-    assert len(heard) + silence.dropped_samples == len(pcm)
-    return heard
+    trimmer = SilenceTrimmer(config, RATE_HZ, FRAME, enabled=config.enabled)
+    out = [trimmer.push(piece) for piece in np.split(pcm, np.cumsum(pieces)[:-1])]
+    out.append(trimmer.finish())
+    trimmed = np.concatenate(out)
+    assert len(trimmed) + trimmer.dropped_samples == len(pcm)
+    return trimmed
 
 
 def speech_after(samples: int, frames: int = 12, seed: int = 0) -> np.ndarray:
@@ -30,7 +30,7 @@ def speech_after(samples: int, frames: int = 12, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("onset", [0, 1, 100, KEEP, KEEP + 1, FRAME - 1, FRAME, FRAME + 77, 5 * FRAME + 3])
-def test_it_begins_ten_milliseconds_before_the_first_sound(onset: int) -> None:
+def test_audio_begins_ten_milliseconds_before_the_onset(onset: int) -> None:
     pcm = speech_after(onset)
     np.testing.assert_array_equal(trim(pcm, [FRAME] * 12), pcm[max(0, onset - KEEP) :])
 
@@ -53,11 +53,11 @@ def test_no_more_than_the_limit_is_dropped() -> None:
     assert len(trim(pcm, [FRAME] * 12, TrimConfig(max_frames=0))) == 12 * FRAME
 
 
-def test_speech_that_is_all_silence_keeps_its_last_moment() -> None:
+def test_a_silent_stream_keeps_its_last_ten_milliseconds() -> None:
     assert len(trim(np.zeros(2 * FRAME, np.int16), [FRAME] * 2)) == KEEP
 
 
-def test_it_can_be_switched_off() -> None:
+def test_trimming_can_be_disabled() -> None:
     pcm = speech_after(3 * FRAME)
     np.testing.assert_array_equal(trim(pcm, [FRAME] * 12, TrimConfig(enabled=False)), pcm)
 
@@ -68,7 +68,7 @@ def test_later_silence_is_left_alone() -> None:
     np.testing.assert_array_equal(trim(pcm, [FRAME] * 6), pcm)
 
 
-def test_the_loudest_negative_sample_is_a_sound() -> None:
+def test_the_lowest_sample_value_is_audible() -> None:
     pcm = np.zeros(FRAME, np.int16)
     pcm[1000] = -32768
     np.testing.assert_array_equal(trim(pcm, [FRAME]), pcm[1000 - KEEP :])

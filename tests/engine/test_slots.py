@@ -7,7 +7,7 @@ import pytest
 from oscine.engine.slots import Slots
 
 
-def test_slots_are_taken_once_and_given_once() -> None:
+def test_a_slot_has_one_owner_at_a_time() -> None:
     slots, taken, rng = Slots(5), set[int](), random.Random(1)
     for _ in range(500):
         if slots.free and (not taken or rng.random() < 0.5):
@@ -20,7 +20,7 @@ def test_slots_are_taken_once_and_given_once() -> None:
         assert (slots.taken, slots.free) == (len(taken), 5 - len(taken))
 
 
-def test_misuse_is_noticed() -> None:
+def test_misuse_is_an_assertion_error() -> None:
     slots = Slots(1)
     with pytest.raises(AssertionError):
         slots.give(0)

@@ -103,8 +103,7 @@ class AdmissionControl:
                     1.0,
                 )
         elif refused := refusal(load(tuple(self._queued.values())), self._config):
-            reason, retry_after_s = refused
-            raise OverloadedError(f"{reason}. Retry in {retry_after_s:.1f} s.", retry_after_s)
+            raise refused
 
     def _count(self, session: Session) -> None:
         self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)

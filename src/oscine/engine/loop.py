@@ -14,17 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from oscine.config import EngineConfig
+from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
 from oscine.engine.levels import rms_dbfs
-from oscine.engine.policy import (
-    Load,
-    Running,
-    Snapshot,
-    Waiting,
-    choose_step,
-    expected_frames,
-    rows_in_real_time,
-)
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
@@ -85,7 +77,7 @@ class EngineLoop:
             tick_s=self._cost_model.smooth_tick_s,
             ticks=self._cost_model.histogram,
             underruns=self._underruns,
-            real_time_streams=rows_in_real_time(self.cost, self._config.pacing, self._slots.count),
+            real_time_streams=policy.rows_in_real_time(self.cost, self._config.pacing, self._slots.count),
             **asdict(self._counts),
         )
 
@@ -93,10 +85,10 @@ class EngineLoop:
     def cost(self) -> TickCost:
         return self._cost_model.cost
 
-    def _load(self, queued_frames: tuple[float, ...]) -> Load:
+    def _load(self, queued_frames: tuple[float, ...]) -> policy.Load:
         pacing = self._config.pacing
-        running_frames = tuple(expected_frames(one.text_ids, one.frames_made, pacing) for one in self._running)
-        return Load(self._slots.free, running_frames, queued_frames, self.cost)
+        running_frames = tuple(policy.expected_frames(one.text_ids, one.frames_made, pacing) for one in self._running)
+        return policy.Load(self._slots.free, running_frames, queued_frames, self.cost)
 
     # --- the loop's thread ---
 
@@ -128,7 +120,7 @@ class EngineLoop:
         self._take_messages()
         self._end_overdue()
         begun_s = self._clock()
-        step = choose_step(self._snapshot(begun_s), begun_s, self.cost, self._config.pacing)
+        step = policy.choose_step(self._snapshot(begun_s), begun_s, self.cost, self._config.pacing)
         admitted = self._admit(step.admit)
         running = [self._by_slot[slot] for slot in step.run]
         launched = self._launch([*running, *admitted], admitted, begun_s)
@@ -142,16 +134,17 @@ class EngineLoop:
             self._counts = self._runner.counts()  # not in `status`, which must answer while the device hangs
         return bool(launched or previous or self._slots_changed)
 
-    def _snapshot(self, now_s: float) -> Snapshot:
+    def _snapshot(self, now_s: float) -> policy.Snapshot:
         running = tuple(
-            Running(slot, session.can_launch, session.deadline_s(now_s)) for slot, session in self._by_slot.items()
+            policy.Running(slot, session.can_launch, session.deadline_s(now_s))
+            for slot, session in self._by_slot.items()
         )
         waiting = tuple(
-            Waiting(session.prompt.rows, session.continues, session.deadline_s(now_s))
+            policy.Waiting(session.prompt.rows, session.continues, session.deadline_s(now_s))
             for session in self._waiting
             if session.prompt is not None
         )
-        return Snapshot(running, waiting, self._slots.free)
+        return policy.Snapshot(running, waiting, self._slots.free)
 
     def _sleep(self) -> None:
         """Waits for a message; with a limit while streams wait for text or the engine stops."""

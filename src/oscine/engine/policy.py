@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.tick_cost import TickCost
-from oscine.types import FRAME_RATE_HZ
+from oscine.types import FRAME_RATE_HZ, OverloadedError
 
 FRAME_S = 1 / FRAME_RATE_HZ
 _INITIAL_ROWS = 4
@@ -127,24 +127,21 @@ def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> fl
     return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
 
 
-def refusal(load: Load, config: EngineConfig) -> tuple[str, float] | None:
-    """Why a new request cannot be admitted and the seconds until a retry; None if it can."""
+def refusal(load: Load, config: EngineConfig) -> OverloadedError | None:
+    """Why a new request cannot be admitted; None if it can."""
     servers = rows_in_real_time(load.cost, config.pacing, config.slots)
     slot_wait_s, own_wait_s = _waits_s(load, servers)
     running, queued = len(load.running_frames), len(load.queued_frames)
     usable = min(load.free_slots, max(0, servers - running))
     if queued >= config.queue_limit + usable:
-        reason = f"The server is full: {running} streams are running and {queued} requests are queued (the maximum)"
-        retry_s = slot_wait_s
+        reason, retry_s = f"{running} streams are running and {queued} requests are queued (the maximum)", slot_wait_s
     elif own_wait_s > config.queue_wait_s:
-        reason = (
-            f"The server is full: the wait for a slot is about {own_wait_s:.1f} s (the maximum is "
-            f"{config.queue_wait_s:g} s), and it cannot run more streams in real time"
-        )
+        reason = f"a slot is free in about {own_wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
         retry_s = own_wait_s - config.queue_wait_s
     else:
         return None
-    return reason, min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
+    retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
+    return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s.", retry_s)
 
 
 def _waits_s(load: Load, servers: int) -> tuple[float, float]:

@@ -51,7 +51,7 @@ class FakeConfig:
     max_queue: int = 10_000
     fail_build: str = ""
     build_s: float = 0.0
-    gate: str = ""  # a file: no build goes on before it is there
+    wait_for: str = ""  # a file: no build goes on before it is there
     marker: str = ""  # a file: with fail_build, only builds after the first fail
 
 
@@ -78,8 +78,8 @@ def wait_for_file(path: Path) -> None:
 
 
 def build_fake(config: FakeConfig, progress: Callable[[str, int, int], None]) -> "FakeEngine":
-    if config.gate:
-        wait_for_file(Path(config.gate))
+    if config.wait_for:
+        wait_for_file(Path(config.wait_for))
     for done in range(3):
         time.sleep(config.build_s / 3)
         progress(os.environ.get("FAKE_STAGE", "weights"), done + 1, 3)

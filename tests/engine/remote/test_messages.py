@@ -71,7 +71,7 @@ def sent_error(error: OscineError) -> OscineError:
         wire.Clone("a", b"1234", 24000, b"said"),
         wire.Clone("a", b"", 24000, None),
         wire.Ping(),
-        wire.Shutdown(1.5),
+        wire.StopWorker(1.5),
     ],
 )
 def test_messages_of_the_front_end_arrive_unchanged(message):
@@ -81,7 +81,7 @@ def test_messages_of_the_front_end_arrive_unchanged(message):
 @pytest.mark.parametrize(
     "message",
     [
-        wire.Progress("weights", 3, 10),
+        wire.BuildProgress("weights", 3, 10),
         wire.Ready(STATUS),
         wire.SubmitResult("a"),
         wire.Chunk("a", AudioChunk(b"\x00\xff" * 1920, 2**40, seed=2**64 - 1)),

@@ -42,7 +42,7 @@ def built(folder: Path, *path: Path, python_path: Path | None = None) -> str:
     return done.stdout
 
 
-def test_a_file_in_the_current_folder_is_no_library(tmp_path: Path) -> None:
+def test_a_file_in_the_current_folder_never_shadows_a_library(tmp_path: Path) -> None:
     here, modules = tmp_path / "here", tmp_path / "modules"
     here.mkdir()
     modules.mkdir()
@@ -51,7 +51,7 @@ def test_a_file_in_the_current_folder_is_no_library(tmp_path: Path) -> None:
     assert str(PACKAGE / "__init__.py") in built(here, modules)
 
 
-def test_the_child_runs_the_package_that_its_parent_runs(tmp_path: Path) -> None:
+def test_the_worker_runs_the_package_of_its_parent(tmp_path: Path) -> None:
     """Found by the parent's sys.path or by PYTHONPATH, also where another one is installed."""
     (tmp_path / "build_here.py").write_text(BUILD)
     (tmp_path / "oscine").symlink_to(PACKAGE)

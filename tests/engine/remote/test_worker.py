@@ -1,4 +1,4 @@
-"""The worker's server side, in this process: a front end that stops reading costs the engine nothing."""
+"""The worker's server, in this process, with a front end that stops reading."""
 
 import contextlib
 import queue
@@ -7,8 +7,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.engine.listening import LONG, WAIT_S, eventually
+from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
+from tests.engine.remote.helpers import LONG
 
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
@@ -61,7 +62,7 @@ def test_a_front_end_that_does_not_read_never_blocks_the_engine() -> None:
         front_end.settimeout(WAIT_S)
         slow = [str(number) for number in range(4)]
         front_end.sendall(b"".join(submit(utterance_id, LONG) for utterance_id in slow))
-        eventually(lambda: len(engine.tell_log) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
+        wait_until(lambda: len(engine.tell_log) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
         read_until_ended(*slow)
         front_end.sendall(submit("later", "say 1"))
         read_until_ended("later")

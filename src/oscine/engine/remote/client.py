@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from oscine.audio import check_reference, read_clip
 from oscine.config import WorkerConfig
@@ -69,6 +69,12 @@ class EngineClient:
             on_progress=on_progress,
         )
         atexit.register(self.stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     # --- any thread ---
 

@@ -83,14 +83,14 @@ class Ping(_Message, frozen=True):
     pass
 
 
-class Shutdown(_Message, frozen=True):
+class StopWorker(_Message, frozen=True):
     drain_s: float
 
 
 # --- from the worker ---
 
 
-class Progress(_Message, frozen=True):
+class BuildProgress(_Message, frozen=True):
     """The engine is being built. The first one shows that the process has started."""
 
     stage: str
@@ -126,8 +126,8 @@ class Pong(_Message, frozen=True):
     status: EngineStatus
 
 
-ToWorker = Submit | Tell | Clone | Ping | Shutdown
-FromWorker = Progress | Ready | BuildFailed | SubmitResult | Chunk | CloneResult | Pong
+ToWorker = Submit | Tell | Clone | Ping | StopWorker
+FromWorker = BuildProgress | Ready | BuildFailed | SubmitResult | Chunk | CloneResult | Pong
 
 
 def pack(name: str, value: object) -> Any:

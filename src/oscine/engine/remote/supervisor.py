@@ -56,7 +56,7 @@ class Supervisor:
         self._last_reason: str | None = None
         self._restarts = 0
         self._failed_at_s: deque[float] = deque()  # within the window
-        self._was_ready = self._heard = False
+        self._was_ready = self._answered = False
         self._start_s = _FIRST_START_S
         self._started_s = time.monotonic()
         self._ready_expected_s = self._started_s + _FIRST_START_S
@@ -93,7 +93,7 @@ class Supervisor:
         with self._changed:
             if not self._stopping.is_set():
                 if self._state == "ready":
-                    self.send(wire.Shutdown(drain_s))
+                    self.send(wire.StopWorker(drain_s))
                     self._stop_by_s = time.monotonic() + drain_s + self._config.terminate_s
                 self._set_state("stopping")
                 self._stopping.set()
@@ -164,8 +164,8 @@ class Supervisor:
         while not worker.disconnected.wait(period_s) and worker.popen.poll() is None:
             now_s = time.monotonic()
             # A much longer wait means that this process was suspended; the worker is not to blame.
-            silent_s = 0.0 if self._heard else silent_s + min(now_s - last_s, 2 * period_s)
-            last_s, self._heard = now_s, False
+            silent_s = 0.0 if self._answered else silent_s + min(now_s - last_s, 2 * period_s)
+            last_s, self._answered = now_s, False
             if self._stopping.is_set():
                 if now_s > self._stop_by_s:
                     return "it did not stop in time", self._config.terminate_s
@@ -205,15 +205,15 @@ class Supervisor:
         message = wire.decode_from_worker(packed)
         match message:
             case wire.Pong(status):
-                self.status, self._heard = status, True
-            case wire.Progress(stage, done, total):
-                self._heard = True
+                self.status, self._answered = status, True
+            case wire.BuildProgress(stage, done, total):
+                self._answered = True
                 try:
                     self._on_progress(stage, done, total)
                 except Exception:
                     _log.exception("the progress callback failed")
             case wire.Ready(status):
-                self.status, self._heard, self._was_ready = status, True, True
+                self.status, self._answered, self._was_ready = status, True, True
                 self._start_s = time.monotonic() - self._started_s
                 with self._changed:
                     alive = self._worker is not None and self._worker.popen.poll() is None

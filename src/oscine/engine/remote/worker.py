@@ -56,7 +56,7 @@ class EngineServer:
         self._cloning = ThreadPoolExecutor(1, "oscine-clone")  # one voice at a time: frames need the device too
 
     def serve(self, build: Build) -> int:
-        """Builds the engine and serves it until Shutdown. Returns the exit status."""
+        """Builds the engine and serves it until StopWorker arrives. Returns the exit status."""
         self._report_progress("start", 0, 1)
         try:
             engine = build(self._report_progress)
@@ -80,7 +80,7 @@ class EngineServer:
                 self._cloning.submit(self._clone, engine, message)
             case wire.Ping():
                 self._send(wire.Pong(engine.status()))
-            case wire.Shutdown(drain_s):
+            case wire.StopWorker(drain_s):
                 # On its own thread: commands and pings are served while utterances finish.
                 threading.Thread(target=self._shut_down, args=(engine, drain_s), name="oscine-stop").start()
 
@@ -149,7 +149,7 @@ class EngineServer:
             self._inbox.put(None)
 
     def _report_progress(self, stage: str, done: int, total: int) -> None:
-        self._send(wire.Progress(stage, done, total))
+        self._send(wire.BuildProgress(stage, done, total))
 
     def _send(self, message: wire.FromWorker) -> None:
         self._transport.post(wire.encode(message))

@@ -1,4 +1,4 @@
-"""The engine in its own process, dying and hanging in every way that a fake one can; and its parent dying."""
+"""Workers that die and hang in every way that a fake engine can; and parents that die."""
 
 import functools
 import os
@@ -11,19 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engine.listening import (
+from tests.engine.recorder import WAIT_S, wait_until
+from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
+from tests.engine.remote.helpers import (
     CONFIG,
     IMPATIENT,
     LONG,
-    WAIT_S,
-    Heard,
-    eventually,
+    SampleRecorder,
     gone,
     speak,
     speak_and_then,
     started,
 )
-from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
 
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
@@ -51,7 +50,7 @@ def start():
         engine.stop()
 
 
-def test_a_voice_that_never_comes_is_an_error(start):
+def test_a_clone_that_takes_too_long_or_kills_the_worker_is_an_error(start):
     engine = start(replace(CONFIG, clone_s=0.3))
     clip = (np.full(16000, 0.5, np.float32), 16000)
     with pytest.raises(EngineError, match=r"did not clone the voice within 0\.3 s"):
@@ -63,27 +62,27 @@ def test_a_voice_that_never_comes_is_an_error(start):
     assert engine.clone(clip).speaker[0] == 16000 and not engine._clones
 
 
-def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start, tmp_path):
-    gate = tmp_path / "gate"
-    gate.touch()
-    engine = start(CONFIG, FakeConfig(gate=str(gate)))
+def test_sigkill_ends_every_utterance_once_and_the_worker_restarts(start, tmp_path):
+    wait_for = tmp_path / "wait_for"
+    wait_for.touch()
+    engine = start(CONFIG, FakeConfig(wait_for=str(wait_for)))
     first_pid = engine.health.pid
-    heard = [speak(engine, LONG, seed) for seed in range(8)]
-    eventually(lambda: all(len(one.chunks) > 3 for one in heard))
-    gate.unlink()
+    recorders = [speak(engine, LONG, seed) for seed in range(8)]
+    wait_until(lambda: all(len(one.chunks) > 3 for one in recorders))
+    wait_for.unlink()
     os.kill(first_pid, signal.SIGKILL)
-    for one in heard:
-        last = one.end()
+    for one in recorders:
+        last = one.last()
         assert last.finish_reason == "error" and isinstance(last.error, EngineError)
         assert "SIGKILL" in str(last.error) and last.seed == one.seed
     assert not engine.status().ready
     with pytest.raises(OverloadedError) as caught:
         speak(engine, "say 1")
     assert caught.value.retry_after_s > 0
-    gate.touch()
+    wait_for.touch()
     engine.wait_ready(WAIT_S)
-    assert speak(engine, "say 5", 77).end().finish_reason == "stop" and engine.status().ready
-    for one in heard:
+    assert speak(engine, "say 5", 77).last().finish_reason == "stop" and engine.status().ready
+    for one in recorders:
         one.check()
     assert engine.health.restarts == 1 and "SIGKILL" in engine.health.last_reason
     assert engine.health.pid != first_pid and gone(first_pid)
@@ -92,33 +91,33 @@ def test_kill_9_ends_every_utterance_once_and_the_engine_comes_back(start, tmp_p
 @pytest.mark.parametrize(
     ("text", "reason"), [("die exit", "status 3"), ("die kill", "SIGKILL"), ("die sick", "does not work any more")]
 )
-def test_an_engine_that_fails_is_restarted(start, text, reason):
+def test_a_failing_worker_is_restarted(start, text, reason):
     engine = start()
-    heard = speak_and_then(engine, f"{text} say 100000", 4)
-    last = heard.end()
+    recorder = speak_and_then(engine, f"{text} say 100000", 4)
+    last = recorder.last()
     assert last.finish_reason == "error" and reason in str(last.error)
-    heard.check()
-    assert len(heard.chunks) >= 4  # what was heard before, and the end
+    recorder.check()
+    assert len(recorder.chunks) >= 4  # three before the failure, and the end
     engine.wait_ready(WAIT_S)
-    assert speak(engine, "say 1").end().finish_reason == "stop"
+    assert speak(engine, "say 1").last().finish_reason == "stop"
 
 
-def test_a_hung_loop_is_noticed_by_its_silence(start):
+def test_a_hung_engine_loop_is_detected_by_the_heartbeat(start):
     engine = start(IMPATIENT)
-    heard = [speak(engine, LONG, 1), speak(engine, "say 3 hang loop", 2)]
-    for one in heard:
-        assert f"no sign of life for {IMPATIENT.heartbeat_s:g} s" in str(one.end().error)
+    recorders = [speak(engine, LONG, 1), speak(engine, "say 3 hang loop", 2)]
+    for one in recorders:
+        assert f"no sign of life for {IMPATIENT.heartbeat_s:g} s" in str(one.last().error)
         one.check()
     engine.wait_ready(WAIT_S)
-    assert speak(engine, "say 1").end().finish_reason == "stop"
+    assert speak(engine, "say 1").last().finish_reason == "stop"
 
 
-def test_a_hung_submit_is_refused_and_noticed(start):
+def test_a_hung_submit_is_refused_and_detected_by_the_heartbeat(start):
     engine = start(IMPATIENT)
-    heard = Heard()
+    recorder = SampleRecorder()
     with pytest.raises(EngineError, match="no sign of life"):
-        engine.submit(SpeechRequest(text="hang submit"), heard)
-    assert not heard.chunks
+        engine.submit(SpeechRequest(text="hang submit"), recorder)
+    assert not recorder.chunks
     engine.wait_ready(WAIT_S)
 
 
@@ -132,8 +131,8 @@ def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
 def test_restarts_are_bounded(start, tmp_path):
     config = WorkerConfig(backoff_s=0.02, max_restarts=2, terminate_s=1.0)
     engine = start(config, FakeConfig(fail_build="exit", marker=str(tmp_path / "built")))
-    heard = speak_and_then(engine, "die kill")
-    assert "SIGKILL" in str(heard.end().error)
+    recorder = speak_and_then(engine, "die kill")
+    assert "SIGKILL" in str(recorder.last().error)
     with pytest.raises(EngineError, match=r"status 7; this was failure 3 within"):
         engine.wait_ready(WAIT_S)
     with pytest.raises(EngineError, match="stays down"):
@@ -162,7 +161,7 @@ def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error
     assert engine.health.state == "stopped"
 
 
-def test_a_build_that_cannot_travel_is_refused_at_once(monkeypatch):
+def test_a_build_that_cannot_be_pickled_is_refused_at_once(monkeypatch):
     with pytest.raises(ConfigError, match="cannot be sent"):
         EngineClient(lambda progress: FakeEngine())
     monkeypatch.setattr(build_fake, "__module__", "__main__")
@@ -189,8 +188,8 @@ if sys.argv[1] != "leave":
 
 
 @pytest.mark.parametrize("moment", ["serving", "building", "frozen", "leave"])
-def test_no_child_or_file_outlives_its_parent(moment, tmp_path):
-    """Killed, or ended without `stop`; while serving, while building, and with a child that cannot run Python."""
+def test_no_worker_or_file_outlives_its_parent(moment, tmp_path):
+    """Killed, or ended without `stop`; while serving, while building, and with a worker that is suspended."""
     command = [sys.executable, "-c", PARENT, moment]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as parent:
@@ -203,30 +202,30 @@ def test_no_child_or_file_outlives_its_parent(moment, tmp_path):
         else:
             assert not gone(pid)
             parent.kill()
-        eventually(lambda: gone(pid))
+        wait_until(lambda: gone(pid))
     assert not list(tmp_path.iterdir())
 
 
-HELD_UP = """
+SUSPENDED = """
 import functools, sys
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from oscine.engine.remote.client import EngineClient
-from tests.engine.listening import IMPATIENT, speak
+from tests.engine.remote.helpers import IMPATIENT, speak
 engine = EngineClient(functools.partial(build_fake, FakeConfig()), IMPATIENT)
 engine.wait_ready(60)
 print("ready", flush=True)
 sys.stdin.readline()
-speak(engine, "say 3").end()
+speak(engine, "say 3").last()
 print(engine.health.restarts, flush=True)
 """
 
 
-def test_an_engine_is_not_blamed_while_its_parent_stood_still():
-    command = [sys.executable, "-c", HELD_UP]
+def test_a_worker_is_not_blamed_while_its_parent_was_suspended():
+    command = [sys.executable, "-c", SUSPENDED]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdin is not None
         assert parent.stdout.readline() == "ready\n"
-        time.sleep(0.3)  # the first heartbeat is answered: nothing waits in the socket that would excuse the engine
+        time.sleep(0.3)  # so that no unread answer waits in the socket
         parent.send_signal(signal.SIGSTOP)
         time.sleep(2 * IMPATIENT.heartbeat_s)
         parent.send_signal(signal.SIGCONT)

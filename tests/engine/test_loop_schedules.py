@@ -1,7 +1,7 @@
 """Many random schedules: arrivals, cancels, text in pieces, slots used again, failures at every stage.
 
-Whatever happens, each request hears its own frames, each once and in order, and ends with exactly one reason;
-afterwards nothing is held.
+Whatever happens, each request gets its own frames, each once and in order, and exactly one finish reason. Nothing is
+held afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.engine.scripted import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
+from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, TextAppended
@@ -55,7 +55,7 @@ class Schedule:
     requests: list[Request] = field(default_factory=list)
     refused: int = 0
     failed: int = 0
-    struck: set[int] = field(default_factory=set)
+    failed_tags: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.runner = ScriptedRunner(
@@ -69,7 +69,7 @@ class Schedule:
     def _fail(self, stage: str, tag: int) -> None:
         if stage == self.fail_stage and self.rng.random() < 0.02 and self.failed < 2:
             self.failed += 1
-            self.struck.add(tag)
+            self.failed_tags.add(tag)
             raise RuntimeError(f"injected at {stage}")
 
     def arrive(self) -> None:
@@ -77,7 +77,7 @@ class Schedule:
         listener = Listener(self.runner.clock)
         if self.fail_stage == "deliver" and self.rng.random() < 0.3:
             listener.fails_at = self.rng.randint(0, 4)
-            self.struck.add(tag)
+            self.failed_tags.add(tag)
         frames = self.rng.choice([0, 1, 2, self.rng.randint(3, 40)])
         streaming_text = self.rng.random() < 0.4
         text = [self.rng.randint(100, 999) for _ in range(self.rng.randint(1, 15))]
@@ -124,21 +124,21 @@ class Schedule:
                     self.more_text(request)
             if not self.loop.tick():
                 return
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("it never becomes idle")
 
     def check(self) -> None:
         for request in self.requests:
-            heard, ends = request.listener.frames, request.listener.ends
+            frames, ends = request.listener.frames, request.listener.ends
             assert len(ends) == 1, (request.tag, ends)
             expected = request.expected()
-            assert heard == expected[: len(heard)], request.tag
+            assert frames == expected[: len(frames)], request.tag
             if ends == ["stop"]:
-                assert heard == expected
+                assert frames == expected
             elif ends == ["cancelled"]:
                 assert request.cancelled
             else:
                 assert ends == ["error"] and (
-                    request.tag in self.struck or (self.fail_stage in FAILS_ALL and self.failed)
+                    request.tag in self.failed_tags or (self.fail_stage in FAILS_ALL and self.failed)
                 )
         assert not self.runner.held and not self.runner.flying
         status = self.loop.status()
@@ -146,7 +146,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("fail_stage", [None, *STAGES])
-def test_every_schedule_is_heard_exactly_once(fail_stage: str | None) -> None:
+def test_in_every_schedule_each_frame_is_delivered_once(fail_stage: str | None) -> None:
     chunks = [ChunkConfig(first_chunk_ticks=0.0), ChunkConfig(), ChunkConfig(first_chunk_frames=3, buffer_share=1.0)]
     outcomes: set[str] = set()
     failed = 0

@@ -1,7 +1,7 @@
-"""A second implementation of the Runner protocol: no model, virtual time, and PCM that says whose frame it is.
+"""A Runner without a model, in virtual time. Its PCM encodes the request and the number of each frame.
 
 It is strict where a real runner would be silently wrong: a slot used twice, a frame without its text, a third tick in
-flight, results taken out of order are AssertionErrors.
+flight and results taken out of order are AssertionErrors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from tests.engine.recorder import ChunkRecorder
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
 from oscine.engine.session import Session, StreamSpec
@@ -37,7 +38,7 @@ class _Held:
     frames: int  # of its speech, when its text has ended
     text_ids: list[int]
     streaming_text: bool
-    most: int
+    max_frames: int
     frame: int = 0
 
 
@@ -55,8 +56,8 @@ class _Ticket:
 
 @dataclass
 class ScriptedRunner:
-    """Speech of request `tag` (its seed // 1000) has seed % 1000 frames, or one for each id of its text if those are
-    more. `fail(stage, tag)` may raise."""
+    """Speech of request `tag` (its seed // 1000) has seed % 1000 frames, at least `min_frames` and one for each id of
+    its text. `fail(stage, tag)` may raise."""
 
     slots: int
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -64,6 +65,7 @@ class ScriptedRunner:
     row_s: float = 0.0001
     prefill_row_s: float = 0.00001
     positions: int = 100_000
+    min_frames: int = 0
     fail: Callable[[str, int], None] = lambda stage, tag: None
     sample_rate_hz: int = SAMPLE_RATE_HZ
     samples_per_frame: int = SAMPLES_PER_FRAME
@@ -78,6 +80,7 @@ class ScriptedRunner:
         slot, sampling = admission.slot, admission.sampling
         assert 0 <= slot < self.slots and slot not in self.held, f"slot {slot} is not free"
         tag, frames = divmod(sampling.seed, 1000)
+        frames = max(frames, self.min_frames)
         self.fail("admit", tag)
         if admission.prompt.rows > self.positions:
             raise TooLongError("does not fit", "text")
@@ -119,7 +122,7 @@ class ScriptedRunner:
         del self.held[slot]
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
-        return sum(held.most for held in self.held.values()) + sampling.max_new_tokens <= self.positions
+        return sum(held.max_frames for held in self.held.values()) + sampling.max_new_tokens <= self.positions
 
     def counts(self) -> RunnerCounts:
         """Every prompt but the first is known; each stream holds a hundred bytes."""
@@ -132,7 +135,7 @@ class ScriptedRunner:
     def _frame(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
         held = self.held[slot]
         frame, held.frame = held.frame, held.frame + 1
-        assert frame < held.most, f"frame {frame} of at most {held.most}"
+        assert frame < held.max_frames, f"frame {frame} of at max_frames {held.max_frames}"
         text_known = frame < len(held.text_ids)
         assert text_known or not held.streaming_text, f"the text of frame {frame} is not known"
         text_id = held.text_ids[frame] if text_known else 0
@@ -144,52 +147,41 @@ class ScriptedRunner:
         return codes, pcm
 
 
-@dataclass
-class Listener:
-    """Keeps what it hears, and checks that positions join."""
+def frames_of(pcm: bytes) -> list[tuple[int, int, int]]:
+    """(tag, frame number, text id) of each frame, in order."""
+    numbers = np.frombuffer(pcm, np.int16).reshape(-1, SAMPLES_PER_FRAME).astype(int) - LOUD
+    return [(row[0], row[1], row[3]) for row in numbers.tolist()]
 
-    clock: VirtualClock
-    fails_at: int | None = None  # raises on its n-th chunk
-    chunks: list[AudioChunk] = field(default_factory=list)
-    heard_s: list[float] = field(default_factory=list)
-    asked_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        self.asked_s = self.clock.now_s
+class Listener(ChunkRecorder):
+    """Records the virtual time of each chunk too. `fails_at`: raises on the chunk of this index."""
+
+    def __init__(self, clock: VirtualClock, fails_at: int | None = None) -> None:
+        super().__init__()
+        self.clock, self.fails_at = clock, fails_at
+        self.arrived_s: list[float] = []
 
     def __call__(self, chunk: AudioChunk) -> None:
-        assert not self.ends, "a chunk after the end"
-        assert chunk.first_sample == len(self.pcm) // 2, "a hole or an overlap"
-        self.chunks.append(chunk)
-        self.heard_s.append(self.clock.now_s)
+        super().__call__(chunk)
+        self.arrived_s.append(self.clock.now_s)
         if self.fails_at == len(self.chunks) - 1:
             raise RuntimeError("this listener is broken")
 
     @property
-    def pcm(self) -> bytes:
-        return b"".join(chunk.pcm for chunk in self.chunks)
-
-    @property
-    def ends(self) -> list[str]:
-        return [chunk.finish_reason for chunk in self.chunks if chunk.finish_reason is not None]
-
-    @property
     def frames(self) -> list[tuple[int, int, int]]:
-        """(tag, frame number, text id) of each frame heard, in order."""
-        numbers = np.frombuffer(self.pcm, np.int16).reshape(-1, SAMPLES_PER_FRAME).astype(int) - LOUD
-        return [(row[0], row[1], row[3]) for row in numbers.tolist()]
+        return frames_of(self.pcm)
 
     def underrun_s(self) -> float:
-        """How long the player stood still after it had begun."""
-        stood_s = 0.0
+        """How long the player had nothing to play after it had begun."""
+        total_s = 0.0
         dry_s: float | None = None
-        for chunk, heard_s in zip(self.chunks, self.heard_s, strict=True):
+        for chunk, arrived_s in zip(self.chunks, self.arrived_s, strict=True):
             if not chunk.pcm:
                 continue
             if dry_s is not None:
-                stood_s += max(0.0, heard_s - dry_s)
-            dry_s = max(heard_s, dry_s or heard_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
-        return stood_s
+                total_s += max(0.0, arrived_s - dry_s)
+            dry_s = max(arrived_s, dry_s or arrived_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
+        return total_s
 
 
 def prompt_of(rows: int = 10, trailing: Sequence[int] = ()) -> Prompt:

@@ -1,4 +1,4 @@
-"""Many listeners, more than fit: who is let in never hears a gap, the others are refused at once."""
+"""More requests than fit: admitted streams have no gap, the others are refused at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import random
 
 import pytest
-from tests.engine.scripted import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
+from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
 from oscine.config import ChunkConfig
 from oscine.engine.loop import EngineLoop
@@ -17,7 +17,8 @@ CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_
 
 
 def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[list[Listener], int, list[float]]:
-    """Open loop: (time, frames) of each request. Gives the accepted listeners, the refusals and their retry times."""
+    """Open loop: (time, frames) of each request. Returns the listeners of admitted requests, the number of refusals and
+    their retry times."""
     loop = EngineLoop(runner, CONFIG, runner.clock)
     listeners: list[Listener] = []
     retries_s: list[float] = []
@@ -60,7 +61,7 @@ MACHINES = {
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("seed", range(3))
-def test_at_three_times_the_load_nobody_hears_a_gap(machine: str, seed: int) -> None:
+def test_at_three_times_the_load_no_admitted_stream_has_a_gap(machine: str, seed: int) -> None:
     fixed_s, row_s, prefill_row_s, slots = MACHINES[machine]
     runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
     rows = min(slots, int((0.064 - fixed_s) / row_s))
@@ -75,7 +76,7 @@ def test_at_three_times_the_load_nobody_hears_a_gap(machine: str, seed: int) -> 
     assert len(listeners) > 0.7 * capacity_hz * seconds
 
 
-def test_at_half_the_load_nobody_is_refused() -> None:
+def test_at_half_the_load_no_request_is_refused() -> None:
     fixed_s, row_s, prefill_row_s, slots = MACHINES["h200"]
     runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
     capacity_hz = slots / (fixed_s + row_s * slots) / 50
@@ -83,49 +84,49 @@ def test_at_half_the_load_nobody_is_refused() -> None:
     assert refused == 0 and sum(listener.underrun_s() for listener in listeners) == 0
 
 
-# --- speeches in several parts ---
+# --- speeches of several segments ---
 
-HOP_S = 0.01  # from the end of a part to the request for the next one: a newcomer may take its place meanwhile
+HOP_S = 0.01  # between two segments of a speech: a new request may take the slot meanwhile
 
 
 @dataclasses.dataclass
 class Speech:
-    """One listener; the next part is asked for when the last has been made."""
+    """The next segment is submitted when the last one has ended."""
 
-    parts: list[int]  # frames of each
-    heard: list[Listener]
+    segments: list[int]  # frames of each
+    listeners: list[Listener]
     next_s: float | None = None
 
     def player(self) -> Listener:
-        """All parts as one player hears them."""
-        player = Listener(self.heard[0].clock)
-        player.chunks = [chunk for part in self.heard for chunk in part.chunks]
-        player.heard_s = [heard_s for part in self.heard for heard_s in part.heard_s]
+        """All segments as one player receives them."""
+        player = Listener(self.listeners[0].clock)
+        player.chunks = [chunk for one in self.listeners for chunk in one.chunks]
+        player.arrived_s = [arrived_s for one in self.listeners for arrived_s in one.arrived_s]
         return player
 
     def dry_s(self) -> float:
         dry_s = 0.0
-        for part in self.heard:
-            for chunk, heard_s in zip(part.chunks, part.heard_s, strict=True):
-                dry_s = max(dry_s, heard_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
+        for one in self.listeners:
+            for chunk, arrived_s in zip(one.chunks, one.arrived_s, strict=True):
+                dry_s = max(dry_s, arrived_s) + len(chunk.pcm) / 2 / SAMPLE_RATE_HZ
         return dry_s
 
 
-def speak_part(loop: EngineLoop, clock: VirtualClock, speech: Speech, name: str) -> None:
-    listener, frames = Listener(clock), speech.parts[len(speech.heard)]
-    continues, dry_s = bool(speech.heard), speech.dry_s()
+def speak_segment(loop: EngineLoop, clock: VirtualClock, speech: Speech, name: str) -> None:
+    listener, frames = Listener(clock), speech.segments[len(speech.listeners)]
+    continues, dry_s = bool(speech.listeners), speech.dry_s()
     plays_until_s = dry_s if dry_s > clock.now_s else None
     session = session_of(
         1, frames, listener, CONFIG, text_ids=frames // 4, continues=continues, plays_until_s=plays_until_s
     )
-    session.utterance_id = f"{name}.{len(speech.heard)}"
+    session.utterance_id = f"{name}.{len(speech.listeners)}"
     loop.submit(session)
-    speech.heard.append(listener)
+    speech.listeners.append(listener)
     speech.next_s = None
 
 
 def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]]]) -> tuple[list[Speech], int]:
-    """Gives the speeches that were let in, and the underruns as the engine counts them."""
+    """Returns the admitted speeches and the engine's count of underruns."""
     loop, clock = EngineLoop(runner, CONFIG, runner.clock), runner.clock
     speeches: list[Speech] = []
     coming = sorted(arrivals, reverse=True)
@@ -133,14 +134,14 @@ def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]
         while coming and coming[-1][0] <= clock.now_s:
             speech = Speech(coming.pop()[1], [])
             with contextlib.suppress(OverloadedError):
-                speak_part(loop, clock, speech, f"{len(speeches)} {len(coming)}")
+                speak_segment(loop, clock, speech, f"{len(speeches)} {len(coming)}")
                 speeches.append(speech)
         for number, speech in enumerate(speeches):
             if speech.next_s is not None and speech.next_s <= clock.now_s:
-                speak_part(loop, clock, speech, str(number))  # never refused
+                speak_segment(loop, clock, speech, str(number))  # never refused
         busy = loop.tick()
         for speech in speeches:
-            if speech.heard[-1].ends and speech.next_s is None and len(speech.heard) < len(speech.parts):
+            if speech.listeners[-1].ends and speech.next_s is None and len(speech.listeners) < len(speech.segments):
                 speech.next_s = clock.now_s + HOP_S
         next_s = [coming[-1][0]] if coming else []
         next_s += [speech.next_s for speech in speeches if speech.next_s is not None]
@@ -151,7 +152,7 @@ def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]
 
 
 @pytest.mark.parametrize("machine", ["h200", "cpu"])
-def test_at_three_times_the_load_who_was_let_in_hears_every_part_without_a_gap(machine: str) -> None:
+def test_at_three_times_the_load_admitted_speeches_have_no_gap_between_segments(machine: str) -> None:
     fixed_s, row_s, prefill_row_s, slots = MACHINES[machine]
     runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
     rows = min(slots, int((0.064 - fixed_s) / row_s))
@@ -161,5 +162,5 @@ def test_at_three_times_the_load_who_was_let_in_hears_every_part_without_a_gap(m
     arrivals = [(at_s, [rng.randint(10, 90) for _ in range(4)]) for at_s in times_s]
     speeches, underruns = drive_speeches(runner, arrivals)
     assert len(arrivals) > 1.3 * len(speeches) > 10, "some are refused"
-    assert [[part.ends for part in speech.heard] for speech in speeches] == [[["stop"]] * 4] * len(speeches)
+    assert [[one.ends for one in speech.listeners] for speech in speeches] == [[["stop"]] * 4] * len(speeches)
     assert underruns == 0 and sum(speech.player().underrun_s() > 0.001 for speech in speeches) == 0

@@ -1,4 +1,4 @@
-"""The whole engine over the real runner on a CPU: what a listener hears is what the reference path says."""
+"""The engine over the real runner on a CPU delivers the audio of the reference path."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import CheckpointMaker
+from tests.engine.recorder import ChunkRecorder
 from tests.reference.speaker import ReferenceSpeaker
 
 from oscine.audio import pcm16
@@ -20,35 +21,14 @@ from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.backend import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechRequest
+from oscine.types import AppendText, Cancel, EndText, SpeechRequest
 
 SLOTS = 3
-WAIT_S = 120.0
 SAMPLES_PER_FRAME = 1920
-# Random weights: nothing they say is to be judged.
+# The audio of random weights is noise: it is neither trimmed nor checked for runaways.
 CONFIG = EngineConfig(
     slots=SLOTS, queue_wait_s=3600.0, trim_silence=TrimConfig(enabled=False), runaway=RunawayConfig(enabled=False)
 )
-
-
-class Ear:
-    def __init__(self) -> None:
-        self.chunks: list[AudioChunk] = []
-        self.ended = threading.Event()
-
-    def __call__(self, chunk: AudioChunk) -> None:
-        assert chunk.first_sample == sum(len(earlier.pcm) // 2 for earlier in self.chunks)
-        self.chunks.append(chunk)
-        if chunk.finish_reason is not None:
-            self.ended.set()
-
-    def wait(self) -> np.ndarray:
-        assert self.ended.wait(WAIT_S)
-        return np.frombuffer(b"".join(chunk.pcm for chunk in self.chunks), np.int16)
-
-    @property
-    def reason(self) -> str | None:
-        return self.chunks[-1].finish_reason
 
 
 @pytest.fixture(scope="module")
@@ -90,50 +70,48 @@ def expected(base: ReferenceSpeaker, requests: list[SpeechRequest]) -> list[tupl
     return [(np.frombuffer(pcm16(speech.audio), np.int16), speech.finish_reason) for speech in speeches]
 
 
-def assert_heard(ear: Ear, pcm: np.ndarray, reason: str) -> None:
-    heard = ear.wait()
-    assert (ear.reason, len(heard)) == (reason, len(pcm))
-    usage = ear.chunks[-1].usage
+def assert_delivered(recorder: ChunkRecorder, pcm: np.ndarray, reason: str) -> None:
+    assert recorder.wait() == [reason] and len(recorder.samples) == len(pcm)
+    usage = recorder.last().usage
     assert usage is not None and usage.text_ids > 0 and usage.frames * SAMPLES_PER_FRAME == len(pcm)
     # One step apart where the float sample lies on a rounding edge.
-    assert np.abs(heard.astype(int) - pcm.astype(int)).max(initial=0) <= 1
+    assert np.abs(recorder.samples - pcm).max(initial=0) <= 1
 
 
-def test_in_company_everyone_says_what_the_reference_says(
+def test_concurrent_streams_equal_the_reference(
     engine: InProcessEngine, requests: list[SpeechRequest], expected: list[tuple[np.ndarray, str]]
 ) -> None:
     rng = random.Random(1)
-    ears: list[tuple[int, bool, Ear]] = []
+    recorders: list[tuple[int, bool, ChunkRecorder]] = []
     for _ in range(14):
-        number, ear = rng.randrange(len(requests)), Ear()
-        utterance_id = engine.submit(requests[number], ear)
-        leaves = rng.random() < 0.25
-        if leaves:
+        number, recorder = rng.randrange(len(requests)), ChunkRecorder()
+        utterance_id = engine.submit(requests[number], recorder)
+        cancelled = rng.random() < 0.25
+        if cancelled:
             threading.Timer(rng.random() * 0.2, engine.tell, (utterance_id, Cancel())).start()
-        ears.append((number, leaves, ear))
+        recorders.append((number, cancelled, recorder))
         if rng.random() < 0.3:
-            ear.ended.wait(rng.random() * 0.2)
-    for number, leaves, ear in ears:
+            recorder.ended.wait(rng.random() * 0.2)
+    for number, cancelled, recorder in recorders:
         pcm, reason = expected[number]
-        heard = ear.wait()
-        if leaves and ear.reason == "cancelled":
-            np.testing.assert_allclose(heard, pcm[: len(heard)], atol=1)
+        if recorder.wait() == ["cancelled"] and cancelled:
+            np.testing.assert_allclose(recorder.samples, pcm[: len(recorder.samples)], atol=1)
         else:
-            assert_heard(ear, pcm, reason)
+            assert_delivered(recorder, pcm, reason)
 
 
 @pytest.mark.parametrize("number", [0, 3, 4])
-def test_text_in_pieces_says_what_the_whole_text_says(
+def test_text_in_pieces_equals_the_whole_text(
     base: ReferenceSpeaker, engine: InProcessEngine, requests: list[SpeechRequest], number: int
 ) -> None:
     """Greedy: holding end of speech back takes its share out of a random draw, and so may change it."""
-    request, ear = replace(requests[number], greedy=True), Ear()
+    request, recorder = replace(requests[number], greedy=True), ChunkRecorder()
     request = replace(request, max_new_tokens=len(base.speak(request).codes))  # stays below its own end
     whole = base.speak(request)
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
-    utterance_id = engine.submit(replace(request, text=request.text[:1]), ear, streaming_text=True)
+    utterance_id = engine.submit(replace(request, text=request.text[:1]), recorder, streaming_text=True)
     for char in request.text[1:]:
         engine.tell(utterance_id, AppendText(char))
-        ear.ended.wait(0.01)
+        recorder.ended.wait(0.01)
     engine.tell(utterance_id, EndText())
-    assert_heard(ear, np.frombuffer(pcm16(whole.audio), np.int16), whole.finish_reason)
+    assert_delivered(recorder, np.frombuffer(pcm16(whole.audio), np.int16), whole.finish_reason)

@@ -1,0 +1,65 @@
+"""A `deliver` callback for tests, and ways to wait for it.
+
+Tests wait for events, never for a time: a busy machine changes no result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from oscine.types import AudioChunk
+
+WAIT_S = 120.0  # only a failing test waits this long
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition never became true"
+        time.sleep(0.002)
+
+
+class ChunkRecorder:
+    """Records the chunks of one utterance; asserts that they join and that none follows the end.
+
+    `before_chunk` runs before a chunk is taken: it makes the callback as slow as a test likes.
+    """
+
+    def __init__(self, before_chunk: Callable[[], object] = lambda: None) -> None:
+        self.chunks: list[AudioChunk] = []
+        self.ended = threading.Event()
+        self._before_chunk = before_chunk
+
+    def __call__(self, chunk: AudioChunk) -> None:
+        self._before_chunk()
+        assert not self.ended.is_set(), "a chunk after the end"
+        assert chunk.first_sample == len(self.pcm) // 2, "a gap or an overlap"
+        self.chunks.append(chunk)
+        if chunk.finish_reason is not None:
+            self.ended.set()
+
+    def wait(self) -> list[str]:
+        """Waits for the end. Returns the finish reasons, which should be one."""
+        assert self.ended.wait(WAIT_S), f"no end after {len(self.chunks)} chunks"
+        return self.ends
+
+    def last(self) -> AudioChunk:
+        """Waits for the last chunk."""
+        self.wait()
+        return self.chunks[-1]
+
+    @property
+    def ends(self) -> list[str]:
+        return [chunk.finish_reason for chunk in self.chunks if chunk.finish_reason is not None]
+
+    @property
+    def pcm(self) -> bytes:
+        return b"".join(chunk.pcm for chunk in self.chunks)
+
+    @property
+    def samples(self) -> np.ndarray:
+        return np.frombuffer(self.pcm, np.int16).astype(int)

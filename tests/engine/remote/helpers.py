@@ -1,0 +1,56 @@
+"""Helpers of the tests of worker processes."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
+
+from oscine.config import WorkerConfig
+from oscine.engine.remote.client import EngineClient
+from oscine.types import AppendText, SpeechRequest
+
+CONFIG = WorkerConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
+IMPATIENT = WorkerConfig(heartbeat_s=2.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=0.3, backoff_s=0.05)
+LONG = "say 100000"
+
+
+class SampleRecorder(ChunkRecorder):
+    """Knows the samples that a FakeEngine makes for its seed."""
+
+    def __init__(self, seed: int = 0, before_chunk: Callable[[], object] = lambda: None) -> None:
+        super().__init__(before_chunk)
+        self.seed = seed
+
+    def check(self) -> None:
+        """Every sample is right, and there is one end."""
+        assert self.pcm == pcm(self.seed, 0, len(self.pcm) // 2) and len(self.ends) == 1
+
+
+def started(config: WorkerConfig = CONFIG, fake: FakeConfig | None = None) -> EngineClient:
+    engine = EngineClient(functools.partial(build_fake, fake or FakeConfig()), config)
+    engine.wait_ready(WAIT_S)
+    return engine
+
+
+def speak(engine, text: str, seed: int = 0, *, before_chunk: Callable[[], object] = lambda: None) -> SampleRecorder:
+    recorder = SampleRecorder(seed, before_chunk)
+    engine.submit(SpeechRequest(text=text, seed=seed), recorder)
+    return recorder
+
+
+def speak_and_then(engine, text: str, seed: int = 0) -> SampleRecorder:
+    """Three chunks; then, when they have arrived, the text: a process that is killed does not send what it holds."""
+    recorder = SampleRecorder(seed)
+    utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), recorder, streaming_text=True)
+    wait_until(lambda: len(recorder.chunks) == 3)
+    engine.tell(utterance, AppendText(text))
+    return recorder
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

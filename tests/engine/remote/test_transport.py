@@ -1,0 +1,75 @@
+import queue
+import socket
+import threading
+
+import pytest
+from tests.engine.recorder import WAIT_S, wait_until
+
+from oscine.engine.remote.transport import Transport
+
+
+@pytest.fixture
+def sockets():
+    pair = socket.socketpair()
+    yield pair
+    for one in pair:
+        one.close()
+
+
+def connect(sockets) -> tuple[Transport, Transport, queue.SimpleQueue]:
+    """Two transports and the inbox of the second: its messages, then None when the first is gone."""
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    first = Transport(sockets[0], lambda message: None, lambda: None)
+    second = Transport(sockets[1], inbox.put, lambda: inbox.put(None))
+    return first, second, inbox
+
+
+def test_messages_of_several_threads_arrive_whole(sockets):
+    first, second, inbox = connect(sockets)
+    sent = [[bytes([number]) * (1 << size) for size in range(0, 20, 2)] for number in range(4)]
+    threads = [threading.Thread(target=lambda batch=batch: [first.post(one) for one in batch]) for batch in sent]
+    for thread in threads:
+        thread.start()
+    received = [inbox.get(timeout=WAIT_S) for _ in range(40)]
+    for number, batch in enumerate(sent):
+        assert [message for message in received if message[0] == number] == batch
+    for transport in (first, second):
+        transport.close()
+
+
+def test_everything_sent_arrives_before_the_disconnect(sockets):
+    first, second, inbox = connect(sockets)
+    messages = [b"", *(b"x" * 100_000 for _ in range(50))]
+    for message in messages:
+        first.post(message)
+    first.close(linger_s=WAIT_S)
+    assert [inbox.get(timeout=WAIT_S) for _ in messages] == messages
+    assert inbox.get(timeout=WAIT_S) is None
+    second.wait_disconnected(WAIT_S)
+    second.close()
+
+
+def test_a_message_cut_short_by_the_disconnect_is_dropped(sockets):
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    transport = Transport(sockets[1], inbox.put, lambda: inbox.put(None))
+    sockets[0].sendall((5).to_bytes(8, "little") + b"whole" + (5).to_bytes(8, "little") + b"cut")
+    sockets[0].close()
+    assert inbox.get(timeout=WAIT_S) == b"whole" and inbox.get(timeout=WAIT_S) is None
+    transport.close()
+
+
+def test_posting_never_blocks_and_counts_unsent_bytes(sockets):
+    """The peer does not read. Closing does not wait for it."""
+    transport = Transport(sockets[0], lambda message: None, lambda: None)
+    for _ in range(100):
+        transport.post(bytes(100_000))
+    assert transport.unsent_bytes > 5_000_000
+    transport.close()
+
+
+def test_closing_is_no_disconnect_of_the_peer(sockets):
+    first, second, inbox = connect(sockets)
+    second.close()
+    wait_until(lambda: not first._reader.is_alive())
+    first.close()
+    assert inbox.empty()

@@ -1,0 +1,65 @@
+"""Warm-up over a scripted runner in virtual time: how fast this machine is decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.engine.conftest import MakeEngine
+from tests.engine.recorder import wait_until
+from tests.engine.scripted_runner import PLAIN, ScriptedRunner
+
+from oscine.engine.in_process import InProcessEngine
+from oscine.engine.warm_up import warm_up
+from oscine.types import ConfigError
+
+COLD_S = 0.5
+
+
+class WarmUp:
+    """Runs a warm-up. The first launch of each batch waits until the whole batch is submitted."""
+
+    def __init__(self, make_engine: MakeEngine, slots: int, **costs: float) -> None:
+        self.config = replace(PLAIN, slots=slots)
+        self.runner = ScriptedRunner(slots, fail=self._before, min_frames=50, **costs)  # type: ignore[arg-type]
+        self.engine: InProcessEngine = make_engine(self.config, runner=self.runner)
+        self.progress: list[tuple[str, int, int]] = []
+        self._awaited = 0
+
+    def run(self) -> None:
+        warm_up(self.engine, self.config, self._report)
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        self._awaited = self.config.buckets[done] if done < total else 0
+        self.progress.append((stage, done, total))
+
+    def _before(self, stage: str, tag: int) -> None:
+        if stage == "launch" and self._awaited:
+            wait_until(lambda: self._submitted() >= self._awaited)
+            self._awaited = 0
+        elif stage == "collect":
+            self.runner.fixed_s = min(self.runner.fixed_s, 0.005)  # only the first launch is cold
+
+    def _submitted(self) -> int:
+        status = self.engine.status()
+        return status.slots_active + status.queued
+
+
+def test_the_warm_up_measures_every_batch_size_although_the_first_tick_is_cold(make_engine: MakeEngine) -> None:
+    warm = WarmUp(make_engine, slots=4, fixed_s=COLD_S, row_s=0.001)
+    warm.run()
+    assert warm.engine.cost.rows_seen == 4 == max(map(len, warm.runner.launches))
+    assert 0 < warm.engine.cost.tick_s(1) < COLD_S / 5
+    assert warm.progress == [("warm-up", done, 3) for done in range(4)]
+
+
+def test_the_warm_up_ends_where_real_time_ends(make_engine: MakeEngine) -> None:
+    warm = WarmUp(make_engine, slots=8, row_s=0.05)  # two rows take 105 ms, longer than a frame
+    warm.run()
+    assert max(map(len, warm.runner.launches)) == 2 and warm.progress[-1] == ("warm-up", 4, 4)
+
+
+def test_settings_without_room_for_an_utterance_are_refused(make_engine: MakeEngine) -> None:
+    warm = WarmUp(make_engine, slots=1, positions=10)
+    with pytest.raises(ConfigError, match="no room for one short utterance"):
+        warm.run()
