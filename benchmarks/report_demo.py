@@ -109,6 +109,6 @@ def speed_words(figures: Row) -> str:
     if not listeners:
         return speed
     return (
-        f"{speed} Up to {listeners} listeners at once were kept in real time: none was refused, and no player was "
-        "more than 100 ms behind."
+        f"{speed} The largest tested number of listeners kept in real time is {listeners}: none was refused, and no "
+        "player was more than 100 ms behind."
     )

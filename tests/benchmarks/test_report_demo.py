@@ -67,8 +67,8 @@ def test_the_card_shows_the_measured_figures(
     assert "| wren | 2.0 % | 6.1 % | +4.1 points (+3.0 to +5.2 points) | 1 / 1 | 0 / 0 | 3.00 / 2.80 |" in card
     assert "wren 100 of 100; finch 100 of 100." in plain
     assert "first audio after 40 ms (median of 20 sequential requests" in plain
-    assert "Up to 4 listeners at once were kept in real time" in plain
-    assert "DNSMOS, overall, of the first 40 of them" in plain
+    assert "number of listeners kept in real time is 4:" in plain
+    assert "DNSMOS is the overall score of the first 40 of them" in plain
     assert f"{sum(parameters(folder).values()) / 1e6:.1f} million parameters" in plain
     assert "How fast it is" not in demo_card(judged, None, folder)
 
