@@ -15,7 +15,7 @@ def succeeded(
 ) -> RequestOutcome:
     timeline = Timeline(tuple(at for at, _ in arrivals), tuple(total for _, total in arrivals))
     return RequestOutcome(
-        *(index, measured, sent_s, sent_s, e2e_s),
+        *(PlannedRequest("", 0, index, "measured" if measured else "warmup"), sent_s, sent_s, e2e_s),
         timeline=timeline,
         first_byte_s=timeline.first_audio_s,
         silence_s=0.0,
@@ -25,7 +25,7 @@ def succeeded(
 
 
 def failed(index: int, kind: str, message: str = "", sent_s: float = 0.0) -> RequestOutcome:
-    return RequestOutcome(index, True, sent_s, sent_s, 0.01, RequestFailure(kind, message))
+    return RequestOutcome(PlannedRequest("", 0, index), sent_s, sent_s, 0.01, RequestFailure(kind, message))
 
 
 def test_a_row_sums_up_its_requests() -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-# Onset detector: audible sound starts with the first of ONSET_WINDOWS successive loud windows.
+# Onset detector: audible sound starts with the first of two successive loud windows.
 WINDOW_S = 0.020
 HOP_S = 0.010
 ONSET_DBFS = -45.0
-ONSET_WINDOWS = 2
-_FIRST_WINDOWS, _MAX_WINDOWS = 8, 256
+_BLOCK_WINDOWS = 32
 
 SPLIT_S = 0.001  # reads closer together are one chunk that the network or the kernel has split
 NOT_STREAMED_S = 0.005  # all audio within this time: the response was not streamed, and playback does not apply
@@ -67,38 +66,25 @@ class Playback:
     stalls: int
 
 
-@dataclass(frozen=True, slots=True)
-class _PlayedChunk:
-    starts_s: float
-    from_s: float  # position in the audio
-    to_s: float
-    waited_s: float
-
-
-def _played(timeline: Timeline) -> Iterator[_PlayedChunk]:
-    free_s = timeline.first_audio_s  # when the player has played everything before
-    before_s = 0.0
-    for arrived_s, total_s in zip(timeline.arrived_s, timeline.audio_s, strict=True):
-        waited_s = arrived_s - free_s
-        if waited_s <= _ROUNDING_S:
-            waited_s = 0.0
-        starts_s = free_s + waited_s
-        yield _PlayedChunk(starts_s, before_s, total_s, waited_s)
-        free_s = starts_s + total_s - before_s
-        before_s = total_s
+def _waits(timeline: Timeline) -> npt.NDArray[np.float64]:
+    """Seconds that the player waits for each arrival."""
+    before_s = np.concatenate([[0.0], timeline.audio_s[:-1]])
+    late_s = np.subtract(timeline.arrived_s, timeline.first_audio_s + before_s)  # of a player that never waits
+    waits = np.diff(np.maximum.accumulate(late_s), prepend=0.0)
+    return np.where(waits > _ROUNDING_S, waits, 0.0)
 
 
 def play(timeline: Timeline) -> Playback:
-    waits = [chunk.waited_s for chunk in _played(timeline) if chunk.waited_s > 0]
-    return Playback(math.fsum(waits), max(waits, default=0.0), len(waits))
+    waits = _waits(timeline)
+    return Playback(float(waits.sum()), float(waits.max()), int(np.count_nonzero(waits)))
 
 
 def played_at(timeline: Timeline, position_s: float) -> float:
     """When the player reaches that position of the audio."""
-    for chunk in _played(timeline):
-        if position_s < chunk.to_s:
-            return chunk.starts_s + position_s - chunk.from_s
-    raise ValueError(f"{position_s} s is not within {timeline.audio_s[-1]} s of audio")
+    if position_s >= timeline.audio_s[-1]:
+        raise ValueError(f"{position_s} s is not within {timeline.audio_s[-1]} s of audio")
+    chunk = int(np.searchsorted(timeline.audio_s, position_s, side="right"))
+    return timeline.first_audio_s + position_s + float(_waits(timeline)[: chunk + 1].sum())
 
 
 def gaps(timeline: Timeline) -> list[float]:
@@ -112,17 +98,14 @@ def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
     window, hop = max(1, round(WINDOW_S * rate_hz)), max(1, round(HOP_S * rate_hz))
     threshold = (32768 * 10 ** (ONSET_DBFS / 20)) ** 2
     count = max(0, (len(pcm) - window) // hop + 1)
-    run, first, size = 0, 0, _FIRST_WINDOWS
-    # In growing blocks: speech mostly starts in the first one, and other streams wait during this computation.
-    while first < count:
-        last = min(first + size, count) - 1
+    # In blocks that share a window: speech mostly starts in the first, and other streams wait during this computation.
+    for first in range(0, count - 1, _BLOCK_WINDOWS):
+        last = min(first + _BLOCK_WINDOWS, count - 1)
         block = pcm[first * hop : last * hop + window].astype(np.float64)
-        windows = np.lib.stride_tricks.sliding_window_view(block, window)[::hop]
-        for index, loud in enumerate((windows.var(axis=1) >= threshold).tolist(), start=first):
-            run = run + 1 if loud else 0
-            if run == ONSET_WINDOWS:
-                return (index - ONSET_WINDOWS + 1) * hop / rate_hz
-        first, size = last + 1, min(2 * size, _MAX_WINDOWS)
+        loud = np.lib.stride_tricks.sliding_window_view(block, window)[::hop].var(axis=1) >= threshold
+        starts = np.flatnonzero(loud[:-1] & loud[1:])
+        if len(starts):
+            return int(first + starts[0]) * hop / rate_hz
     return None
 
 

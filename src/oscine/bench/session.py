@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,34 +138,32 @@ class Bench:
         self.on_row(row)
         if self.records is not None:
             with _write_errors(self.records), self.records.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(record) + "\n" for record in self._records(run))
+                file.writelines(json.dumps(record) + "\n" for record in _records(run))
         return row
 
     def _check_reachable(self, row: Row, consequence: str) -> None:
         if not row["succeeded"] and row["failures"].keys() == {"connect"}:
             raise OscineError(f"lost the server at {self.target.url}; {consequence}")
 
-    def _records(self, run: LoadRun) -> Iterator[Row]:
-        """Everything needed to recompute the figures or repeat a request. Times count from the window's start."""
-        count = 1 + max((outcome.index for outcome in run.outcomes), default=0)
-        measured, warmup = (list(islice(self.workload.requests(phase), count)) for phase in ("measured", "warmup"))
-        for outcome in run.outcomes:
-            request = (measured if outcome.measured else warmup)[outcome.index]
-            yield {
-                "load": str(run.load),
-                "index": outcome.index,
-                "measured": outcome.measured,
-                "text": request.text,
-                "seed": request.seed,
-                "due_s": outcome.due_s - run.begin_s,
-                "sent_s": outcome.sent_s - run.begin_s,
-                "failure": outcome.failure and [outcome.failure.kind, outcome.failure.message],
-                "e2e_s": outcome.e2e_s,
-                "audible_s": outcome.audible_s,
-                "deficit_s": outcome.playback and outcome.playback.deficit_s,
-                "arrived_s": outcome.timeline and outcome.timeline.arrived_s,
-                "heard_s": outcome.timeline and outcome.timeline.audio_s,
-            }
+
+def _records(run: LoadRun) -> Iterator[Row]:
+    """Everything needed to recompute the figures or repeat a request. Times count from the window's start."""
+    for outcome in run.outcomes:
+        yield {
+            "load": str(run.load),
+            "index": outcome.request.index,
+            "measured": outcome.measured,
+            "text": outcome.request.text,
+            "seed": outcome.request.seed,
+            "due_s": outcome.due_s - run.begin_s,
+            "sent_s": outcome.sent_s - run.begin_s,
+            "failure": outcome.failure and [outcome.failure.kind, outcome.failure.message],
+            "e2e_s": outcome.e2e_s,
+            "audible_s": outcome.audible_s,
+            "deficit_s": outcome.playback and outcome.playback.deficit_s,
+            "arrived_s": outcome.timeline and outcome.timeline.arrived_s,
+            "heard_s": outcome.timeline and outcome.timeline.audio_s,
+        }
 
 
 @contextlib.contextmanager

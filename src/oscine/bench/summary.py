@@ -12,6 +12,7 @@ from oscine.bench.exchange import Exchange, RequestFailure
 from oscine.bench.metrics import AUDIBLE_DEFICIT_S, Playback, Timeline, gaps, onset, play, played_at, spread
 from oscine.bench.received_audio import InvalidAudioError, decode_audio
 from oscine.bench.targets import Target
+from oscine.bench.workload import PlannedRequest
 from oscine.types import FRAME_RATE_HZ
 
 # Servers that read max_new_tokens differently may make one frame more than requested, not two.
@@ -24,8 +25,7 @@ Row = dict[str, Any]
 class RequestOutcome:
     """One analyzed request. Durations are seconds since it was sent; `sent_s` and `due_s` are clock readings."""
 
-    index: int
-    measured: bool  # not part of the warm-up
+    request: PlannedRequest
     due_s: float
     sent_s: float
     e2e_s: float
@@ -35,6 +35,10 @@ class RequestOutcome:
     silence_s: float | None = None  # before the onset; None: nothing audible
     audible_s: float | None = None
     playback: Playback | None = None  # None: not applicable
+
+    @property
+    def measured(self) -> bool:
+        return self.request.phase == "measured"
 
     @property
     def end_s(self) -> float:
@@ -50,8 +54,8 @@ class RequestOutcome:
 
 
 def analyze(exchange: Exchange, target: Target) -> RequestOutcome:
-    request, sent_s = exchange.request, exchange.sent_s
-    facts = (request.index, request.phase == "measured", exchange.due_s, sent_s, exchange.end_s - sent_s)
+    sent_s = exchange.sent_s
+    facts = (exchange.request, exchange.due_s, sent_s, exchange.end_s - sent_s)
     if exchange.failure is not None:
         return RequestOutcome(*facts, exchange.failure)
     max_s = math.inf if target.frames is None else (target.frames + _EXTRA_FRAMES) / FRAME_RATE_HZ
@@ -170,7 +174,7 @@ def _examples(good: Sequence[RequestOutcome]) -> Row:
 def _example(outcome: RequestOutcome) -> Row:
     assert outcome.timeline is not None
     return {
-        "index": outcome.index,
+        "index": outcome.request.index,
         "e2e_ms": outcome.e2e_s * 1e3,
         "audible_ms": None if outcome.audible_s is None else outcome.audible_s * 1e3,
         "arrived_ms": [at_s * 1e3 for at_s in outcome.timeline.arrived_s],
