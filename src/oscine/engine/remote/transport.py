@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 _LENGTH = struct.Struct("<Q")
+_BATCH = 64  # messages per system call: the chunks of one tick leave together
+_BUFFER_BYTES = 2**18
 
 
 class Transport:
@@ -57,22 +59,21 @@ class Transport:
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the peer is gone, which the reader reports
-            while (message := self._next()) is not None:
-                self._connection.sendall(_LENGTH.pack(len(message)) + message)
+            while batch := self._next():
+                self._connection.sendall(b"".join(_LENGTH.pack(len(message)) + message for message in batch))
                 with self._changed:
-                    self.unsent_bytes -= len(message)
+                    self.unsent_bytes -= sum(map(len, batch))
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> list[bytes]:
+        """The next messages to send; none when the transport is closing and all are sent."""
         with self._changed:
-            while not self._outbox:
-                if self._closing:
-                    return None
+            while not self._outbox and not self._closing:
                 self._changed.wait()
-            return self._outbox.popleft()
+            return [self._outbox.popleft() for _ in range(min(_BATCH, len(self._outbox)))]
 
     def _read(self) -> None:
         try:
-            with contextlib.suppress(OSError), self._connection.makefile("rb") as stream:
+            with contextlib.suppress(OSError), self._connection.makefile("rb", _BUFFER_BYTES) as stream:
                 while len(length := stream.read(_LENGTH.size)) == _LENGTH.size:
                     (size,) = _LENGTH.unpack(length)
                     if len(message := stream.read(size)) < size:
