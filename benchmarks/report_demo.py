@@ -49,12 +49,12 @@ def _compared(figure: Figure, found: Row) -> list[str]:
 
 def quality_parts(result: Result) -> list[str]:
     figures = result["figures"]
-    recogniser = figures["ears"]["recogniser"]
+    recognizer = figures["transcriber"]["recognizer"]
     rated = next(iter(figures["voices"].values()))["demo"]["dnsmos"]
     naturalness = f" DNSMOS is the overall score of the first {rated['of']:.0f} of them." if rated else ""
     how = f"""{figures["sentences"]} held-out sentences, each once with each voice, sampled with the checkpoint's own
-    settings (its temperature was chosen on the same sentences) and transcribed by {recogniser["name"]} (weights
-    {recogniser["sha256"]}: Whisper tiny.en, which makes errors on the teacher, too).{naturalness} docs/eval.md defines
+    settings (its temperature was chosen on the same sentences) and transcribed by {recognizer["name"]} (weights
+    {recognizer["sha256"]}: Whisper tiny.en, which makes errors on the teacher, too).{naturalness} docs/eval.md defines
     the terms; 95 % intervals in brackets."""
     return [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
 

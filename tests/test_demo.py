@@ -21,9 +21,10 @@ from benchmarks.server_process import ServerProcess
 from demo_files import CARD, DEMO, files, fingerprint
 from oscine import Oscine, VoiceError
 from oscine.audio import Clip, read_clip, resample
-from oscine.evaluate.recognizer import RATE_HZ as EARS_HZ
-from oscine.evaluate.transcriber import Transcriber, TranscriberConfig, open_transcriber
-from oscine.evaluate.word_error_rate import Alignment, align, normalise
+from oscine.evaluate.recognizer import RATE_HZ as RECOGNIZER_HZ
+from oscine.evaluate.transcriber import Transcriber, TranscriberConfig
+from oscine.evaluate.transcriber_process import open_transcriber
+from oscine.evaluate.word_error_rate import Alignment, align, normalize
 from tests.conftest import require_environment
 from tests.server.live.live_client import Client
 
@@ -75,9 +76,9 @@ def hear(ears: Transcriber) -> Callable[[Clip, str], Alignment]:
     """hear(sound, text): the words that were wanted beside those that were heard."""
 
     def heard(clip: Clip, text: str) -> Alignment:
-        transcript = ears.hear(resample(clip, EARS_HZ).samples, "en").transcript
+        transcript = ears.transcribe(resample(clip, RECOGNIZER_HZ).samples, "en").text
         print(f"{text!r} was heard as {transcript!r}")
-        return align(normalise(text), normalise(transcript))
+        return align(normalize(text), normalize(transcript))
 
     return heard
 
@@ -134,7 +135,7 @@ def figures_of(name: str) -> dict[str, Any]:
 
 
 def wrong(alignments: Sequence[Alignment]) -> float:
-    return sum(one.errors for one in alignments) / sum(one.wanted for one in alignments)
+    return sum(one.errors for one in alignments) / sum(one.reference_length for one in alignments)
 
 
 # --- the checkpoint ---
@@ -206,7 +207,7 @@ def test_what_it_says_is_understood(spoken: list[Spoken], hear: Callable[[Clip, 
     heard = [hear(one.clip, one.text) for one in spoken]
     for voice in VOICES:
         assert wrong([words for one, words in zip(spoken, heard, strict=True) if one.voice == voice]) <= MAX_WRONG
-    cut = [one.text for one, words in zip(spoken, heard, strict=True) if max(words.missing_ends) > 1]
+    cut = [one.text for one, words in zip(spoken, heard, strict=True) if max(words.deleted_ends) > 1]
     assert cut == []
 
 
@@ -259,7 +260,7 @@ def test_a_text_of_several_sentences_is_spoken_to_its_end(
     answer = post(client, STORY, voice="finch", seed=1, stream=False)
     assert answer.headers["x-finish-reason"] == "stop"
     heard = hear(read_clip(answer.content), STORY)
-    assert wrong([heard]) <= MAX_WRONG and max(heard.missing_ends) <= 1
+    assert wrong([heard]) <= MAX_WRONG and max(heard.deleted_ends) <= 1
 
 
 # --- the command ---

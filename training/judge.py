@@ -29,8 +29,9 @@ from oscine.bench.record import script_result, write_result
 from oscine.evaluate.bootstrap import difference_interval
 from oscine.evaluate.recognizer import RATE_HZ
 from oscine.evaluate.recording import Recording
-from oscine.evaluate.score import FIGURES, by_text, mark_all, totals
-from oscine.evaluate.transcriber import Heard, TranscriberConfig, open_transcriber
+from oscine.evaluate.score import FIGURES, by_take, score_all, totals
+from oscine.evaluate.transcriber import TranscriberConfig, Transcript
+from oscine.evaluate.transcriber_process import open_transcriber
 from oscine.types import FRAME_RATE_HZ
 
 MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
@@ -54,7 +55,7 @@ def read_recordings(folder: Path, texts: list[str]) -> list[Recording]:
 
 
 class Listening:
-    """What was heard, by the sound's hash. Files of another recogniser are listened to again."""
+    """What was heard, by the sound's hash. Files of another recognizer are listened to again."""
 
     def __init__(self, python: Path, folders: list[Path]) -> None:
         self._python, self._folders = python, folders
@@ -72,23 +73,23 @@ class Listening:
                     raise SystemExit(f"{ears.about['without_dnsmos']}\nor leave it out with --rated 0")
                 self.about = {**ears.about, **{name: one for name, one in self.about.items() if one is not None}}
                 for folder in self._folders:
-                    known = _known(folder, ears.about["recogniser"])
+                    known = _known(folder, ears.about["recognizer"])
                     for number in span:
                         path = folder / f"{number:03d}.wav"
                         key = _key(path)
                         if key not in known or (dnsmos and known[key]["dnsmos"] is None):
-                            known[key] = asdict(ears.hear(resample(read_clip(path), RATE_HZ).samples, "en"))
-                            _keep(folder, ears.about["recogniser"], known)
+                            known[key] = asdict(ears.transcribe(resample(read_clip(path), RATE_HZ).samples, "en"))
+                            _keep(folder, ears.about["recognizer"], known)
                     print(f"heard {folder}, {'with' if dnsmos else 'without'} DNSMOS", flush=True)
 
     def recordings(self, folder: Path, texts: list[str]) -> list[Recording]:
-        known = _known(folder, self.about["recogniser"])
+        known = _known(folder, self.about["recognizer"])
         heard = [
-            (one, Heard(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
+            (one, Transcript(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
         ]
         # Earlier runs may have rated more of them, on one side only.
         return [
-            replace(one, heard=said.transcript, dnsmos=said.dnsmos if one.number < self._rated else None)
+            replace(one, transcript=said.text, dnsmos=said.dnsmos if one.number < self._rated else None)
             for one, said in heard
         ]
 
@@ -97,15 +98,15 @@ def _key(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _known(folder: Path, recogniser: Row) -> dict[str, Row]:
+def _known(folder: Path, recognizer: Row) -> dict[str, Row]:
     path = folder / "heard.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    heard: dict[str, Row] = kept["heard"] if kept.get("recogniser") == recogniser else {}
+    heard: dict[str, Row] = kept["heard"] if kept.get("recognizer") == recognizer else {}
     return heard
 
 
-def _keep(folder: Path, recogniser: Row, heard: dict[str, Row]) -> None:
-    content = json.dumps({"recogniser": recogniser, "heard": heard}, indent=1)
+def _keep(folder: Path, recognizer: Row, heard: dict[str, Row]) -> None:
+    content = json.dumps({"recognizer": recognizer, "heard": heard}, indent=1)
     (folder / "heard.json").write_text(content, encoding="utf-8")
 
 
@@ -113,18 +114,18 @@ def _keep(folder: Path, recogniser: Row, heard: dict[str, Row]) -> None:
 
 
 def side(recordings: list[Recording]) -> Row:
-    figures = totals(recordings, mark_all(recordings))
+    figures = totals(recordings, score_all(recordings))
     return {key: figures[key] for key in _TOLD}
 
 
 def misheard(recordings: list[Recording]) -> list[Row]:
-    marks = mark_all(recordings)
-    pairs = [(one, mark) for one, mark in zip(recordings, marks, strict=True) if mark.error_share or mark.flags]
-    return [{"text": one.text, "heard": one.heard, "flags": list(mark.flags)} for one, mark in pairs]
+    marks = score_all(recordings)
+    pairs = [(one, mark) for one, mark in zip(recordings, marks, strict=True) if mark.error_rate or mark.flags]
+    return [{"text": one.text, "heard": one.transcript, "flags": list(mark.flags)} for one, mark in pairs]
 
 
 def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
-    terms = [[one for one in by_text(_WER, each, mark_all(each)).values() if one] for each in (teacher, demo)]
+    terms = [list(by_take(_WER, each, score_all(each)).values()) for each in (teacher, demo)]
     rates = [sum(wrong for wrong, _ in each) / sum(words for _, words in each) for each in terms]
     low, high = difference_interval(*terms)
     return {"value": rates[1] - rates[0], "low": low, "high": high}
@@ -159,7 +160,7 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
         if spoken["asked"] != _AS_USUAL:
             raise SystemExit(f"{options.demo / voice} was asked for with {spoken['asked']}, not with {_AS_USUAL}")
     listening = Listening(
-        options.listen_with, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
+        options.transcriber_python, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
     )
     listening.hear(texts, min(options.rated, len(texts)))
     voices = {}
@@ -175,7 +176,7 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
     return {
         "weights": weights,
         "sentences": len(texts),
-        "ears": listening.about,
+        "transcriber": listening.about,
         "voices": voices,
         "training": training,
     }
@@ -200,7 +201,7 @@ def main() -> None:
     parser.add_argument("--trained-on", help="the machine, for the card")
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--rated", type=int, default=40, help="sentences of each voice whose naturalness is judged")
-    parser.add_argument("--listen-with", type=Path, default=paths.ROOT / ".venv-asr" / "bin" / "python")
+    parser.add_argument("--transcriber-python", type=Path, default=paths.ROOT / ".venv-asr" / "bin" / "python")
     parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "results")
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()

@@ -1,8 +1,8 @@
 """Word error rate of a folder of recordings (000.wav, 001.wav, ...) against a text file, line by line.
 
-    .venv-asr/bin/python training/recognise.py WAVS [WAVS ...] [--texts training/texts/heldout.txt] [--json OUT]
+    .venv/bin/python training/recognise.py WAVS [WAVS ...] [--texts training/texts/heldout.txt] [--json OUT]
 
-Runs in the environment that `make asr` makes; weights come with it, nothing is downloaded.
+The recognizer runs in the environment of `make asr`, which has its weights; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from typing import Any
 
 import paths
 
-from oscine.evaluate.recognizer import FasterWhisper
-from oscine.evaluate.word_error_rate import errors, normalise
+from oscine.audio import read_clip, resample
+from oscine.evaluate.recognizer import RATE_HZ
+from oscine.evaluate.transcriber import Transcriber, TranscriberConfig
+from oscine.evaluate.transcriber_process import open_transcriber
+from oscine.evaluate.word_error_rate import align, normalize
 
 
-def measure(recogniser: FasterWhisper, folder: Path, texts: list[str]) -> dict[str, Any]:
+def measure(transcriber: Transcriber, folder: Path, texts: list[str]) -> dict[str, Any]:
     lines, wrong, words = [], 0, 0
     for number, text in enumerate(texts):
         path = folder / f"{number:03d}.wav"
         if not path.exists():
             continue
-        heard = recogniser.transcribe(str(path), "en")
-        wanted = normalise(text)
-        missed = errors(wanted, normalise(heard))
+        heard = transcriber.transcribe(resample(read_clip(path), RATE_HZ).samples, "en").text
+        wanted = normalize(text)
+        missed = align(wanted, normalize(heard)).errors
         wrong, words = wrong + missed, words + len(wanted)
         lines.append({"wav": path.name, "text": text, "heard": heard, "errors": missed, "words": len(wanted)})
     wer = wrong / max(words, 1)
@@ -40,9 +43,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write everything that was heard")
     parser.add_argument("--show", type=int, default=8, help="the worst sentences to print")
     options = parser.parse_args()
-    recogniser = FasterWhisper()
     texts = options.texts.read_text(encoding="utf-8").splitlines()
-    results = [measure(recogniser, folder, texts) for folder in options.folders]
+    python = paths.ROOT / ".venv-asr" / "bin" / "python"
+    with open_transcriber(TranscriberConfig(dnsmos=False), python) as transcriber:
+        results = [measure(transcriber, folder, texts) for folder in options.folders]
     for result in results:
         count = f"{result['sentences']} sentences, {result['words']} words"
         print(f"{result['folder']}: WER {result['wer']:.1%} over {count}")

@@ -36,8 +36,8 @@ def judged() -> dict[str, Any]:
     losses = {"watched_first": 1.8, "watched_rest": 3.1, "watched_end": 0.06}
     stages = {"codec": ran | {"last": {"mel": 0.71}}, "talker": ran | {"last": losses}}
     training = {"machine": "NVIDIA H200", "utterances": 40000, "hours": 35.2, "stages": stages}
-    recogniser = {"name": "faster-whisper, tiny", "sha256": "abc", "numbers": "int8"}
-    figures = {"weights": "x", "sentences": 100, "ears": {"recogniser": recogniser}, "training": training}
+    recognizer = {"name": "faster-whisper, tiny", "sha256": "abc", "numbers": "int8"}
+    figures = {"weights": "x", "sentences": 100, "transcriber": {"recognizer": recognizer}, "training": training}
     voices = {"wren": voice, "finch": copy.deepcopy(voice)}
     return script_result("demo", ["training/judge.py"], figures | {"voices": voices})
 

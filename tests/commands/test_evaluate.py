@@ -1,4 +1,4 @@
-"""`oscine eval` as a user meets it: a real connection, real files, a recogniser that makes no mistakes."""
+"""`oscine eval` end to end: real connections, real files, and a recognizer without errors."""
 
 import errno
 import importlib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.bench.scripted import in_a_thread
-from tests.evaluate.spoken import SpeakingServer, installed_recogniser
+from tests.evaluate.tone_speech import SpeakingServer, installed_recognizer
 from typer.testing import CliRunner, Result
 
 from oscine.bench.workload import Workload
@@ -48,11 +48,11 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def recogniser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def recognizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setitem(sys.modules, "speechmos.dnsmos", None)
     folder = tmp_path / "libraries"
     folder.mkdir()
-    with installed_recogniser(folder):
+    with installed_recognizer(folder):
         yield folder
 
 
@@ -66,12 +66,12 @@ def figures(folder: Path) -> dict:
     return json.loads((folder / "result.json").read_text())["figures"]
 
 
-def test_a_run_records_listens_scores_and_writes_a_page(
+def test_a_run_records_transcribes_scores_and_writes_a_page(
     faulty: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     ran = evaluate(monkeypatch, "run", faulty, "--texts", texts, "-c", 3, "--out", out, "--name", "ours")
-    assert ran.exit_code == 1, ran.output  # after all the rest
+    assert ran.exit_code == 1, ran.output
     assert "1 failed, first: http_400: unknown voice" in ran.output and "9 of 42 words" in ran.output
     result = json.loads((out / "result.json").read_text())
     assert result["kind"] == "oscine eval" and result["command"].endswith("-c 3 --name ours")
@@ -83,7 +83,7 @@ def test_a_run_records_listens_scores_and_writes_a_page(
         TWICE: ["repeated"],
         ENDLESS: ["runaway"],
     }
-    assert by_text[TEXTS[0]]["heard"] == TEXTS[0] and by_text[REFUSED]["file"] is None
+    assert by_text[TEXTS[0]]["transcript"] == TEXTS[0] and by_text[REFUSED]["file"] is None
     assert sorted(path.name for path in out.glob("*.wav")) == [f"{n:03d}.wav" for n in range(8) if n != 6]
     assert "Sentence bravo is" in (out / "index.html").read_text()
     totals = result["figures"]["totals"]
@@ -91,7 +91,7 @@ def test_a_run_records_listens_scores_and_writes_a_page(
     assert (totals["truncated"]["count"], totals["failed"]["count"], totals["failed"]["of"]) == (1, 1, 8)
 
 
-def test_our_server_is_asked_how_it_ended_and_seeds_do_not_depend_on_the_crowd(
+def test_the_finish_reason_is_requested_and_seeds_do_not_depend_on_concurrency(
     faulty: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds = []
@@ -105,18 +105,20 @@ def test_our_server_is_asked_how_it_ended_and_seeds_do_not_depend_on_the_crowd(
     assert asked["stream"] is False and "stream_format" not in asked and asked["voice"] == "wren"
 
 
-def test_without_a_recogniser_recordings_are_kept_and_scored_later(
+def test_without_a_recognizer_recordings_are_kept_and_scored_later(
     flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as missing:
         missing.setitem(sys.modules, "faster_whisper", None)
         ran = evaluate(missing, "run", flawless, "--texts", texts, "--out", out)
-        assert ran.exit_code == 0 and f"score them with: oscine eval score {out} --listen-with PYTHON" in ran.output
+        assert (
+            ran.exit_code == 0 and f"score them with: oscine eval score {out} --transcriber-python PYTHON" in ran.output
+        )
         assert "not scored yet" in (out / "index.html").read_text()
-        refused = evaluate(missing, "run", flawless, "--texts", texts, "--out", tmp_path / "b", "--recogniser", "tiny")
+        refused = evaluate(missing, "run", flawless, "--texts", texts, "--out", tmp_path / "b", "--recognizer", "tiny")
         assert "faster-whisper is not installed" in str(refused.exception) and not (tmp_path / "b").exists()
-    scored = evaluate(monkeypatch, "score", out, "--listen-with", sys.executable, "--no-dnsmos")
+    scored = evaluate(monkeypatch, "score", out, "--transcriber-python", sys.executable, "--no-dnsmos")
     assert scored.exit_code == 0, scored.output
     assert figures(out)["totals"]["wer"]["value"] == 0 and "0 of 48 words" in scored.output
     assert "faster-whisper" in (out / "index.html").read_text()
@@ -128,7 +130,7 @@ def test_two_runs_are_compared(flawless: str, texts: Path, tmp_path: Path, monke
         assert ran.exit_code == 0, ran.output
     same = evaluate(monkeypatch, "compare", tmp_path / "one", tmp_path / "eight" / "result.json")
     assert same.exit_code == 0, same.output
-    assert "all 8 recordings are the same sound" in same.stdout and "no difference beyond noise: every" in same.stdout
+    assert "all 8 recordings are equal" in same.stdout and "no difference beyond noise: every" in same.stdout
     assert "concurrency: 1 and 8" in same.stderr
     saved = tmp_path / "compare.json"
     other = evaluate(monkeypatch, "compare", tmp_path / "one", tmp_path / "hurried", "--out", saved)
@@ -142,26 +144,26 @@ def test_a_result_without_its_recordings_can_still_be_compared(
     assert evaluate(monkeypatch, "run", flawless, "--texts", texts, "--out", tmp_path / "a").exit_code == 0
     shutil.copy(tmp_path / "a" / "result.json", tmp_path / "alone.json")
     found = evaluate(monkeypatch, "compare", tmp_path / "a", tmp_path / "alone.json")
-    assert found.exit_code == 0 and "same sound" not in found.stdout and "no difference" in found.stdout
+    assert found.exit_code == 0 and "recordings are equal" not in found.stdout and "no difference" in found.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--voice", "nobody"), "did not speak any of the first 3 texts: http_400: unknown voice"),
+        (("--voice", "nobody"), "failed on all of the first 3 texts: http_400: unknown voice"),
         (("--extra", "[1]"), "--extra must be a JSON object"),
         (("--target", "nary"), "did you mean 'nari'"),
-        (("--repeat", "0"), "every text is spoken at least once"),
-        (("--concurrency", "0", "--recogniser", "nowhere"), "callers are a whole number above 0"),
-        (("--timeout", "0", "--recogniser", "nowhere"), "--timeout must be above 0"),
+        (("--repeat", "0"), "--repeat must be at least 1"),
+        (("--concurrency", "0", "--recognizer", "nowhere"), "the number of callers must be an integer above 0"),
+        (("--timeout", "0", "--recognizer", "nowhere"), "--timeout must be above 0"),
         (("--similarity", "x.onnx"), "--similarity needs --reference"),
-        (("--reference", "x.wav"), "--reference goes with --similarity"),
-        (("--recogniser", "nowhere"), "unknown recogniser 'nowhere'"),
+        (("--reference", "x.wav"), "--reference needs --similarity"),
+        (("--recognizer", "nowhere"), "unknown recognizer 'nowhere'"),
         (("--device", "tpu"), "unknown device 'tpu'"),
-        (("--language", "klingon"), "knows en, zh, not 'klingon'; give a recogniser of that language"),
+        (("--language", "klingon"), "knows en, zh, not 'klingon'; choose another one with --recognizer"),
     ],
 )
-def test_what_cannot_be_judged_is_one_clear_error(
+def test_wrong_options_are_one_clear_error_before_recording(
     flawless: str, texts: Path, words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = evaluate(monkeypatch, "run", flawless, "--texts", texts, "--out", tmp_path / "out", *words)
@@ -169,24 +171,24 @@ def test_what_cannot_be_judged_is_one_clear_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recogniser_of_english_refuses_other_texts_before_anything_is_spoken(
-    flawless: str, recogniser: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_texts_in_a_language_unknown_to_the_recognizer_are_refused_before_recording(
+    flawless: str, recognizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--texts", "chinese", "--recogniser", recogniser / "english", "--out", tmp_path / "out")
+    options = ("--texts", "chinese", "--recognizer", recognizer / "english", "--out", tmp_path / "out")
     ran = evaluate(monkeypatch, "run", flawless, *options)
-    assert "knows en, and 34 of 34 texts seem to be in another" in str(ran.exception)
+    assert "knows en, but 34 of 34 texts seem to be in another language" in str(ran.exception)
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_written_over(flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_overwritten(flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (tmp_path, texts):
         ran = evaluate(monkeypatch, "run", flawless, "--texts", texts, "--out", place)
-        assert "is no empty folder" in str(ran.exception)
+        assert "is not an empty folder" in str(ran.exception)
     (tmp_path / "result.json").write_text("{}")
     ran = evaluate(monkeypatch, "run", flawless, "--texts", texts, "--out", tmp_path)
-    assert "holds a result already" in str(ran.exception)
-    assert "is no result of `oscine eval run`" in str(evaluate(monkeypatch, "score", tmp_path).exception)
-    assert "cannot be read" in str(evaluate(monkeypatch, "score", tmp_path / "none").exception)
+    assert "already holds a result" in str(ran.exception)
+    assert "is not a result of `oscine eval run`" in str(evaluate(monkeypatch, "score", tmp_path).exception)
+    assert "cannot read" in str(evaluate(monkeypatch, "score", tmp_path / "none").exception)
 
 
 def test_a_comparison_replaces_only_a_comparison(
@@ -205,11 +207,11 @@ def test_a_comparison_replaces_only_a_comparison(
 
 
 def first_texts(count: int) -> list[str]:
-    return [one.text for one in itertools.islice(Workload("", tuple(TEXTS)).utterances("warmup"), count)]
+    return [one.text for one in itertools.islice(Workload("", tuple(TEXTS)).requests("warmup"), count)]
 
 
 @pytest.mark.parametrize("refused", [2, 3])
-def test_a_text_that_is_refused_does_not_stop_the_others(
+def test_a_refused_text_does_not_stop_the_others(
     refused: int, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = b"HTTP/1.1 500 Oh\r\ncontent-length: 400\r\n\r\n" + b"no!\n" * 100
@@ -218,7 +220,7 @@ def test_a_text_that_is_refused_does_not_stop_the_others(
         ran = evaluate(monkeypatch, "run", f"http://127.0.0.1:{port}", "--texts", texts, "--out", out)
     assert ran.exit_code == 1
     if refused == 3:
-        assert str(ran.exception).endswith("did not speak any of the first 3 texts: http_500: " + "no! " * 49 + "no!")
+        assert str(ran.exception).endswith("failed on all of the first 3 texts: http_500: " + "no! " * 74 + "no!")
         assert len(server.requests) == 3 and not out.exists()
         return
     assert "2 failed, first: http_500: no! no!" in ran.output and figures(out)["totals"]["failed"]["count"] == 2
@@ -226,25 +228,21 @@ def test_a_text_that_is_refused_does_not_stop_the_others(
     assert scored.exit_code == 1 and "2 failed" in scored.output
 
 
-def test_a_server_that_is_not_there_leaves_nothing_behind(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_server_leaves_no_folder(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with in_a_thread(SpeakingServer().serve) as port:
         pass
     ran = evaluate(monkeypatch, "run", f"http://127.0.0.1:{port}", "--texts", texts, "--out", tmp_path / "out")
-    assert "did not answer the first request: connect" in str(ran.exception) and "running?" in str(ran.exception)
+    assert "failed: connect" in str(ran.exception) and "running?" in str(ran.exception)
     assert not (tmp_path / "out").exists()
 
 
 def interrupted_text(recordings: int) -> str:
-    """After so many, of a text that is not among the first ones that are tried."""
-    order = [one.text for one in itertools.islice(Workload("", tuple(TEXTS)).utterances(), len(TEXTS))]
+    """A text requested after so many recordings, and not the one that checks the server."""
+    order = [one.text for one in itertools.islice(Workload("", tuple(TEXTS)).requests(), len(TEXTS))]
     return next(text for text in order[recordings:] if text not in first_texts(1))
 
 
-def test_an_interrupted_recording_keeps_what_it_has(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_keeps_the_recordings_so_far(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, server = tmp_path / "out", SpeakingServer(interrupted_at=interrupted_text(3))
     with in_a_thread(server.serve) as port:
         url = f"http://127.0.0.1:{port}"
@@ -258,7 +256,7 @@ def test_an_interrupted_recording_keeps_what_it_has(
     assert figures(out)["totals"]["wer"]["value"] == 0
 
 
-def test_an_interrupt_while_listening_loses_nothing(
+def test_an_interrupt_while_transcribing_loses_nothing(
     flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*sound: object, **options: object) -> None:
@@ -271,13 +269,13 @@ def test_an_interrupt_while_listening_loses_nothing(
         assert ran.exit_code == 130 and f"kept; score them with: oscine eval score {out}\n" in ran.output
         before = (out / "result.json").read_text()
         scored = evaluate(impatient, "score", out)
-        assert scored.exit_code == 130 and f"the result in {out} stays as it was" in scored.output
+        assert scored.exit_code == 130 and f"the result in {out} is unchanged" in scored.output
         assert (out / "result.json").read_text() == before
     assert evaluate(monkeypatch, "score", out).exit_code == 0 and figures(out)["totals"]["wer"]["value"] == 0
 
 
 @pytest.mark.parametrize(("method", "file", "kept"), [("write_bytes", "003.wav", 7), ("write_text", "index.html", 8)])
-def test_a_full_disk_is_one_line_and_what_was_recorded_is_saved(
+def test_a_full_disk_is_one_error_and_the_recordings_are_kept(
     method: str, file: str, kept: int, flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = getattr(Path, method)
@@ -292,13 +290,13 @@ def test_a_full_disk_is_one_line_and_what_was_recorded_is_saved(
         full.setattr(Path, method, write)
         ran = evaluate(full, "run", flawless, "--texts", texts, "--out", out, "-c", 1)
     assert isinstance(ran.exception, OscineError) and "No space left" in str(ran.exception)
-    assert f"cannot be written to '{out / file}'" in str(ran.exception)
+    assert f"'{out / file}'" in str(ran.exception)
     recorded = figures(out)["recordings"]
     assert 0 < len(recorded) <= kept and all((out / one["file"]).exists() for one in recorded)
 
 
 def test_a_language_can_be_named_after_recording(
-    flawless: str, recogniser: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flawless: str, recognizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts, out = tmp_path / "mixed.txt", tmp_path / "out"
     texts.write_text("Say 你好 to them.\nGood morning.", encoding="utf-8-sig")  # as some editors begin a file
@@ -307,15 +305,15 @@ def test_a_language_can_be_named_after_recording(
         ("Say 你好 to them.", None),
         ("Good morning.", "en"),
     ]
-    english = ("--recogniser", recogniser / "english")
-    assert "name it with --language" in str(evaluate(monkeypatch, "score", out, *english).exception)
+    english = ("--recognizer", recognizer / "english")
+    assert "name the language with --language" in str(evaluate(monkeypatch, "score", out, *english).exception)
     unknown = str(evaluate(monkeypatch, "score", out, *english, "--language", "chinese").exception)
     assert "knows en, not 'chinese'" in unknown and "--language" not in unknown
     assert evaluate(monkeypatch, "score", out, *english, "--language", "English").exit_code == 0
     assert [one["language"] for one in figures(out)["recordings"]] == ["en", "en"]
 
 
-def test_a_seed_that_was_not_sent_is_not_told(
+def test_a_seed_that_was_not_sent_is_not_recorded(
     flawless: str, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = evaluate(monkeypatch, "run", flawless, "--texts", texts, "--out", tmp_path / "a", "--target", "openai")

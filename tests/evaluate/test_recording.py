@@ -1,4 +1,4 @@
-"""A result that is read is whole, or refused in one line."""
+"""Results are read completely or refused in one line."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluate.test_compare import EARS, evaluation
+from tests.evaluate.test_compare import TRANSCRIBER, evaluation
 from tests.evaluate.test_score import recording
 
 from oscine.evaluate.recording import FORMAT, KIND, Evaluation, read_evaluation
@@ -17,7 +17,7 @@ from oscine.types import RequestError
 def saved(tmp_path: Path) -> Evaluation:
     opinion = {"ovrl": 3, "sig": 3.5, "bak": 4.0, "p808": 3.2}
     made = [
-        recording("Heard.", dnsmos=opinion, similarity=0.5),
+        recording("Transcribed.", dnsmos=opinion, similarity=0.5),
         recording("Refused.", file=None, failure="http_500", number=1, seed=None, audio_s=0),
     ]
     usual = evaluation(made).result
@@ -27,13 +27,13 @@ def saved(tmp_path: Path) -> Evaluation:
     return whole
 
 
-def test_what_is_saved_is_read_again(saved: Evaluation) -> None:
+def test_a_saved_evaluation_is_read_back(saved: Evaluation) -> None:
     assert read_evaluation(saved.folder) == saved
     assert read_evaluation(saved.folder / "result.json") == saved
 
 
 def change(path: str, *value: Any) -> Callable[[dict], None]:
-    """`path`: names and places with points between them. No value: it is taken away."""
+    """`path`: names and places separated by dots. No value: the key is removed."""
     *above, last = [int(part) if part.isdigit() else part for part in path.split(".")]
 
     def changed(result: Any) -> None:
@@ -49,30 +49,30 @@ def change(path: str, *value: Any) -> Callable[[dict], None]:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (change("figures"), "it has no 'figures'"),
-        (change("figures", []), r"figures cannot be \[\]"),
-        (change("figures.recordings"), "figures has no 'recordings'"),
-        (change("figures.recordings", {}), r"figures.recordings cannot be \{\}"),
-        (change("figures.recordings", []), "figures.recordings is empty"),
-        (change("figures.recordings.1", "x"), r"figures.recordings\[1\] cannot be 'x'"),
-        (change("figures.recordings.1.text"), r"figures.recordings\[1\] has no 'text'"),
-        (change("figures.recordings.0.audio_s", "long"), r"figures.recordings\[0\].audio_s cannot be 'long'"),
-        (change("figures.recordings.0.audio_s", None), r"figures.recordings\[0\].audio_s cannot be None"),
-        (change("figures.recordings.0.dnsmos", {}), r"figures.recordings\[0\].dnsmos has no 'ovrl'"),
-        (change("figures.ears"), "figures has no 'ears'"),
-        (change("figures.ears", {**EARS, "recogniser": None}), "figures.ears.recogniser cannot be None"),
-        (change("figures.target.served"), "figures.target has no 'served'"),
-        (change("versions"), "it has no 'versions'"),
+        (change("figures"), "missing required field `figures`"),
+        (change("figures", []), "Expected `object`, got `array`"),
+        (change("figures.recordings"), "missing required field `recordings`"),
+        (change("figures.recordings", {}), "Expected `array`, got `object`"),
+        (change("figures.recordings", []), "Expected `array` of length >= 1"),
+        (change("figures.recordings.1", "x"), "Expected `object`, got `str`"),
+        (change("figures.recordings.1.text"), "missing required field `text`"),
+        (change("figures.recordings.0.audio_s", "long"), "Expected `float`, got `str`"),
+        (change("figures.recordings.0.audio_s", None), "Expected `float`, got `null`"),
+        (change("figures.recordings.0.dnsmos", {}), "missing required field `ovrl`"),
+        (change("figures.transcriber"), "missing required field `transcriber`"),
+        (change("figures.transcriber", {**TRANSCRIBER, "recognizer": None}), "Expected `object`, got `null`"),
+        (change("figures.target.served"), "missing required field `served`"),
+        (change("versions"), "missing required field `versions`"),
         *(
-            (change("figures.recordings.0.file", file), "is no file beside it")
+            (change("figures.recordings.0.file", file), "is not a file name in its folder")
             for file in ("../000.wav", "/etc/passwd", "a/000.wav", "..", ".", "")
         ),
     ],
 )
-def test_a_result_that_is_not_whole_is_refused(saved: Evaluation, broken: Callable[[dict], None], said: str) -> None:
+def test_an_incomplete_result_is_refused(saved: Evaluation, broken: Callable[[dict], None], said: str) -> None:
     file = saved.folder / "result.json"
     result = json.loads(file.read_text())
     broken(result)
     file.write_text(json.dumps(result))
-    with pytest.raises(RequestError, match=f"is no whole result of `oscine eval run`: .*{said}"):
+    with pytest.raises(RequestError, match=f"is not a complete result of `oscine eval run`: .*{said}"):
         read_evaluation(saved.folder)

@@ -23,7 +23,7 @@ FORMAT = 1
 
 Result = dict[str, Any]
 # Paths belong to one machine, keys are secret: the shown command has neither.
-_PRIVATE_OPTIONS = ("--out", "-o", "--scratch", "--records", "--listen-with", "--api-key")
+_PRIVATE_OPTIONS = ("--out", "-o", "--scratch", "--records", "--transcriber-python", "--api-key")
 
 
 def commit() -> str:

@@ -1,11 +1,11 @@
-"""`oscine eval run | score | compare`: options become a session and ears, figures become a table and a page."""
+"""`oscine eval run | score | compare`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,61 +17,59 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from oscine.bench.options import INTERRUPTED, Asked, Lengths, Url, expanded
+from oscine.commands.target_options import INTERRUPTED, Lengths, TargetOptions, Url, with_option_groups
 from oscine.types import OscineError, RequestError
 
 if TYPE_CHECKING:
     from oscine.evaluate.recording import Evaluation
-    from oscine.evaluate.session import Session
+    from oscine.evaluate.run import EvaluationRun
     from oscine.evaluate.transcriber import Transcriber, TranscriberConfig
 
-eval_app = typer.Typer(no_args_is_help=True, help="Judge how well a speech server speaks: this one or another's.")
+eval_app = typer.Typer(no_args_is_help=True, help="Measure how well any speech server speaks.")
 console = Console(stderr=True)  # standard output is for results
 
-COMPARISON = "oscine eval compare"  # a result's kind
+COMPARISON = "oscine eval compare"  # kind of a result
 
-Folder = Annotated[Path, typer.Argument(help="The folder of `oscine eval run`, or the result in it")]
+Folder = Annotated[Path, typer.Argument(help="A folder of `oscine eval run`, or the result in it")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hearing:
-    """Who listens, and for what."""
-
-    recogniser: Annotated[
-        str | None, typer.Option(help="A Whisper folder for CTranslate2, or a name that faster-whisper may download")
+class TranscriberOptions:
+    recognizer: Annotated[
+        str | None, typer.Option(help="A Whisper folder for CTranslate2, or a name that faster-whisper can download")
     ] = None
-    device: Annotated[str, typer.Option(help="Where the recogniser runs: cpu or cuda")] = "cpu"
-    listen_with: Annotated[
-        Path | None, typer.Option(help="Another Python that has faster-whisper, to listen there")
+    device: Annotated[str, typer.Option(help="Device of the recognizer: cpu or cuda")] = "cpu"
+    transcriber_python: Annotated[
+        Path | None, typer.Option(help="Another Python that has faster-whisper; it transcribes instead of this one")
     ] = None
-    dnsmos: Annotated[bool, typer.Option(help="Ask DNSMOS too, where speechmos is installed")] = True
+    dnsmos: Annotated[bool, typer.Option(help="Rate with DNSMOS too, if speechmos is installed")] = True
     similarity: Annotated[
-        Path | None, typer.Option(help="ONNX model of speaker vectors: is it the reference's voice?")
+        Path | None, typer.Option(help="ONNX speaker model: compares each recording with the reference clip")
     ] = None
     reference: Annotated[
-        Path | None, typer.Option(help="Clip of the true voice; without it, run takes its --ref-audio")
+        Path | None, typer.Option(help="Clip of the expected voice; default for run: its --ref-audio")
     ] = None
 
     def config(self, ref_audio: Path | None = None) -> tuple[TranscriberConfig, Path | None]:
-        """And the clip that voices are compared with, where they are."""
+        """And the reference clip, if similarity is measured."""
         from oscine.evaluate.transcriber import TranscriberConfig
 
-        ears = TranscriberConfig(recogniser=self.recogniser, device=self.device, dnsmos=self.dnsmos)
+        config = TranscriberConfig(recognizer=self.recognizer, device=self.device, dnsmos=self.dnsmos)
         if self.similarity is None:
             if self.reference is not None:
-                raise RequestError("--reference goes with --similarity, a model of speaker vectors", "reference")
-            return ears, None
+                raise RequestError("--reference needs --similarity, an ONNX speaker model", "reference")
+            return config, None
         clip = self.reference or ref_audio
         if clip is None:
-            raise RequestError("--similarity needs --reference, a clip of the true voice", "reference")
-        return replace(ears, speaker_model=str(self.similarity)), clip
+            raise RequestError("--similarity needs --reference, a clip of the expected voice", "reference")
+        return replace(config, speaker_model=str(self.similarity)), clip
 
-    def score_command(self, folder: Path, clip: Path | None, *, elsewhere: bool) -> str:
-        """That lets the same ones listen later. `elsewhere`: nothing in this Python can."""
+    def score_command(self, folder: Path, clip: Path | None, *, is_missing: bool) -> str:
+        """Scores the recordings later with the same options. `is_missing`: this Python cannot transcribe."""
         values = {
-            "--recogniser": self.recogniser,
+            "--recognizer": self.recognizer,
             "--device": None if self.device == "cpu" else self.device,
-            "--listen-with": "PYTHON" if elsewhere else self.listen_with,
+            "--transcriber-python": "PYTHON" if is_missing else self.transcriber_python,
             "--similarity": self.similarity,
             "--reference": clip,
         }
@@ -80,68 +78,67 @@ class Hearing:
 
 
 @eval_app.command()
-@expanded
+@with_option_groups
 def run(
     url: Url,
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for recordings, result and page")],
-    asked: Asked,
-    hearing: Hearing,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Requests at once")] = 1,
-    repeat: Annotated[int, typer.Option(help="Takes of every text, each with its own seeds")] = 1,
+    server: TargetOptions,
+    options: TranscriberOptions,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Concurrent requests")] = 1,
+    repeat: Annotated[int, typer.Option(help="Takes of every text, with different seeds")] = 1,
     lengths: Lengths = "short,medium,long",
 ) -> None:
-    """Speak a set of texts through a server, listen, score, and write a page to listen to."""
-    from oscine.evaluate.listening import check_languages
+    """Record a set of texts through a server, transcribe, score, and write an HTML page with all recordings."""
     from oscine.evaluate.optional import MissingLibraryError
-    from oscine.evaluate.session import Session, telling
-    from oscine.evaluate.transcriber import open_transcriber
+    from oscine.evaluate.run import EvaluationRun, with_finish_reason
+    from oscine.evaluate.transcriber_process import open_transcriber
+    from oscine.evaluate.transcription import check_languages
+    from oscine.evaluate.word_error_rate import check_libraries
 
-    config, clip = hearing.config(asked.ref_audio)
-    session = Session(telling(asked.at(url)), asked.workload(lengths), out, concurrency, repeat, asked.timeout)
-    why = ""
+    config, clip = options.config(server.ref_audio)
+    target = with_finish_reason(server.make_target(url))
+    recorder = EvaluationRun(target, server.workload(lengths), out, concurrency, repeat, server.timeout)
+    missing, transcriber = "", None
     with ExitStack() as stack:
-        ears = None
-        try:  # before anything is spoken: what cannot be heard is better known now
-            ears = stack.enter_context(open_transcriber(config, hearing.listen_with))
-            check_languages(session.languages, ears, asked.language)
+        try:  # before recording, so that errors come early
+            check_libraries()
+            transcriber = stack.enter_context(open_transcriber(config, options.transcriber_python))
+            check_languages(recorder.languages, transcriber, server.language)
         except MissingLibraryError as error:
-            if hearing.recogniser or hearing.listen_with or hearing.similarity:
+            if options.recognizer or options.transcriber_python or options.similarity:
                 raise
-            why = str(error)
-        kept = f"The recordings are kept; score them with: {hearing.score_command(out, clip, elsewhere=ears is None)}"
-        evaluation = _recorded(session, asked, kept)
-        if ears is not None:
-            with _interruptible(f"interrupted. {kept}"):
-                heard = _heard(evaluation, ears, clip)
-            evaluation = _saved(heard)
-    _show_evaluation(evaluation)
-    if why:
-        _tell(f"not scored: {why}")
-        _tell(kept)
-    _end(evaluation)
+            missing = str(error)
+        command = options.score_command(out, clip, is_missing=bool(missing))
+        later = f"The recordings are kept; score them with: {command}"
+        evaluation = _record(recorder, server, later)
+        if transcriber is not None:
+            with _interruptible(f"interrupted. {later}"):
+                evaluation = _transcribe(evaluation, transcriber, clip)
+            evaluation = _save(evaluation)
+    _finish(evaluation, [f"not scored: {missing}", later] if missing else [])
 
 
 @eval_app.command()
-@expanded
+@with_option_groups
 def score(
     folder: Folder,
-    hearing: Hearing,
+    options: TranscriberOptions,
     language: Annotated[
-        str | None, typer.Option(help="What was spoken, by name; auto: as their letters suggest; default: as recorded")
+        str | None, typer.Option(help="Language of the texts; auto: detected by script; default: as recorded")
     ] = None,
 ) -> None:
-    """Listen to recordings that were made before, and score them: for the first time or anew."""
+    """Transcribe and score existing recordings, for the first time or again."""
     from oscine.evaluate.recording import read_evaluation
-    from oscine.evaluate.transcriber import open_transcriber
+    from oscine.evaluate.transcriber_process import open_transcriber
+    from oscine.evaluate.word_error_rate import check_libraries
 
     evaluation = read_evaluation(folder)
-    config, clip = hearing.config()
-    unharmed = f"interrupted; the result in {evaluation.folder} stays as it was"
-    with _interruptible(unharmed), open_transcriber(config, hearing.listen_with) as ears:
-        heard = _heard(evaluation, ears, clip, language)
-    evaluation = _saved(heard)
-    _show_evaluation(evaluation)
-    _end(evaluation)
+    config, clip = options.config()
+    check_libraries()
+    unchanged = f"interrupted; the result in {evaluation.folder} is unchanged"
+    with _interruptible(unchanged), open_transcriber(config, options.transcriber_python) as transcriber:
+        evaluation = _transcribe(evaluation, transcriber, clip, language)
+    _finish(_save(evaluation))
 
 
 @eval_app.command()
@@ -150,126 +147,126 @@ def compare(
     second: Folder,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the comparison")] = None,
 ) -> None:
-    """Two servers or two settings: the same texts and seeds, differences with their 95 % intervals."""
+    """Compare two servers or settings on the same texts and seeds: differences with 95 % intervals."""
     from oscine.bench.record import make_result, write_result
-    from oscine.evaluate import compare as comparing
+    from oscine.evaluate.compare import compare, conclusion
     from oscine.evaluate.recording import read_evaluation
     from oscine.evaluate.score import shown, shown_range
 
     if out is not None:
         _check_replaceable(out)
-    found = comparing.compare(read_evaluation(first), read_evaluation(second))
-    table = _table("", *found.names, "difference", "95 % interval", "")
+    found = compare(read_evaluation(first), read_evaluation(second))
+    verdicts = {"none": "no difference beyond noise", "differs": "differs", "too few": "too few texts"}
+    verdicts |= {"first worse": f"{found.names[0]} is worse", "second worse": f"{found.names[1]} is worse"}
+    rows = []
     for one in found.differences:
-        said = {"none": "no difference beyond noise", "first worse": f"{found.names[0]} is worse"}
-        said |= {"second worse": f"{found.names[1]} is worse", "differs": "differs", "too few": "too few texts"}
         values = [shown(one.figure, value) for value in (one.first, one.second)]
         by, spread = shown(one.figure, one.by, signed=True), shown_range(one.figure, one.low, one.high, signed=True)
-        table.add_row(*map(Text, (one.figure.title, *values, by, spread, said[one.verdict])))
-    _show(table)
+        rows.append((one.figure.title, *values, by, spread, verdicts[one.verdict]))
+    _print_table(("", *found.names, "difference", "95 % interval", ""), rows)
     for name, pair in found.settings.items():
-        _tell(f"{name}: {pair[0]} and {pair[1]}")
-    print("\n".join(comparing.conclusion(found)))
+        _note(f"{name}: {pair[0]} and {pair[1]}")
+    print("\n".join(conclusion(found)))
     if out is not None:
         title = " and ".join(found.names)
         write_result(out, {**make_result(title, sys.argv[1:], found.as_dict()), "kind": COMPARISON})
 
 
 def _check_replaceable(out: Path) -> None:
-    """A comparison may be made anew; any other file is not ours to replace."""
+    """Only an older comparison may be overwritten."""
     if not out.exists():
         return
     try:
-        made = json.loads(out.read_text(encoding="utf-8"))
+        existing = json.loads(out.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        made = None
-    if not isinstance(made, dict) or made.get("kind") != COMPARISON:
+        existing = None
+    if not isinstance(existing, dict) or existing.get("kind") != COMPARISON:
         raise RequestError(f"{str(out)!r} exists and was not made by `oscine eval compare`; give another --out", "out")
 
 
 @contextmanager
-def _interruptible(told: str) -> Iterator[None]:
+def _interruptible(message: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _tell(told)
+        _note(message)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _recorded(session: Session, asked: Asked, kept: str) -> Evaluation:
-    """Saved, whatever ends it. `kept`: what is said of those that were made before it ended too early."""
+def _record(recorder: EvaluationRun, server: TargetOptions, later: str) -> Evaluation:
+    """Saves the recordings also after an interrupt or an error. `later`: how to score them then."""
 
-    def saved() -> Evaluation:
-        return _saved(session.evaluation(asked.name, sys.argv[1:], asked.machine))
+    def save() -> Evaluation:
+        return _save(recorder.evaluation(server.name, sys.argv[1:], server.machine))
 
     try:
-        session.run()
+        recorder.run()
     except (KeyboardInterrupt, OscineError) as error:
-        if session.recordings:
-            saved()
-            _tell(f"ended after {len(session.recordings)} of {session.requests} recordings. {kept}")
+        if recorder.recordings:
+            save()
+            _note(f"ended after {len(recorder.recordings)} of {recorder.requests} recordings. {later}")
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(INTERRUPTED) from None
         raise
-    return saved()
+    return save()
 
 
-def _heard(evaluation: Evaluation, ears: Transcriber, clip: Path | None, language: str | None = None) -> Evaluation:
-    from oscine.evaluate.listening import listen
+def _transcribe(
+    evaluation: Evaluation, transcriber: Transcriber, clip: Path | None, language: str | None = None
+) -> Evaluation:
+    from oscine.evaluate.transcription import transcribe_recordings
 
-    columns = (TextColumn("listening"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("transcribing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=len(evaluation.recordings))
-        return listen(evaluation, ears, clip, on_heard=lambda: bar.advance(task), language=language)
+        return transcribe_recordings(evaluation, transcriber, clip, lambda: bar.advance(task), language)
 
 
-def _saved(evaluation: Evaluation) -> Evaluation:
-    """With its figures and its page."""
-    from oscine.evaluate.page import page
+def _save(evaluation: Evaluation) -> Evaluation:
+    """Writes the result and the page; returns the evaluation with its totals."""
+    from oscine.evaluate.optional import MissingLibraryError
     from oscine.evaluate.recording import PAGE
-    from oscine.evaluate.score import mark_all, totals
+    from oscine.evaluate.report import html
+    from oscine.evaluate.score import score_all, totals
 
-    marks = mark_all(evaluation.recordings)
-    evaluation = evaluation.knowing(totals=totals(evaluation.recordings, marks))
-    evaluation.save([mark.as_dict() for mark in marks])
+    scores = score_all(evaluation.recordings)
+    evaluation = evaluation.with_figures(totals=totals(evaluation.recordings, scores))
+    evaluation.save([score.as_dict() for score in scores])
     try:
-        (evaluation.folder / PAGE).write_text(page(evaluation, marks), encoding="utf-8")
+        (evaluation.folder / PAGE).write_text(html(evaluation, scores), encoding="utf-8")
+    except MissingLibraryError as error:
+        _note(f"no page: {error}")
     except OSError as error:
-        raise OscineError(f"the page cannot be written to {str(evaluation.folder / PAGE)!r}: {error}") from None
+        raise OscineError(f"cannot write the page {str(evaluation.folder / PAGE)!r}: {error}") from None
     return evaluation
 
 
-def _end(evaluation: Evaluation) -> None:
-    """When everything is saved and shown: scripts shall see that something is missing."""
+def _finish(evaluation: Evaluation, notes: Sequence[str] = ()) -> None:
+    """Shows the figures. Exit status 1 if a recording failed."""
+    from oscine.evaluate.recording import PAGE, RESULT
+    from oscine.evaluate.report import summary
+    from oscine.evaluate.score import score_all
+
+    rows = summary(evaluation, score_all(evaluation.recordings))
+    _print_table((evaluation.name, "", "95 % interval", "of"), rows)
+    failures = [one.failure for one in evaluation.recordings if one.failure is not None]
+    if failures:
+        _note(f"{len(failures)} failed, first: {failures[0]}")
+    print(f"page:   {evaluation.folder / PAGE}\nresult: {evaluation.folder / RESULT}")
+    for note in notes:
+        _note(note)
     if any(one.file is None for one in evaluation.recordings):
         raise typer.Exit(1)
 
 
-def _show_evaluation(evaluation: Evaluation) -> None:
-    from oscine.evaluate.page import summary
-    from oscine.evaluate.recording import PAGE, RESULT
-    from oscine.evaluate.score import mark_all
-
-    table = _table(evaluation.name, "", "95 % interval", "of")
-    for line in summary(evaluation, mark_all(evaluation.recordings)):
-        table.add_row(*map(Text, line))  # a Text: nothing in it is taken for markup
-    _show(table)
-    failures = [one.failure for one in evaluation.recordings if one.failure is not None]
-    if failures:
-        _tell(f"{len(failures)} failed, first: {failures[0]}")
-    print(f"listen: {evaluation.folder / PAGE}\nresult: {evaluation.folder / RESULT}")
-
-
-def _tell(line: str) -> None:
+def _note(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(*columns: str) -> Table:
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if index in (0, len(columns) - 1) else "right")
-    return table
-
-
-def _show(table: Table) -> None:
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: nothing is taken for markup
     Console(width=None if sys.stdout.isatty() else 160).print(table)

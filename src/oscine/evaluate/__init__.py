@@ -1,12 +1,12 @@
-"""`oscine eval`: how well a server speaks. Texts are spoken through it, heard by a recogniser, and scored.
+"""`oscine eval`: measures how well a server speaks. Texts are recorded, transcribed by a recognizer and scored.
 
-    session      the set is spoken, recordings are kept       recording  one of them, and the folder that holds all
-    ears         what listens: recogniser, quality, speakers  worker     the same in another Python, over a pipe
-    recogniser   sound becomes words (faster-whisper)         words      words are normalised and laid side by side
-    numbers      English ones, all said in one way            listening  ears hear a whole set
-    quality      DNSMOS, silence, clipping                    speakers   whose voice it is (any ONNX model)
-    score        recordings become figures: pure functions    compare    two results, the difference and its interval
-    page         one HTML page to listen, worst first         command    `oscine eval run | score | compare`
+    run                  records a set of texts           recording       one recording; the folder and result of all
+    transcriber          recognizer, DNSMOS, speakers     transcriber_process  the same in another Python
+    recognizer           faster-whisper                   transcription   transcribes a whole set
+    word_error_rate      normalization and alignment      score           figures of a set: pure functions
+    audio_quality        DNSMOS, silence, clipping        speaker_similarity  ONNX speaker models
+    bootstrap            95 % intervals, sign test        compare         differences of two evaluations
+    report               summary and HTML page
 
-What each figure means is defined once, in docs/eval.md.
+docs/eval.md defines every figure.
 """

@@ -1,30 +1,27 @@
-"""Two results of the same texts and seeds: what differs, by how much, and whether that is more than chance."""
+"""Compares two evaluations of the same texts and seeds: differences and their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from oscine.audio import read_clip
-from oscine.bench.record import Result
-from oscine.evaluate.bootstrap import Terms, difference_interval, sign_chance, widened
+from oscine.evaluate.bootstrap import add, difference_interval, sign_test, widened
 from oscine.evaluate.recording import Evaluation, Recording
-from oscine.evaluate.score import FIGURES, Figure, Mark, by_text, mark_all, shown, shown_range
+from oscine.evaluate.score import FIGURES, Figure, Score, Take, by_take, by_text, score_all, shown, shown_range
 from oscine.types import RequestError
 
-# Fewer texts drawn again and again are always the same few: their intervals are too narrow to be believed.
-MIN_TEXTS = 8
-# A flag on few texts: drawn again and again, some of those few are nearly always among them.
-CHANCE = 0.05
+MIN_TEXTS = 8  # the bootstrap interval of fewer texts is too narrow
+MAX_CHANCE = 0.05  # of the sign test: the bootstrap interval of a rare flag is too narrow
 
-# What else judged: figure, and its name among the ears.
-_JUDGES = {"dnsmos": "dnsmos", "similarity": "speaker"}
+# Figures of other models than the recognizer, and the model's key in the result.
+_MODELS = {"dnsmos": "dnsmos", "similarity": "speaker"}
 
-About = dict[str, Any]  # a judge, a clip: its name, and what makes it another one
 Verdict = Literal["none", "first worse", "second worse", "differs", "too few"]
+Names = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +29,10 @@ class Difference:
     figure: Figure
     first: float
     second: float
-    low: float  # of the second less the first
+    low: float  # of the second minus the first
     high: float
     texts: int
-    chance: float = 0.0  # for a flag: how likely so many more of them on one side are, if neither is worse
+    chance: float = 0.0  # p-value of the sign test, for a flag
 
     @property
     def by(self) -> float:
@@ -45,7 +42,7 @@ class Difference:
     def verdict(self) -> Verdict:
         if self.texts < MIN_TEXTS:
             return "too few"
-        if self.low <= 0 <= self.high or self.chance > CHANCE:
+        if self.low <= 0 <= self.high or self.chance > MAX_CHANCE:
             return "none"
         if not self.figure.better:
             return "differs"
@@ -54,222 +51,200 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    names: tuple[str, str]
+    names: Names
     differences: tuple[Difference, ...]
     recordings: int
-    equal: int  # no sample differs by more than one step of 16 bits, which is how exact a batch is
-    settings: dict[str, tuple[Any, Any]]  # what was asked differently
-    notes: tuple[str, ...] = ()  # what is not compared, and what is left to chance
+    equal: int  # recordings in which no sample differs by more than one step of 16 bits, the accuracy of batching
+    settings: dict[str, tuple[Any, Any]]  # that differ
+    notes: tuple[str, ...] = ()  # figures that are not compared, and missing seeds
 
     def as_dict(self) -> dict[str, Any]:
+        fields = ("first", "second", "by", "low", "high", "texts", "verdict")
         return {
             "names": self.names,
             "recordings": self.recordings,
             "equal_recordings": self.equal,
             "settings": self.settings,
             "notes": self.notes,
-            "differences": {
-                one.figure.key: {
-                    **{name: getattr(one, name) for name in ("first", "second", "by", "low", "high", "texts")},
-                    "verdict": one.verdict,
-                }
-                for one in self.differences
-            },
+            "differences": {one.figure.key: {name: getattr(one, name) for name in fields} for one in self.differences},
         }
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
-    _check(first, second)
-    marks = mark_all(first.recordings), mark_all(second.recordings)
+    names = _names(first, second)
+    notes = _check(names, first, second)
+    scores = score_all(first.recordings), score_all(second.recordings)
     differences: list[Difference] = []
-    notes = _seed_notes(first, second)
     for figure in FIGURES:
-        if why := _unjudged(figure, first, second):
-            notes.append(f"{figure.title.split(',')[0]} is not compared: {why}")
-        elif found := _difference(figure, first.recordings, second.recordings, *marks):
+        if reason := _not_comparable(figure, names, first, second):
+            notes.append(f"{figure.title.split(',')[0]} is not compared: {reason}")
+        elif found := _difference(figure, first.recordings, second.recordings, *scores):
             differences.append(found)
+    others = {(one.text, one.take): one for one in second.recordings}
     return Comparison(
-        _names(first, second),
+        names,
         tuple(differences),
         len(first.recordings),
-        sum(_sound_equal(first, second, *pair) for pair in _pairs(first, second)),
-        _settings(first.result, second.result),
+        sum(_has_equal_audio(first, second, one, others[one.text, one.take]) for one in first.recordings),
+        _differing(_settings(first), _settings(second)),
         tuple(notes),
     )
 
 
-def _pairs(first: Evaluation, second: Evaluation) -> Iterator[tuple[Recording, Recording]]:
-    others = {(one.text, one.take): one for one in second.recordings}
-    return ((one, others[one.text, one.take]) for one in first.recordings)
-
-
-def _sound_equal(first: Evaluation, second: Evaluation, one: Recording, other: Recording) -> bool:
-    """False also where the sound is no longer beside its result."""
-    if one.file is None or other.file is None or one.audio_s != other.audio_s:
-        return False
-    paths = first.folder / one.file, second.folder / other.file
-    if not (paths[0].exists() and paths[1].exists()):
-        return False
-    clips = [read_clip(path) for path in paths]
-    alike = clips[0].rate_hz == clips[1].rate_hz and len(clips[0].samples) == len(clips[1].samples)
-    return alike and bool(np.abs(clips[0].samples - clips[1].samples).max(initial=0.0) < 1.5 / 32768)
-
-
-def _check(first: Evaluation, second: Evaluation) -> None:
-    names = _names(first, second)
-    for name, side in zip(names, (first, second), strict=True):
-        if not side.is_heard:
-            raise RequestError(f"{name} has not been scored yet: oscine eval score {side.folder}", "path")
-    asked = _seeds(first), _seeds(second)
-    alone = [sorted(side.keys() - other.keys()) for side, other in (asked, asked[::-1])]
-    if alone[0] or alone[1]:
-        example = (alone[0] or alone[1])[0][0]
-        raise RequestError(
-            f"different texts: {len(alone[0])} recordings only in {names[0]}, {len(alone[1])} only in {names[1]} "
-            f"(such as {example[:60]!r}); record both with the same --texts, --lengths and --repeat",
-            "path",
-        )
-    _check_seeds(names, *asked)
-    one, other = (side.result["figures"]["ears"]["recogniser"] for side in (first, second))
-    if apart := _apart(one, other, besides=("name", "version")):
-        raise RequestError(
-            f"heard by different recognisers ({apart}); score both with the same one: "
-            "oscine eval score FOLDER --recogniser ... --device ...",
-            "path",
-        )
-
-
-def _seeds(side: Evaluation) -> dict[tuple[str, int], int | None]:
-    """By text and take. None: the server was sent none."""
-    return {(one.text, one.take): one.seed for one in side.recordings}
-
-
-def _check_seeds(
-    names: tuple[str, str], first: dict[tuple[str, int], int | None], second: dict[tuple[str, int], int | None]
-) -> None:
-    for name, side, other in ((names[0], first, second), (names[1], second, first)):
-        if any(seed is None and other[key] is not None for key, seed in side.items()):
-            raise RequestError(
-                f"{name} was recorded without seeds and the other with them; record both from servers that take seeds, "
-                """or both without: --extra '{"seed": null}'""",
-                "path",
-            )
-    reseeded = sum(seed != second[key] for key, seed in first.items())
-    if reseeded:
-        raise RequestError(
-            f"{reseeded} recordings were asked with other seeds: another --seed, or the texts in another order; record "
-            "both with the same --seed and the same --texts, in one order",
-            "path",
-        )
-
-
-def _seed_notes(first: Evaluation, second: Evaluation) -> list[str]:
-    """Checked before: where one side has no seed, the other has none."""
-    if all(seed is not None for side in (first, second) for seed in _seeds(side).values()):
-        return []
-    return ["no seeds were sent: the server chose its own, so the sides also differ by chance"]
-
-
-def _unjudged(figure: Figure, first: Evaluation, second: Evaluation) -> str | None:
-    """Why a judge's figure cannot be compared; None also where nobody was asked."""
-    judge = _JUDGES.get(figure.key)
-    if judge is None:
-        return None
-    sides = first.result["figures"], second.result["figures"]
-    judges: list[About | None] = [side["ears"][judge] for side in sides]
-    if judges[0] is None or judges[1] is None:
-        there = [name for name, one in zip(_names(first, second), judges, strict=True) if one is not None]
-        return f"only {there[0]} was judged so" if there else None
-    if apart := _apart(judges[0], judges[1]):
-        return f"judged by different models ({apart})"
-    if figure.key == "similarity" and (apart := _apart(sides[0]["reference"] or {}, sides[1]["reference"] or {})):
-        return f"measured against different clips ({apart})"
-    return None
-
-
-def _apart(one: About, other: About, besides: Sequence[str] = ("name",)) -> str:
-    """What differs; nothing if that is only what does not matter, `besides`."""
-    pairs = {name: (one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
-    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    if not differing.keys() - set(besides):
-        return ""
-    return "; ".join(f"{name}: {pair[0]} and {pair[1]}" for name, pair in differing.items())
-
-
-def _difference(
-    figure: Figure,
-    first: Sequence[Recording],
-    second: Sequence[Recording],
-    first_marks: Sequence[Mark],
-    second_marks: Sequence[Mark],
-) -> Difference | None:
-    """Over the takes to which the figure applies on both sides."""
-    one, other = by_text(figure, first, first_marks), by_text(figure, second, second_marks)
-    texts: dict[str, tuple[Terms, Terms]] = {}
-    takes = 0
-    for key, terms in one.items():
-        if terms is not None and (paired := other[key]) is not None:
-            takes += 1
-            sums = texts.get(key[0], ((0.0, 0.0), (0.0, 0.0)))
-            texts[key[0]] = _plus(sums[0], terms), _plus(sums[1], paired)
-    sides = [pair[0] for pair in texts.values()], [pair[1] for pair in texts.values()]
-    of = [sum(terms[1] for terms in side) for side in sides]
-    if not of[0] or not of[1]:
-        return None
-    values = [sum(terms[0] for terms in side) / total for side, total in zip(sides, of, strict=True)]
-    low, high = widened(*difference_interval(*sides), len(texts), figure.step(takes, min(of)), least=-1.0)
-    chance = sign_chance(*sides) if figure.is_flag else 0.0
-    return Difference(figure, values[0], values[1], low, high, len(texts), chance)
-
-
-def _plus(one: Terms, other: Terms) -> Terms:
-    return one[0] + other[0], one[1] + other[1]
-
-
-def _names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
+def _names(first: Evaluation, second: Evaluation) -> Names:
     if first.name != second.name:
         return first.name, second.name
     folders = first.folder.resolve().name, second.folder.resolve().name
     return folders if folders[0] != folders[1] else ("first", "second")
 
 
-def _settings(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
-    sides = [
-        {
-            "machine": result["machine"],
-            "commit": result["commit"],
-            "target": result["figures"]["target"]["preset"],
-            "models": ", ".join(result["figures"]["target"]["served"]),
-            **result["figures"]["target"]["fields"],
-            "concurrency": result["figures"]["concurrency"],
-            "recogniser's version": result["figures"]["ears"]["recogniser"].get("version"),  # older results have none
-        }
-        for result in (first, second)
-    ]
-    names = dict.fromkeys([*sides[0], *sides[1]])
-    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
+def _has_equal_audio(first: Evaluation, second: Evaluation, one: Recording, other: Recording) -> bool:
+    """False also if the audio files are gone."""
+    if one.file is None or other.file is None or one.audio_s != other.audio_s:
+        return False
+    paths = first.folder / one.file, second.folder / other.file
+    if not all(path.exists() for path in paths):
+        return False
+    a, b = map(read_clip, paths)
+    if a.rate_hz != b.rate_hz or len(a.samples) != len(b.samples):
+        return False
+    return bool(np.abs(a.samples - b.samples).max(initial=0.0) < 1.5 / 32768)
+
+
+# --- what can be compared ---
+
+
+def _check(names: Names, first: Evaluation, second: Evaluation) -> list[str]:
+    """Raises if the two cannot be compared; returns notes on seeds."""
+    for name, side in zip(names, (first, second), strict=True):
+        if side.figures["transcriber"] is None:
+            raise RequestError(f"{name} has not been scored yet: oscine eval score {side.folder}", "path")
+    seeds = _seeds(first), _seeds(second)
+    only = [sorted(side.keys() - other.keys()) for side, other in (seeds, seeds[::-1])]
+    if only[0] or only[1]:
+        example = (only[0] or only[1])[0][0]
+        raise RequestError(
+            f"different texts: {len(only[0])} recordings only in {names[0]}, {len(only[1])} only in {names[1]} "
+            f"(such as {example[:60]!r}); record both with the same --texts, --lengths and --repeat",
+            "path",
+        )
+    _check_seeds(names, *seeds)
+    one, other = (side.figures["transcriber"]["recognizer"] for side in (first, second))
+    if difference := _model_difference(one, other, ignored=("name", "version")):
+        raise RequestError(
+            f"transcribed by different recognizers ({difference}); score both with the same one: "
+            "oscine eval score FOLDER --recognizer ... --device ...",
+            "path",
+        )
+    if None in seeds[0].values():
+        return ["no seeds were sent: the server chose its own, so the sides also differ by chance"]
+    return []
+
+
+def _seeds(side: Evaluation) -> dict[Take, int | None]:
+    return {(one.text, one.take): one.seed for one in side.recordings}
+
+
+def _check_seeds(names: Names, first: dict[Take, int | None], second: dict[Take, int | None]) -> None:
+    for name, side, other in ((names[0], first, second), (names[1], second, first)):
+        if any(seed is None and other[take] is not None for take, seed in side.items()):
+            raise RequestError(
+                f"{name} was recorded without seeds and the other with seeds; record both from servers that take "
+                """seeds, or both without: --extra '{"seed": null}'""",
+                "path",
+            )
+    if count := sum(seed != second[take] for take, seed in first.items()):
+        raise RequestError(
+            f"{count} recordings have different seeds; record both with the same --seed, and --texts in the same order",
+            "path",
+        )
+
+
+def _not_comparable(figure: Figure, names: Names, first: Evaluation, second: Evaluation) -> str | None:
+    """The reason, for a figure of another model; None also if neither side has it."""
+    if figure.key not in _MODELS:
+        return None
+    sides = first.figures, second.figures
+    one, other = (side["transcriber"][_MODELS[figure.key]] for side in sides)
+    if one is None or other is None:
+        return None if one is other else f"only {names[one is None]} has it"
+    if difference := _model_difference(one, other):
+        return f"different models ({difference})"
+    one, other = (side["reference"] or {} for side in sides)
+    if figure.key == "similarity" and (difference := _model_difference(one, other)):
+        return f"different reference clips ({difference})"
+    return None
+
+
+def _model_difference(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ("name",)) -> str:
+    """Empty if only `ignored` keys differ."""
+    differing = _differing(one, other)
+    if not differing.keys() - set(ignored):
+        return ""
+    return "; ".join(f"{name}: {pair[0]} and {pair[1]}" for name, pair in differing.items())
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    pairs = {name: (one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def _settings(side: Evaluation) -> dict[str, Any]:
+    target = side.figures["target"]
+    return {
+        "machine": side.result["machine"],
+        "commit": side.result["commit"],
+        "target": target["preset"],
+        "models": ", ".join(target["served"]),
+        **target["fields"],
+        "concurrency": side.figures["concurrency"],
+        "recognizer version": side.figures["transcriber"]["recognizer"].get("version"),
+    }
+
+
+# --- differences ---
+
+
+def _difference(
+    figure: Figure,
+    first: Sequence[Recording],
+    second: Sequence[Recording],
+    first_scores: Sequence[Score],
+    second_scores: Sequence[Score],
+) -> Difference | None:
+    """Over the takes to which the figure applies on both sides."""
+    one, other = by_take(figure, first, first_scores), by_take(figure, second, second_scores)
+    takes = [take for take in one if take in other]
+    if not takes:
+        return None
+    sides = [by_text({take: side[take] for take in takes}) for side in (one, other)]
+    (count, of), (other_count, other_of) = map(add, sides)
+    if not of or not other_of:
+        return None
+    texts = len(sides[0])
+    step = figure.step(len(takes), min(of, other_of))
+    low, high = widened(*difference_interval(*sides), texts, step, lowest=-1.0)
+    chance = sign_test(*sides) if figure.is_flag else 0.0
+    return Difference(figure, count / of, other_count / other_of, low, high, texts, chance)
+
+
 def conclusion(comparison: Comparison) -> list[str]:
-    """In plain words."""
+    """One sentence per line."""
     lines = []
-    one, other = comparison.names
     if comparison.equal:
         many = "all" if comparison.equal == comparison.recordings else f"{comparison.equal} of"
-        lines.append(f"{many} {comparison.recordings} recordings are the same sound, within one step of 16 bits")
-    told = [found for found in comparison.differences if found.verdict not in ("none", "too few")]
-    for found in told:
-        worse = {"first worse": f"{one} is worse", "second worse": f"{other} is worse"}.get(
-            found.verdict, "they differ"
-        )
+        lines.append(f"{many} {comparison.recordings} recordings are equal, within one step of 16 bits")
+    clear = [found for found in comparison.differences if found.verdict not in ("none", "too few")]
+    for found in clear:
+        worse = {"first worse": f"{comparison.names[0]} is worse", "second worse": f"{comparison.names[1]} is worse"}
         spread = shown_range(found.figure, found.low, found.high, signed=True)
-        lines.append(f"{worse} in {found.figure.title}: {shown(found.figure, found.by, signed=True)} ({spread})")
+        by = shown(found.figure, found.by, signed=True)
+        lines.append(f"{worse.get(found.verdict, 'they differ')} in {found.figure.title}: {by} ({spread})")
     few = [found.figure.title for found in comparison.differences if found.verdict == "too few"]
     if len(few) == len(comparison.differences):
-        lines.append(f"fewer than {MIN_TEXTS} texts: nothing can be said about their differences")
+        lines.append(f"fewer than {MIN_TEXTS} texts: too few to find differences")
     elif few:
-        lines.append(f"fewer than {MIN_TEXTS} texts for {' and '.join(few)}: nothing can be said about that")
-    if not told and len(few) < len(comparison.differences):
+        lines.append(f"fewer than {MIN_TEXTS} texts for {' and '.join(few)}: too few to find differences")
+    if not clear and len(few) < len(comparison.differences):
         lines.append(f"no difference beyond noise: every {'other ' if few else ''}95 % interval holds 0")
     return [*lines, *comparison.notes]

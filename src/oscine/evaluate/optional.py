@@ -1,4 +1,4 @@
-"""Libraries that not everybody needs: imported when they are asked for, and named with their remedy when missing."""
+"""Optional libraries: imported on first use; the error for a missing one says how to install it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from oscine.types import OscineError
 
 
 class MissingLibraryError(OscineError):
-    """Something optional is not installed in this Python."""
+    """An optional library is not installed in this Python."""
 
 
 def one_line(error: BaseException) -> str:
-    """Its text, which libraries like to spread over many lines; its kind where it has none."""
+    """The error's text without line breaks, or its class name if it has no text."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def optional(module: str, what: str, extra: str) -> Any:
+def import_optional(module: str, name: str, extra: str, *, remedy: str = "") -> Any:
+    """`remedy`: what helps besides installing the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingLibraryError(
-            f"{what} is not installed ({one_line(error)}): pip install 'oscine[{extra}]', "
-            "or name a Python that has it with --listen-with"
-        ) from None
+        how = f"pip install 'oscine[{extra}]'{remedy}"
+        raise MissingLibraryError(f"{name} is not installed ({one_line(error)}): {how}") from None
+
+
+def import_for_transcriber(module: str, name: str, extra: str) -> Any:
+    """A library that may also be in the Python of --transcriber-python."""
+    return import_optional(module, name, extra, remedy=", or name a Python that has it with --transcriber-python")

@@ -1,148 +1,140 @@
-"""Recordings become marks, and marks become figures. Pure functions; every term is defined in docs/eval.md."""
+"""Scores of single recordings, and figures over a set. Pure functions; docs/eval.md defines every term."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from oscine.evaluate.bootstrap import Terms, interval, widened
+from oscine.evaluate.bootstrap import Ratio, add, interval, widened
 from oscine.evaluate.recording import Recording
-from oscine.evaluate.word_error_rate import Alignment, Unit, align, normalise, unit_of
+from oscine.evaluate.word_error_rate import Alignment, Unit, align, normalize, unit_of
 
-# So many words or characters at an end may be the recogniser's fault; more of them are a flag.
+# Errors at an end that may be the recognizer's; more of them are flagged.
 SLACK: dict[Unit, int] = {"word": 1, "character": 2}
-# Longer than speech of that length has any reason to be.
 RUNAWAY_FACTOR = 3.0
 RUNAWAY_S = 2.0
-SLOWEST_S: dict[Unit, float] = {"word": 0.15, "character": 0.5}  # a letter, a character: where a whole set runs away
-RUNAWAY_ENDS = ("runaway", "length")  # it did not end by itself
+MAX_LETTER_S: dict[Unit, float] = {"word": 0.15, "character": 0.5}  # limits the median of a set that runs away
+LETTERS_PER_DIGIT = 5  # "seven": digits are spoken as words
+RUNAWAY_ENDS = ("runaway", "length")
 
 SILENT_SHARE = 0.5
 CLIPPED_SHARE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What is to be said about one recording."""
-
+class Score:
     unit: Unit
-    alignment: Alignment | None  # None: there was no sound, or nobody listened
-    flags: tuple[str, ...]
-    warnings: tuple[str, ...]
+    alignment: Alignment | None  # None: no audio, or not transcribed yet
+    flags: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
-    def error_share(self) -> float:
-        """For the order of a page; a corpus's rate is no mean of these."""
-        return self.alignment.errors / max(self.alignment.wanted, 1) if self.alignment else 0.0
+    def error_rate(self) -> float:
+        """For the order of the page. The rate of a set is not the mean of these."""
+        return self.alignment.errors / max(self.alignment.reference_length, 1) if self.alignment else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        counts: dict[str, Any] = {"unit": self.unit, "flags": list(self.flags), "warnings": list(self.warnings)}
+        found: dict[str, Any] = {"unit": self.unit, "flags": list(self.flags), "warnings": list(self.warnings)}
         if self.alignment is not None:
-            counts |= {name: getattr(self.alignment, name) for name in ("wanted", "missing", "added", "exchanged")}
-        return counts
+            counts = ("reference_length", "deletions", "insertions", "substitutions")
+            found |= {name: getattr(self.alignment, name) for name in counts}
+        return found
 
 
-def mark_all(recordings: Sequence[Recording]) -> list[Mark]:
-    """Together: how long one may last is told by the others."""
-    pace_s = _paces(recordings)
-    return [_mark(recording, pace_s) for recording in recordings]
+def score_all(recordings: Sequence[Recording]) -> list[Score]:
+    """All at once: the expected length of a recording follows from the others."""
+    letter_s = _seconds_per_letter(recordings)
+    return [_score(recording, letter_s) for recording in recordings]
 
 
-def _mark(recording: Recording, pace_s: dict[Unit, float]) -> Mark:
+def _score(recording: Recording, letter_s: dict[Unit, float]) -> Score:
     unit = unit_of(recording.text)
     if recording.file is None:
-        return Mark(unit, None, (), ())
+        return Score(unit, None)
     alignment = None
     flags: list[str] = []
-    if recording.heard is not None:
-        wanted = normalise(recording.text, recording.language, unit)
-        alignment = align(wanted, normalise(recording.heard, recording.language, unit))
+    if recording.transcript is not None:
+        texts = recording.text, recording.transcript
+        alignment = align(*(normalize(text, recording.language, unit) for text in texts))
         flags += _flags(alignment, unit)
-    if _is_runaway(recording, unit, pace_s):
+    if _is_runaway(recording, unit, letter_s):
         flags.append("runaway")
     warnings = []
     if recording.silence_share > SILENT_SHARE:
         warnings.append(f"silent for {recording.silence_share:.0%}")
     if recording.clipped_share > CLIPPED_SHARE:
         warnings.append(f"clipped: {recording.clipped_share:.1%} of samples at full scale")
-    return Mark(unit, alignment, tuple(flags), tuple(warnings))
+    return Score(unit, alignment, tuple(flags), tuple(warnings))
 
 
 def _flags(alignment: Alignment, unit: Unit) -> list[str]:
     flags = []
-    silent = alignment.wanted > 0 and alignment.missing == alignment.wanted
-    if silent or max(alignment.missing_ends) > SLACK[unit]:
+    silent = 0 < alignment.reference_length == alignment.deletions
+    if silent or max(alignment.deleted_ends) > SLACK[unit]:
         flags.append("truncated")
-    # A doubled character is often the recogniser's doing, a doubled word seldom is.
-    stutter = alignment.repeated >= SLACK[unit]
-    if stutter or max(alignment.added_ends) > SLACK[unit]:
+    # Recognizers often double a character, and rarely a word.
+    if alignment.repetitions >= SLACK[unit] or max(alignment.inserted_ends) > SLACK[unit]:
         flags.append("repeated")
     return flags
 
 
-def _letters(recording: Recording, unit: Unit) -> int:
-    return len("".join(normalise(recording.text, recording.language, unit)))
+def _letters(text: str) -> int:
+    return sum(LETTERS_PER_DIGIT if character.isdigit() else character.isalnum() for character in text)
 
 
-def _paces(recordings: Sequence[Recording]) -> dict[Unit, float]:
-    """Seconds for a letter, by kind of script: the median of the set, or a very slow speaker's if that is less."""
+def _seconds_per_letter(recordings: Sequence[Recording]) -> dict[Unit, float]:
     seen: dict[Unit, list[float]] = {"word": [], "character": []}
     for recording in recordings:
-        unit = unit_of(recording.text)
-        if recording.file is not None and (letters := _letters(recording, unit)):
-            seen[unit].append(recording.audio_s / letters)
-    return {unit: min(median(paces), SLOWEST_S[unit]) for unit, paces in seen.items() if paces}
+        if recording.file is not None and (letters := _letters(recording.text)):
+            seen[unit_of(recording.text)].append(recording.audio_s / letters)
+    return {unit: min(median(seconds), MAX_LETTER_S[unit]) for unit, seconds in seen.items() if seconds}
 
 
-def _is_runaway(recording: Recording, unit: Unit, pace_s: dict[Unit, float]) -> bool:
+def _is_runaway(recording: Recording, unit: Unit, letter_s: dict[Unit, float]) -> bool:
     if recording.finish_reason in RUNAWAY_ENDS:
         return True
-    expected_s = pace_s.get(unit, 0.0) * _letters(recording, unit)
+    expected_s = letter_s.get(unit, 0.0) * _letters(recording.text)
     return recording.audio_s > RUNAWAY_FACTOR * expected_s and recording.audio_s > expected_s + RUNAWAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A quotient of two sums over recordings, so that all of them are totalled and compared in one way."""
+    """A ratio of two sums over recordings, so that all figures are totaled and compared in one way."""
 
     key: str
     title: str
-    terms: Callable[[Recording, Mark], Terms | None]  # None: does not apply to this recording
-    what: str = "recordings"  # that the second term counts
+    ratio: Callable[[Recording, Score], Ratio | None]  # None: does not apply to this recording
+    counted: str = "recordings"  # in the denominator
     percent: bool = True
     better: int = -1  # 1: more is better; 0: neither is
 
     @property
     def is_flag(self) -> bool:
-        """Each recording has it or has it not."""
-        return self.percent and self.what == "recordings"
+        """Each recording has it or not."""
+        return self.percent and self.counted == "recordings"
 
     def step(self, recordings: int, of: float) -> float:
-        """What one event in every recording adds to it; 0: it counts no events."""
+        """What one event per recording adds to it; 0: it counts no events."""
         return recordings / of if self.percent else 0.0
 
 
-def _errors(unit: Unit) -> Callable[[Recording, Mark], Terms | None]:
-    def terms(recording: Recording, mark: Mark) -> Terms | None:
-        if mark.alignment is None or mark.unit != unit:
+def _errors(unit: Unit) -> Callable[[Recording, Score], Ratio | None]:
+    def ratio(recording: Recording, score: Score) -> Ratio | None:
+        if score.alignment is None or score.unit != unit:
             return None
-        return mark.alignment.errors, mark.alignment.wanted
+        return score.alignment.errors, score.alignment.reference_length
 
-    return terms
-
-
-def _flag(name: str, *, by_ear: bool = True) -> Callable[[Recording, Mark], Terms | None]:
-    def terms(recording: Recording, mark: Mark) -> Terms | None:
-        judged = mark.alignment is not None if by_ear else recording.file is not None
-        return (float(name in mark.flags), 1.0) if judged else None
-
-    return terms
+    return ratio
 
 
-def _value(value: float | None) -> Terms | None:
-    return None if value is None else (value, 1.0)
+def _flag(name: str) -> Callable[[Recording, Score], Ratio | None]:
+    return lambda recording, score: (float(name in score.flags), 1.0) if score.alignment is not None else None
+
+
+def _mean(value: Callable[[Recording], float | None]) -> Callable[[Recording, Score], Ratio | None]:
+    return lambda recording, score: None if (found := value(recording)) is None else (found, 1.0)
 
 
 FIGURES = (
@@ -150,34 +142,16 @@ FIGURES = (
     Figure("cer", "CER", _errors("character"), "characters"),
     Figure("truncated", "truncated", _flag("truncated")),
     Figure("repeated", "repeated", _flag("repeated")),
-    Figure("runaway", "runaway", _flag("runaway", by_ear=False)),
-    Figure("failed", "failed", lambda recording, mark: (float(recording.file is None), 1.0)),
-    Figure(
-        "dnsmos",
-        "DNSMOS, overall",
-        lambda recording, mark: _value(recording.dnsmos["ovrl"] if recording.dnsmos else None),
-        percent=False,
-        better=1,
-    ),
-    Figure(
-        "similarity",
-        "speaker similarity",
-        lambda recording, mark: _value(recording.similarity),
-        percent=False,
-        better=1,
-    ),
-    Figure(
-        "audio_s",
-        "seconds of sound",
-        lambda recording, mark: _value(recording.audio_s if recording.file else None),
-        percent=False,
-        better=0,
-    ),
+    Figure("runaway", "runaway", lambda one, score: (float("runaway" in score.flags), 1.0) if one.file else None),
+    Figure("failed", "failed", _mean(lambda one: float(one.file is None))),
+    Figure("dnsmos", "DNSMOS, overall", _mean(lambda one: one.dnsmos and one.dnsmos["ovrl"]), percent=False, better=1),
+    Figure("similarity", "speaker similarity", _mean(lambda one: one.similarity), percent=False, better=1),
+    Figure("audio_s", "seconds of sound", _mean(lambda one: one.audio_s if one.file else None), "recordings", False, 0),
 )
 
 
 def shown(figure: Figure, value: float, *, signed: bool = False) -> str:
-    """A share as a percentage; a difference of shares in percentage points."""
+    """A share in percent, a difference of shares in percentage points."""
     sign = "+" if signed else ""
     if not figure.percent:
         return f"{value:{sign}.2f}"
@@ -189,30 +163,35 @@ def shown_range(figure: Figure, low: float, high: float, *, signed: bool = False
     return f"{first.split(' ')[0]} to {last}"
 
 
-def by_text(
-    figure: Figure, recordings: Sequence[Recording], marks: Sequence[Mark]
-) -> dict[tuple[str, int], Terms | None]:
-    """Terms by text and take."""
-    return {
-        (recording.text, recording.take): figure.terms(recording, mark)
-        for recording, mark in zip(recordings, marks, strict=True)
+Take = tuple[str, int]  # a text, and which of its takes
+
+
+def by_take(figure: Figure, recordings: Iterable[Recording], scores: Iterable[Score]) -> dict[Take, Ratio]:
+    """Without the takes to which the figure does not apply."""
+    found = {
+        (recording.text, recording.take): figure.ratio(recording, score)
+        for recording, score in zip(recordings, scores, strict=True)
     }
+    return {take: ratio for take, ratio in found.items() if ratio is not None}
 
 
-def totals(recordings: Sequence[Recording], marks: Sequence[Mark]) -> dict[str, dict[str, float] | None]:
-    """Each figure with its 95 % interval; None where it does not apply or was not measured."""
-    return {figure.key: _total(figure, recordings, marks) for figure in FIGURES}
+def by_text(ratios: dict[Take, Ratio]) -> list[Ratio]:
+    """One ratio per text, over all its takes."""
+    texts: dict[str, list[Ratio]] = {}
+    for (text, _), ratio in ratios.items():
+        texts.setdefault(text, []).append(ratio)
+    return [add(takes) for takes in texts.values()]
 
 
-def _total(figure: Figure, recordings: Sequence[Recording], marks: Sequence[Mark]) -> dict[str, float] | None:
-    texts: dict[str, list[Terms]] = {}
-    for (text, _), terms in by_text(figure, recordings, marks).items():
-        if terms is not None:
-            texts.setdefault(text, []).append(terms)
-    sums = [(sum(one[0] for one in takes), sum(one[1] for one in takes)) for takes in texts.values()]
-    count, of = sum(one[0] for one in sums), sum(one[1] for one in sums)
+def totals(recordings: Sequence[Recording], scores: Sequence[Score]) -> dict[str, dict[str, float] | None]:
+    """Each figure with its 95 % interval; None: does not apply, or was not measured."""
+    return {figure.key: _total(figure, by_take(figure, recordings, scores)) for figure in FIGURES}
+
+
+def _total(figure: Figure, ratios: dict[Take, Ratio]) -> dict[str, float] | None:
+    count, of = add(ratios.values()) if ratios else (0.0, 0.0)
     if not of:
         return None
-    step = figure.step(sum(map(len, texts.values())), of)
-    low, high = widened(*interval(sums), len(sums), step)
+    texts = by_text(ratios)
+    low, high = widened(*interval(texts), len(texts), figure.step(len(ratios), of))
     return {"value": count / of, "low": low, "high": high, "count": count, "of": of}

@@ -1,27 +1,27 @@
-"""The listening page."""
+"""The HTML page."""
 
 import re
 
 from tests.evaluate.test_compare import evaluation
 from tests.evaluate.test_score import recording
 
-from oscine.evaluate.page import page
 from oscine.evaluate.recording import Evaluation, Recording
-from oscine.evaluate.score import mark_all, totals
+from oscine.evaluate.report import html as render
+from oscine.evaluate.score import score_all, totals
 
 
 def complete(recordings: list[Recording], name: str = "set") -> Evaluation:
     made = evaluation(recordings, name)
     result = {**made.result, "date": "today", "command": "oscine eval run <here>", "versions": {"oscine": "1"}}
     known = Evaluation(made.folder, result, made.recordings)
-    return known.knowing(totals=totals(recordings, mark_all(recordings)))
+    return known.with_figures(totals=totals(recordings, score_all(recordings)))
 
 
 def written(recordings: list[Recording], name: str = "set") -> str:
-    return page(complete(recordings, name), mark_all(recordings))
+    return render(complete(recordings, name), score_all(recordings))
 
 
-def test_every_recording_is_there_and_the_worst_come_first() -> None:
+def test_all_recordings_are_listed_worst_first() -> None:
     html = written(
         [
             recording("The first text is fine.", number=0),
@@ -33,46 +33,46 @@ def test_every_recording_is_there_and_the_worst_come_first() -> None:
     )
     assert re.findall(r'<article id="r(\d+)">', html) == ["003", "004", "002", "001", "000"]
     assert re.findall(r'<audio [^>]*src="([^"]+)"', html) == ["004.wav", "002.wav", "001.wav", "000.wav"]
-    assert "http_500: oops" in html and "ended by runaway" in html and "WER 17% (1 of 6)" in html
+    assert "http_500: oops" in html and "finish reason runaway" in html and "WER 17% (1 of 6)" in html
     assert "<del>text</del><ins>test</ins>" in html
 
 
-def test_nothing_that_was_said_becomes_markup() -> None:
+def test_texts_and_transcripts_are_escaped() -> None:
     html = written([recording("<b>bold</b> & 'quoted'", "<script>alert(1)</script>")], "<i>name</i>")
     assert "<script>" not in html and "<b>" not in html and "<i>" not in html
-    assert "&lt;script&gt;" in html and "&lt;b&gt;bold&lt;/b&gt; &amp; &#x27;quoted&#x27;" in html
+    assert "&lt;script&gt;" in html and "&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39;" in html
 
 
-def test_nothing_that_a_server_or_a_machine_told_becomes_markup() -> None:
+def test_everything_from_a_server_or_a_machine_is_escaped() -> None:
     bad = "<u>\"&'"
-    told = recording(bad, bad, failure=bad, finish_reason=bad, file=f"{bad}.wav", dnsmos={bad: 1.0, "ovrl": 1.0})
-    made = complete([told], bad)
+    one = recording(bad, bad, failure=bad, finish_reason=bad, file=f"{bad}.wav", dnsmos={bad: 1.0, "ovrl": 1.0})
+    made = complete([one], bad)
     figures = made.result["figures"]
-    made = made.knowing(
-        ears={**figures["ears"], "recogniser": {"name": bad}, "without_dnsmos": bad},
+    made = made.with_figures(
+        transcriber={**figures["transcriber"], "recognizer": {"name": bad}, "without_dnsmos": bad},
         target={"preset": bad, "served": [bad], "fields": {}},
         workload={"name": bad, "seed": bad},
     )
     given = dict.fromkeys(("machine", "commit", "date", "command"), bad) | {"versions": {"oscine": bad}}
-    html = page(Evaluation(made.folder, {**made.result, **given}, made.recordings), mark_all([told]))
-    assert "<u>" not in html and bad not in html and html.count("&lt;u&gt;&quot;&amp;&#x27;") > 12
+    html = render(Evaluation(made.folder, {**made.result, **given}, made.recordings), score_all([one]))
+    assert "<u>" not in html and bad not in html and html.count("&lt;u&gt;&#34;&amp;&#39;") > 12
 
 
-def test_a_seed_that_was_not_sent_is_not_shown_as_one() -> None:
+def test_a_missing_seed_is_not_shown_as_a_number() -> None:
     html = written([recording("Hello there.", seed=None)])
-    assert "a seed of the server&#x27;s own" in html and "no seeds sent" in html
+    assert "a seed chosen by the server" in html and "no seeds sent" in html
     assert "None" not in html and "seed 0" not in html
     assert "seed 7" in written([recording("Hello there.", seed=7)])
 
 
-def test_the_page_needs_nothing_but_its_recordings() -> None:
+def test_the_page_loads_nothing_but_its_recordings() -> None:
     html = written([recording("Hello there.")])
     assert not re.findall(r"https?://|<script|<link|@import", html)
     assert "prefers-color-scheme:dark" in html
 
 
-def test_a_page_without_scores_still_plays() -> None:
-    unheard = Recording(number=0, take=0, text="Hello.", seed=1, language="en", file="000.wav", audio_s=1.0)
-    made = complete([unheard]).knowing(ears=None)
-    html = page(made, mark_all([unheard]))
+def test_a_page_without_transcripts_plays_the_recordings() -> None:
+    recorded = Recording(number=0, take=0, text="Hello.", seed=1, language="en", file="000.wav", audio_s=1.0)
+    made = complete([recorded]).with_figures(transcriber=None)
+    html = render(made, score_all([recorded]))
     assert "not scored yet" in html and 'src="000.wav"' in html and "WER" not in html

