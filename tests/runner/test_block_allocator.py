@@ -2,30 +2,30 @@ import random
 
 import pytest
 
-from oscine.runner.block_allocator import PAGE_POSITIONS, BlockAllocator, pages_for
+from oscine.runner.block_allocator import BLOCK_POSITIONS, BlockAllocator, blocks_for
 
 
-def test_a_page_belongs_to_one_slot_at_a_time():
-    pool, held, rng = BlockAllocator(40), {}, random.Random(0)
+def test_a_block_belongs_to_one_slot_at_a_time():
+    allocator, owned, rng = BlockAllocator(40), {}, random.Random(0)
     for _ in range(2000):
         slot = rng.randrange(12)
-        if slot in held:
-            pool.give(slot)
-            del held[slot]
-        elif pool.free:
-            held[slot] = pool.take(slot, rng.randint(1, min(8, pool.free)))
-        pages = [page for taken in held.values() for page in taken]
-        assert len(set(pages)) == len(pages) and 0 not in pages
-        assert len(pages) + pool.free == 39
+        if slot in owned:
+            allocator.release(slot)
+            del owned[slot]
+        elif allocator.free_blocks:
+            owned[slot] = allocator.allocate(slot, rng.randint(1, min(8, allocator.free_blocks)))
+        blocks = [block for taken in owned.values() for block in taken]
+        assert len(set(blocks)) == len(blocks) and 0 not in blocks
+        assert len(blocks) + allocator.free_blocks == 39
 
 
-def test_a_slot_cannot_take_twice():
-    pool = BlockAllocator(4)
-    pool.take(0, 1)
-    with pytest.raises(AssertionError, match="holds pages already"):
-        pool.take(0, 1)
+def test_a_slot_cannot_allocate_twice():
+    allocator = BlockAllocator(4)
+    allocator.allocate(0, 1)
+    with pytest.raises(AssertionError, match="already owns blocks"):
+        allocator.allocate(0, 1)
 
 
-@pytest.mark.parametrize(("positions", "pages"), [(1, 1), (PAGE_POSITIONS, 1), (PAGE_POSITIONS + 1, 2)])
-def test_a_started_page_counts_whole(positions, pages):
-    assert pages_for(positions) == pages
+@pytest.mark.parametrize(("positions", "blocks"), [(1, 1), (BLOCK_POSITIONS, 1), (BLOCK_POSITIONS + 1, 2)])
+def test_a_partly_used_block_counts_as_one(positions, blocks):
+    assert blocks_for(positions) == blocks

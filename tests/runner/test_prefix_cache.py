@@ -15,14 +15,14 @@ def entry(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.zeros(2, 1, rows, 4), torch.zeros(2, 1, rows, 4)
 
 
-def test_the_key_sees_content_alone():
+def test_the_key_depends_on_content_only():
     assert prefix_key(prompt([1, 2, 3]), 2) == prefix_key(prompt([1, 2, 9]), 2)
     assert prefix_key(prompt([1, 2, 3]), 3) != prefix_key(prompt([1, 2, 9]), 3)
     assert prefix_key(prompt([1, 2], 0.5), 2) != prefix_key(prompt([1, 2], 0.6), 2)
     assert prefix_key(prompt([1, 2]), 2) != prefix_key(prompt([1, 2], 0.0), 2)
 
 
-def test_the_least_recently_used_leaves_when_bytes_run_out():
+def test_the_least_recently_used_entry_is_evicted_when_bytes_run_out():
     one = sum(tensor.nbytes for tensor in entry(8))
     cache = PrefixCache(capacity_bytes=2 * one)
     cache.put("a", entry(8))
@@ -33,7 +33,7 @@ def test_the_least_recently_used_leaves_when_bytes_run_out():
     assert cache.nbytes == 2 * one and (cache.hits, cache.misses) == (3, 1)
 
 
-def test_what_is_larger_than_the_cache_is_not_kept():
+def test_an_entry_larger_than_the_cache_is_not_kept():
     cache = PrefixCache(capacity_bytes=16)
     cache.put("a", entry(8))
     assert len(cache) == 0 and cache.nbytes == 0

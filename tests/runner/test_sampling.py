@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.reference.generate import uniforms
 from torch import Tensor
 
-from oscine.runner.sampling import DrawTable, draw, penalize, philox, probabilities, uniforms
+from oscine.runner.sampling import DrawTable, draw, penalize, philox, probabilities
 from oscine.types import DrawParams
 
 CPU = torch.device("cpu")

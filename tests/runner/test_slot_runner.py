@@ -1,23 +1,27 @@
-"""The slot runner against the reference path: whatever else runs, whenever it came, a request says the same."""
+"""The slot runner against the reference path: a request gives the same codes whenever and beside whatever it runs."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.reference.speaker import ReferenceSpeaker
 
-from oscine import Oscine, SpeechRequest
-from oscine.runner.memory_budget import plan_memory
+from oscine.runner.backend import Backend, make_backend
+from oscine.runner.cpu.backend import CpuBackend
+from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import EngineError, TooLongError
+from oscine.runner.torch.backend import TorchBackend
+from oscine.types import EngineError, SamplingParams, SpeechRequest, TooLongError
 
 SLOTS = 3
 
 
 @pytest.fixture(scope="module")
-def base(small_checkpoints):
-    return Oscine(small_checkpoints("0b6", "base"), device="cpu", dtype="float32")
+def base(small_checkpoints) -> ReferenceSpeaker:
+    return ReferenceSpeaker(small_checkpoints("0b6", "base"))
 
 
 @pytest.fixture(scope="module")
@@ -36,132 +40,132 @@ def requests(base):
 
 @pytest.fixture(scope="module")
 def expected(base, requests):
-    return [base.speak_batch([request])[0] for request in requests]
+    return [base.speak(request) for request in requests]
 
 
-def make_runner(oscine: Oscine, **changed) -> SlotRunner:
+def budget(base: ReferenceSpeaker, **changed) -> MemoryBudget:
     usual = {"slots": SLOTS, "positions_per_slot": 256, "positions_total": None}
-    model = oscine._model
-    return SlotRunner(model, plan_memory(model.config, element_bytes=4, available_bytes=None, **(usual | changed)))
+    return plan_memory(base.config, element_bytes=4, available_bytes=None, **(usual | changed))
 
 
-def admit(oscine: Oscine, runner: SlotRunner, slot: int, request: SpeechRequest) -> None:
-    prompt = oscine._builder.build(request)
-    runner.admit(SlotAssignment(slot, prompt, request.sampling(oscine.config.sampling)))
+def make_runner(base: ReferenceSpeaker, **changed) -> SlotRunner:
+    return SlotRunner(make_backend(base.model, budget(base, **changed)))
 
 
-class Company:
-    """Random arrivals into random slots, random ticks, some leave early: collects what each request said."""
+class RandomLoad:
+    """Random arrivals into random slots, random ticks, some early releases: collects the frames of each request."""
 
-    def __init__(self, oscine: Oscine, requests: list[SpeechRequest], seed: int) -> None:
+    def __init__(self, base: ReferenceSpeaker, requests: list[SpeechRequest], backend: Backend, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.oscine, self.requests, self.runner = oscine, requests, make_runner(oscine)
+        self.base, self.requests, self.runner = base, requests, SlotRunner(backend)
         self.waiting = [self.rng.randrange(len(requests)) for _ in range(9)]
-        self.running: dict[int, tuple[int, int | None, list, list]] = {}  # slot -> request, leaves after, codes, pcm
-        self.said: list[tuple[int, bool, list, list]] = []
+        self.running: dict[int, tuple[int, int | None, list, list]] = {}  # slot -> request, frame limit, codes, pcm
+        self.finished: list[tuple[int, bool, list, list]] = []
 
     def run(self) -> None:
         while self.waiting or self.running:
             free = [slot for slot in range(SLOTS) if slot not in self.running]
             if self.waiting and free and self.rng.random() < 0.4:
-                self._arrive(self.rng.choice(free))
+                self._admit(self.rng.choice(free))
             chosen = [slot for slot in self.running if self.rng.random() < 0.8]
             self.rng.shuffle(chosen)
             if chosen:
                 self._tick(chosen)
 
-    def _arrive(self, slot: int) -> None:
+    def _admit(self, slot: int) -> None:
         number = self.waiting.pop()
-        admit(self.oscine, self.runner, slot, self.requests[number])
-        leaves_after = self.rng.randint(1, 6) if self.rng.random() < 0.3 else None
-        self.running[slot] = (number, leaves_after, [], [])
+        self.runner.admit(self.base.assignment(slot, self.requests[number]))
+        cancel_after = self.rng.randint(1, 6) if self.rng.random() < 0.3 else None
+        self.running[slot] = (number, cancel_after, [], [])
 
     def _tick(self, slots: list[int]) -> None:
         output = self.runner.collect(self.runner.launch(slots))
         for slot, codes, pcm in zip(output.slots, output.codes, output.pcm, strict=True):
-            number, leaves_after, all_codes, all_pcm = self.running[slot]
+            number, cancel_after, all_codes, all_pcm = self.running[slot]
             limit = self.requests[number].max_new_tokens - 1
             ended = codes[0] == self.runner.eos_id
             if not ended:
                 all_codes.append(codes)
                 all_pcm.append(pcm)
-            cut = len(all_codes) == leaves_after
-            if ended or cut or len(all_codes) == limit:
+            cancelled = len(all_codes) == cancel_after
+            if ended or cancelled or len(all_codes) == limit:
                 self.runner.release(slot)
-                self.said.append((number, cut, all_codes, all_pcm))
+                self.finished.append((number, cancelled, all_codes, all_pcm))
                 del self.running[slot]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_request_says_the_same_whatever_runs_beside_it(base, requests, expected, seed):
-    company = Company(base, requests, seed)
-    company.run()
-    assert len(company.said) == 9
-    for number, cut, codes, pcm in company.said:
+@pytest.mark.parametrize("backend", [CpuBackend, TorchBackend])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_request_gives_the_same_frames_under_any_load(base, requests, expected, backend, seed):
+    load = RandomLoad(base, requests, backend(base.model, budget(base)), seed)
+    load.run()
+    assert len(load.finished) == 9
+    for number, cancelled, codes, pcm in load.finished:
         whole = expected[number]
-        frames = len(codes) if cut else len(whole.codes)
+        frames = len(codes) if cancelled else len(whole.codes)
         np.testing.assert_array_equal(np.array(codes).reshape(-1, 16), whole.codes[:frames])
         samples = np.concatenate(pcm) if pcm else np.zeros(0)
         # PCM16 rounds to the nearest: half a step, and a little for the order of sums.
         assert np.abs(samples / 32767 - whole.audio[: len(samples)]).max(initial=0) < 0.6 / 32767
 
 
-def test_nothing_is_held_after_release(base, requests):
+def test_release_frees_the_slot_and_its_blocks(base, requests):
     runner = make_runner(base)
-    free = runner._pool.free
+    free = runner.free_blocks
     for _ in range(3):
         for slot in range(SLOTS):
-            admit(base, runner, slot, requests[slot])
+            runner.admit(base.assignment(slot, requests[slot]))
         runner.collect(runner.launch(range(SLOTS)))
         for slot in range(SLOTS):
             runner.release(slot)
-    assert runner._pool.free == free and not runner._held
+    assert runner.free_blocks == free
 
 
-def test_a_beginning_is_computed_once(base, requests):
+def test_a_prefix_is_computed_once(base, requests):
     runner = make_runner(base)
     for _ in range(3):
-        admit(base, runner, 0, requests[0])
+        runner.admit(base.assignment(0, requests[0]))
         runner.release(0)
-    assert (runner._prefixes.hits, runner._prefixes.misses) == (2, 1)
+    counts = runner.counts()
+    assert (counts.prefix_hits, counts.prefix_misses) == (2, 1) and counts.prefix_bytes > 0
 
 
-class LatePrefill:
-    """As prefill on kernels: nothing is done before it must, and prompts of one pack are written in no order."""
+class LatePrefillBackend(TorchBackend):
+    """Prefills at flush only, in reverse order, as packed prefill may."""
 
-    def __init__(self, prefill) -> None:
-        self._prefill, self._waiting = prefill, []
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.pending: list[tuple] = []
 
-    def add(self, rows, first, page_row) -> None:
-        self._waiting.append((rows, first, page_row.clone()))
+    def add_prefill(self, rows, first, block_row) -> None:
+        self.pending.append((rows, first, block_row.clone()))
 
-    def flush(self) -> None:
-        for prompt in reversed(self._waiting):
-            self._prefill.add(*prompt)
-        self._waiting.clear()
+    def flush_prefill(self) -> None:
+        for prompt in reversed(self.pending):
+            super().add_prefill(*prompt)
+        self.pending.clear()
 
 
-def test_prompts_that_wait_are_prefilled_before_their_slots_run_or_their_pages_change_hands(base, requests, expected):
-    # Pages for one request at a time: whoever comes next gets those of whoever left.
-    runner = make_runner(base, positions_total=256)
-    runner._prefill = LatePrefill(runner._prefill)
+def test_pending_prefills_run_before_their_slots_run_or_release_their_blocks(base, requests, expected):
+    # Blocks for one request at a time: the next request gets the blocks of the previous one.
+    runner = SlotRunner(LatePrefillBackend(base.model, budget(base, positions_total=256)))
     for number in (0, 1, 0):
-        admit(base, runner, 2, requests[5])
+        runner.admit(base.assignment(2, requests[5]))
         runner.release(2)
-        admit(base, runner, 0, requests[number])
-        said = [runner.collect(runner.launch([0])).codes[0] for _ in range(5)]
-        np.testing.assert_array_equal(said, expected[number].codes[:5])
+        runner.admit(base.assignment(0, requests[number]))
+        codes = [runner.collect(runner.launch([0])).codes[0] for _ in range(5)]
+        np.testing.assert_array_equal(codes, expected[number].codes[:5])
         runner.release(0)
-    assert runner._prefixes.hits > 0  # and beginnings were kept when they were there, not before
+    assert runner.counts().prefix_hits > 0  # prefixes were read after their prefill, not before
 
 
-def test_text_that_comes_later_is_spoken_as_if_it_had_been_there(base, requests):
-    """Greedy: holding end of speech back takes its share out of a random draw, and so may change it."""
+def test_appended_text_gives_the_codes_of_the_whole_text(base, requests):
+    """Greedy: suppressing the end of speech changes the probabilities of a random draw."""
     request = replace(requests[3], greedy=True)
-    whole = base.speak_batch([request])[0]
-    prompt = base._builder.build(request)
+    whole = base.speak(request)
+    prompt = base.builder.build(request)
     later = prompt.trailing_ids.tolist()
-    early = type(prompt)(prompt.text_ids, prompt.codec_ids, prompt.trailing_ids[:1], prompt.speaker)
+    early = replace(prompt, trailing_ids=prompt.trailing_ids[:1])
     runner = make_runner(base)
     runner.admit(SlotAssignment(0, early, request.sampling(base.config.sampling), streaming_text=True))
     codes = []
@@ -172,29 +176,37 @@ def test_text_that_comes_later_is_spoken_as_if_it_had_been_there(base, requests)
     np.testing.assert_array_equal(np.array(codes), whole.codes)
 
 
-def test_end_of_speech_is_held_back_while_text_is_open(base):
+def test_speech_does_not_end_while_text_may_follow(base):
     request = SpeechRequest(text="x", voice=base.clone((np.full(24000, 0.1, np.float32), 24000)), seed=3)
-    prompt = base._builder.build(request)
     runner = make_runner(base)
-    runner.admit(SlotAssignment(0, prompt, request.sampling(base.config.sampling), streaming_text=True))
+    runner.admit(base.assignment(0, request, streaming_text=True))
     first = [runner.collect(runner.launch([0])).codes[0, 0] for _ in range(60)]
     assert runner.eos_id not in first
 
 
-def test_a_prompt_that_does_not_fit_is_refused_and_holds_nothing(base, requests):
+def test_a_prompt_that_does_not_fit_is_refused_and_its_slot_stays_free(base, requests):
     runner = make_runner(base, positions_per_slot=64, positions_total=64 * 4)
-    free = runner._pool.free
+    free = runner.free_blocks
     long = SpeechRequest(text="word " * 200, voice=requests[1].voice, text_mode="whole")
     with pytest.raises(TooLongError, match="a slot has 64"):
-        admit(base, runner, 0, long)
-    assert runner._pool.free == free
-    admit(base, runner, 0, requests[5])
+        runner.admit(base.assignment(0, long))
+    assert runner.free_blocks == free
+    runner.admit(base.assignment(0, requests[5]))
 
 
-def test_room_is_counted_for_the_longest_speech(base, requests):
+def test_more_text_than_a_slot_holds_is_refused(base, requests):
+    runner = make_runner(base, text_capacity=10)
+    with pytest.raises(TooLongError, match="at most 10 fit"):
+        runner.admit(base.assignment(0, replace(requests[3], text="a b c d e f g h i j k l m")))
+    runner.admit(base.assignment(0, replace(requests[3], text="a"), streaming_text=True))
+    with pytest.raises(TooLongError, match="at most 10 tokens"):
+        runner.append_text(0, [1] * 10, ended=False)
+
+
+def test_room_is_counted_for_the_longest_possible_speech(base, requests):
     runner = make_runner(base, positions_per_slot=128, positions_total=256)
-    prompt, sampling = base._builder.build(requests[5]), requests[5].sampling(base.config.sampling)
-    long = type(sampling)(max_new_tokens=5000)
+    prompt, sampling = base.builder.build(requests[5]), requests[5].sampling(base.config.sampling)
+    long = SamplingParams(max_new_tokens=5000)
     assert runner.room_for(prompt, long)
     runner.admit(SlotAssignment(0, prompt, long))
     runner.admit(SlotAssignment(1, prompt, long))
@@ -203,18 +215,25 @@ def test_room_is_counted_for_the_longest_speech(base, requests):
     assert runner.room_for(prompt, sampling)
 
 
-def test_a_failed_device_is_the_end_of_the_engine_and_other_errors_are_not(base, requests, monkeypatch):
-    runner = make_runner(base)
-    admit(base, runner, 0, requests[5])
-    for message, kind in [
+class FailingBackend(TorchBackend):
+    message = ""
+
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int):
+        raise RuntimeError(self.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
         ("CUDA error: an illegal memory access was encountered\nand more", EngineError),
         ("Triton Error [CUDA]: misaligned address", EngineError),
         ("shapes do not match", RuntimeError),
-    ]:
-
-        def fail(*args, message=message):
-            raise RuntimeError(message)
-
-        monkeypatch.setattr(runner._frame, "launch", fail)
-        with pytest.raises(kind, match=message.splitlines()[0].replace("[", r"\[")):
-            runner.launch([0])
+    ],
+)
+def test_device_failures_become_engine_errors_and_other_errors_do_not(base, requests, message, kind):
+    backend = FailingBackend(base.model, budget(base))
+    backend.message = message
+    runner = SlotRunner(backend)
+    runner.admit(base.assignment(0, requests[5]))
+    with pytest.raises(kind, match=message.splitlines()[0].replace("[", r"\[")):
+        runner.launch([0])

@@ -1,35 +1,34 @@
-"""Who owns which page of the talker's key/value memory. Counting only: the tensors are the runner's.
+"""Which slot owns which blocks of the talker's KV cache. Bookkeeping only: kv_cache.py holds the tensors.
 
-All pages that a request may ever need are taken when it is admitted, so no stream can run dry half-way.
+A request gets every block that it can ever need at admission, so a running stream never runs out of blocks.
 """
 
 from __future__ import annotations
 
-PAGE_POSITIONS = 64
+BLOCK_POSITIONS = 64
 
 
-def pages_for(positions: int) -> int:
-    return -(-positions // PAGE_POSITIONS)
+def blocks_for(positions: int) -> int:
+    return -(-positions // BLOCK_POSITIONS)
 
 
 class BlockAllocator:
-    """Page 0 is nobody's: rows that only fill up a batch write there."""
+    """Block 0 is never allocated: padding rows write to it."""
 
-    def __init__(self, pages: int) -> None:
-        assert pages > 1, pages
-        self._free = list(range(pages - 1, 0, -1))
+    def __init__(self, blocks: int) -> None:
+        assert blocks > 1, blocks
+        self._free = list(range(blocks - 1, 0, -1))
         self._owned: dict[int, list[int]] = {}
 
     @property
-    def free(self) -> int:
+    def free_blocks(self) -> int:
         return len(self._free)
 
-    def take(self, slot: int, pages: int) -> list[int]:
-        assert slot not in self._owned, f"slot {slot} holds pages already"
-        assert pages <= len(self._free), (pages, len(self._free))
-        taken = [self._free.pop() for _ in range(pages)]
-        self._owned[slot] = taken
-        return taken
+    def allocate(self, slot: int, count: int) -> list[int]:
+        assert slot not in self._owned, f"slot {slot} already owns blocks"
+        assert count <= len(self._free), (count, len(self._free))
+        self._owned[slot] = [self._free.pop() for _ in range(count)]
+        return self._owned[slot]
 
-    def give(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         self._free += self._owned.pop(slot)

@@ -1,10 +1,10 @@
-"""Keys and values of prompt beginnings that many requests share (voice, language, instruction), by content."""
+"""Keys and values of prompt prefixes that many requests share (voice, language, instruction), keyed by content."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 
+from cachetools import LRUCache
 from torch import Tensor
 
 from oscine.types import Prompt
@@ -13,7 +13,7 @@ KV = tuple[Tensor, Tensor]  # keys and values [layers, kv heads, rows, head_dim]
 
 
 def prefix_key(prompt: Prompt, rows: int) -> str:
-    """Equal for equal beginnings: the ids, and the vectors that some of them stand for."""
+    """A hash of the first rows: their ids, and the vectors that some of the ids stand for."""
     digest = hashlib.sha256(prompt.text_ids[:rows].tobytes())
     digest.update(prompt.codec_ids[:rows].tobytes())
     for vectors in (prompt.speaker, prompt.reference_codes):
@@ -21,37 +21,32 @@ def prefix_key(prompt: Prompt, rows: int) -> str:
     return digest.hexdigest()
 
 
+def _nbytes(entry: KV) -> int:
+    return entry[0].nbytes + entry[1].nbytes
+
+
 class PrefixCache:
-    """Bounded by bytes; the least recently used leaves first. One thread, the runner's, owns it."""
+    """An LRU cache bounded by bytes. Not thread-safe: only the runner's thread uses it."""
 
     def __init__(self, capacity_bytes: int) -> None:
-        self._capacity_bytes = capacity_bytes
-        self._entries: OrderedDict[str, KV] = OrderedDict()
-        self.nbytes = 0
+        self._entries: LRUCache[str, KV] = LRUCache(capacity_bytes, getsizeof=_nbytes)
         self.hits = 0
         self.misses = 0
 
+    @property
+    def nbytes(self) -> int:
+        return int(self._entries.currsize)
+
     def get(self, key: str) -> KV | None:
         entry = self._entries.get(key)
-        if entry is None:
-            self.misses += 1
-            return None
-        self.hits += 1
-        self._entries.move_to_end(key)
+        self.hits += entry is not None
+        self.misses += entry is None
         return entry
 
     def put(self, key: str, entry: KV) -> None:
-        if key in self._entries or _nbytes(entry) > self._capacity_bytes:
-            return
-        self._entries[key] = entry
-        self.nbytes += _nbytes(entry)
-        while self.nbytes > self._capacity_bytes:
-            _, oldest = self._entries.popitem(last=False)
-            self.nbytes -= _nbytes(oldest)
+        """Keeps the entry, unless it alone exceeds the capacity."""
+        if key not in self._entries and _nbytes(entry) <= self._entries.maxsize:
+            self._entries[key] = entry
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-def _nbytes(entry: KV) -> int:
-    return entry[0].nbytes + entry[1].nbytes

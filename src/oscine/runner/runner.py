@@ -1,6 +1,6 @@
-"""What an engine asks of whatever makes the frames: fixed slots, everything enqueued, nothing waited for but results.
+"""The interface between the engine and the model: fixed slots, asynchronous ticks.
 
-A slot is one row of the device's state. The engine decides who runs; the runner knows no requests and no clock.
+A slot is one row of the device's state. The engine decides which slots run; the runner knows no requests and no clock.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class SlotAssignment:
     slot: int
     prompt: Prompt
     sampling: SamplingParams
-    streaming_text: bool = False  # more text may follow: end of speech is held back until it has ended
+    streaming_text: bool = False  # more text may follow: end of speech is suppressed until the text has ended
 
 
 @dataclass(frozen=True, slots=True)
 class FrameOutput:
-    """One frame of every slot of a tick, in the order they were launched in."""
+    """One frame of every slot of a tick, in launch order."""
 
     slots: tuple[int, ...]
-    codes: Codes  # [n, 16]; code 0 is the end-of-speech id where a slot has ended: its audio is not to be used
+    codes: Codes  # [n, 16]; where code 0 is the end-of-speech id, the slot has ended and its audio is invalid
     pcm: npt.NDArray[np.int16]  # [n, samples per frame]
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerCounts:
-    """For whoever watches the engine (EngineStatus has the same names)."""
+    """Counters for EngineStatus, under the same names."""
 
     prefix_hits: int = 0
     prefix_misses: int = 0
@@ -51,29 +51,29 @@ class Ticket(Protocol):
 
 
 class Runner(Protocol):
-    slots: int  # rows that can be held at once
+    slots: int  # rows that can run at once
     sample_rate_hz: int
     samples_per_frame: int
     eos_id: int
 
-    def admit(self, admission: SlotAssignment) -> None:
-        """Fills the slot's state; its prefill is enqueued by the next launch at the latest, with those of others. The
-        slot must be free. Raises RequestError where the prompt does not fit; nothing is held then."""
+    def admit(self, assignment: SlotAssignment) -> None:
+        """Fills a free slot. Its prefill is enqueued by the next launch at the latest, together with others. Raises
+        RequestError if the prompt does not fit; the slot then stays free."""
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
-        """Text ids for later frames, one per frame; `ended` lets the slot's speech end."""
+        """Adds text ids for later frames, one per frame. `ended` allows the slot to end its speech."""
 
     def launch(self, slots: Sequence[int]) -> Ticket:
-        """Enqueues one frame for each of these slots, behind everything enqueued before. Does not wait."""
+        """Enqueues one frame for each of these slots, after all earlier work. Does not wait."""
 
     def collect(self, ticket: Ticket) -> FrameOutput:
-        """Waits for a tick. Tickets are collected in the order of their launches; at most two are in flight."""
+        """Waits for a tick. Tickets are collected in launch order; at most two are in flight."""
 
     def release(self, slot: int) -> None:
-        """Gives the slot's memory back. A frame of it that is still in flight does no harm."""
+        """Frees the slot and its blocks. Allowed while a frame of the slot is in flight."""
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
-        """Whether the memory for this prompt and its longest speech is free now."""
+        """Whether enough blocks are free for this prompt and its longest possible speech."""
 
     def counts(self) -> RunnerCounts:
-        """As they are now. Waits for nothing that is enqueued."""
+        """Does not wait for the device."""

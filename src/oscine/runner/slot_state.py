@@ -1,5 +1,7 @@
-"""Everything a running request is, as device arrays indexed by slot. The host writes a slot when it is admitted or
-hears more text; from then on frames update it in place, and nothing is read back."""
+"""The state of all running requests as device tensors indexed by slot.
+
+The host writes a slot at admission and when text arrives; frames update it in place, and nothing is read back.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,14 @@ import torch
 from torch import Tensor
 
 from oscine.model.config import ModelConfig
+from oscine.runner.memory_budget import MemoryBudget
 from oscine.types import SamplingParams
 
 _INTS = (
     "position",  # of the row in `inputs`
-    "frame",  # frames made so far; addresses the draws
-    "text_count",  # text ids known; after the last one, padding
-    "hold_eos",  # 1 while more text may come
+    "frame",  # frames generated so far; the counter of the random numbers
+    "text_count",  # text ids received; padding follows the last one
+    "hold_eos",  # 1 while more text may arrive
     "first_top_k",
     "rest_top_k",
     "first_greedy",
@@ -32,24 +35,24 @@ _MASK32 = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """`slots` + 1 rows: the last is scratch, for rows that only fill up a batch."""
+    """Tensors of slots + 1 rows; the last row is scratch for padding rows of a batch."""
 
     ints: Tensor  # [names, slots + 1] int64
     floats: Tensor  # [names, slots + 1] fp32
     inputs: Tensor  # [slots + 1, width]: the talker's next input row
-    page_table: Tensor  # [slots + 1, pages per slot] int64
+    block_table: Tensor  # [slots + 1, blocks per slot] int64
     text_ids: Tensor  # [slots + 1, text capacity] int64: one id per frame
     seen: Tensor  # [slots + 1, code vocab] bool: code-0 ids drawn so far
 
     @staticmethod
-    def allocate(config: ModelConfig, slots: int, pages_per_slot: int, text_capacity: int, like: Tensor) -> SlotState:
-        rows, device = slots + 1, like.device
+    def allocate(config: ModelConfig, budget: MemoryBudget, like: Tensor) -> SlotState:
+        rows, device = budget.slots + 1, like.device
         state = SlotState(
             ints=torch.zeros(len(_INTS), rows, dtype=torch.int64, device=device),
             floats=torch.ones(len(_FLOATS), rows, dtype=torch.float32, device=device),
             inputs=like.new_zeros(rows, config.talker.stack.width),
-            page_table=torch.zeros(rows, pages_per_slot, dtype=torch.int64, device=device),
-            text_ids=torch.full((rows, text_capacity), config.tts_pad_id, dtype=torch.int64, device=device),
+            block_table=torch.zeros(rows, budget.blocks_per_slot, dtype=torch.int64, device=device),
+            text_ids=torch.full((rows, budget.text_capacity), config.tts_pad_id, dtype=torch.int64, device=device),
             seen=torch.zeros(rows, config.talker.code_vocab, dtype=torch.bool, device=device),
         )
         state.int_row("first_greedy").fill_(1)
@@ -68,12 +71,12 @@ class SlotState:
         *,
         position: int,
         input_row: Tensor,
-        pages: Sequence[int],
+        blocks: Sequence[int],
         text_ids: Sequence[int],
         streaming_text: bool,
         sampling: SamplingParams,
     ) -> None:
-        """A fresh request in `slot`; nothing of the last one stays."""
+        """Starts a request in `slot` and clears the previous one."""
         first, rest = sampling.first, sampling.rest
         ints = {
             "position": position,
@@ -97,14 +100,14 @@ class SlotState:
         self.ints[:, slot] = self._upload([ints[name] for name in _INTS], torch.int64)
         self.floats[:, slot] = self._upload([floats[name] for name in _FLOATS], torch.float32)
         self.inputs[slot] = input_row
-        self.page_table[slot].zero_()
-        self.page_table[slot, : len(pages)] = self._upload(pages, torch.int64)
+        self.block_table[slot].zero_()
+        self.block_table[slot, : len(blocks)] = self._upload(blocks, torch.int64)
         self.seen[slot].zero_()
         if text_ids:
             self.text_ids[slot, : len(text_ids)] = self._upload(text_ids, torch.int64)
 
     def append_text(self, slot: int, known: int, text_ids: Sequence[int], *, ended: bool) -> None:
-        """`known` ids stand there already: the host counts, the device is not asked."""
+        """`known` is the number of ids already written: the host counts them, so the device is not read."""
         if text_ids:
             self.text_ids[slot, known : known + len(text_ids)] = self._upload(text_ids, torch.int64)
             self.int_row("text_count")[slot] = known + len(text_ids)

@@ -1,7 +1,7 @@
-"""The codec's frame on a CPU, on a tape: the samples of TorchCodec (codec_frame.py) from a fraction of its calls.
+"""The codec on a CPU as recorded steps: the samples of TorchCodec with a fraction of its calls.
 
-Signals lie as [channels, rows, columns]: so a convolution of all rows is one product. A slot's tails lie in one row of
-memory, in the order of the signal path: they are fetched and put back in one stroke.
+Signals are [channels, rows, columns], so that a convolution of all rows is one product. The tails of a slot's
+StreamState are one row of memory, in the order of the signal path, so that one call loads or stores them all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from oscine.model.codec import Codec, ConvNeXt, ResidualUnit, VocoderBlock
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import attention
 from oscine.model.streaming import StreamState
-from oscine.runner.cpu.layers import CpuStack, Rope, Scratch
-from oscine.runner.cpu.recorded_step import Arena, RecordedStep
+from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
+from oscine.runner.cpu.recorded_step import BufferPool, RecordedStep
+from oscine.runner.slot_codec import SlotCodec
 from oscine.types import CODEBOOKS
 
-_Conv = CausalConv | CausalUpsample
+_AnyConv = CausalConv | CausalUpsample
 
 
-class CpuCodec:
+class CpuCodec(SlotCodec):
     @torch.inference_mode()
     def __init__(self, codec: Codec, slots: int) -> None:
         self.scratch = slots
@@ -33,66 +34,58 @@ class CpuCodec:
         self._tails = torch.zeros(slots + 1, sum(tail.numel() for tail in start.tails))
         self.nbytes = self._tails.nbytes + self._frames.nbytes
         self._codec = codec
-        self._stack, self._arena = CpuStack(codec.stack, slots + 1), Arena(slots + 1)
-        self._matrices = {conv: _matrix(conv) for conv in codec.modules() if isinstance(conv, _Conv)}
-        self._recorded: dict[int, _Recording] = {}
+        self._stack, self._pool = CpuStack(codec.stack, slots + 1), BufferPool(slots + 1)
+        self._matrices = {conv: _matrix(conv) for conv in codec.modules() if isinstance(conv, _AnyConv)}
+        self._recorded: dict[int, _RecordedFrame] = {}
 
-    @torch.inference_mode()
-    def reset(self, slots: Tensor) -> None:
-        index = slots.long()
-        for tensor in (self._frames, self._tails):
-            tensor.index_fill_(0, index, 0)
-
-    @torch.inference_mode()
-    def load_state(self, slot: int, state: StreamState) -> None:
-        self._frames[slot : slot + 1].copy_(state.frames)
-        self._tails[slot] = torch.cat([tail.flatten() for tail in state.tails])
-
-    def memory(self, slot: int) -> tuple[Tensor, ...]:
+    def state_views(self, slot: int) -> tuple[Tensor, ...]:
         return self._frames[slot : slot + 1], self._tails[slot]
 
+    def load_state(self, slot: int, state: StreamState) -> None:
+        self.restore(slot, (state.frames, torch.cat([tail.flatten() for tail in state.tails])))
+
     @torch.inference_mode()
-    def run(self, codes: Tensor, slot: Tensor, pcm16_out: Tensor) -> None:
-        rows, index = len(codes), slot.long()
+    def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None:
+        rows, index = len(codes), slots.long()
         if rows not in self._recorded:
-            tails = self._arena.take("tails", rows, self._tails.shape[1])
-            self._recorded[rows] = _Recording(self._codec, self._stack, self._matrices, self._arena, tails)
+            tails = self._pool.take("tails", rows, self._tails.shape[1])
+            self._recorded[rows] = _RecordedFrame(self._codec, self._stack, self._matrices, self._pool, tails)
         frame = self._recorded[rows]
         torch.clamp(codes, 0, self._codec.dequantizer.codebook_size - 1, out=frame.codes)
         torch.index_select(self._frames, 0, index, out=frame.frames)
         torch.index_select(self._tails, 0, index, out=frame.tails)
-        frame.tape.play()
+        frame.step.replay()
         self._frames.index_copy_(0, index, frame.frames + 1)
         self._tails.index_copy_(0, index, frame.tails)
         pcm16_out.copy_(frame.samples)
 
 
-def _matrix(conv: _Conv) -> Tensor:
-    """[outputs, inputs * taps]. A transposed convolution is one over its last one or two columns that makes `rate`
-    outputs of every channel at once; the second half of its kernel is for the column before."""
+def _matrix(conv: _AnyConv) -> Tensor:
+    """[outputs, inputs * taps]. A transposed convolution becomes one that computes `rate` columns at once from the last
+    one or two input columns; the second half of its kernel applies to the earlier column."""
     weight = conv.weight
     if isinstance(conv, CausalUpsample):
         weight = weight.unflatten(2, (conv.past + 1, conv.rate)).flip(2).permute(1, 3, 0, 2)  # taps last
     return weight.reshape(-1, weight.shape[-2] * weight.shape[-1]).contiguous()
 
 
-def _bias(conv: _Conv) -> Tensor:
-    """For signals: [outputs, 1, 1]"""
+def _bias(conv: _AnyConv) -> Tensor:
+    """[outputs, 1, 1], to be added to signals"""
     assert conv.bias is not None
     return conv.bias[:, None, None]
 
 
-class _Recording:
-    """The walk through the codec (Codec.decode) for a number of rows."""
+class _RecordedFrame:
+    """Codec.decode of one frame for a fixed number of rows."""
 
     def __init__(
-        self, codec: Codec, stack: CpuStack, matrices: dict[_Conv, Tensor], arena: Arena, tails: Tensor
+        self, codec: Codec, stack: CpuStack, matrices: dict[_AnyConv, Tensor], pool: BufferPool, tails: Tensor
     ) -> None:
-        self._stack, self._matrices, self._arena, self._rows = stack, matrices, arena, len(tails)
-        self.tape, self.tails, self._tails_used = RecordedStep(), tails, 0
+        self._stack, self._matrices, self._pool, self._rows = stack, matrices, pool, len(tails)
+        self.step, self.tails, self._tails_used = RecordedStep(), tails, 0
         self.codes = torch.zeros(self._rows, CODEBOOKS, dtype=torch.int64)
-        self.frames = torch.zeros(self._rows, dtype=torch.int64)  # heard before this one
-        # Any: what a ModuleList holds is known as Module.
+        self.frames = torch.zeros(self._rows, dtype=torch.int64)  # decoded before this one
+        # Any: the elements of a ModuleList are typed as Module.
         upsamples: Any = zip(codec.upsamples, codec.convnexts, strict=True)
         blocks: Any = codec.blocks
         x = self._conv(codec.pre_conv, self._dequantized(codec))
@@ -103,80 +96,77 @@ class _Recording:
         x = self._conv(codec.vocoder_in, x)
         for block in blocks:
             x = self._block(block, x)
-        self.samples = self._conv(codec.vocoder_out, x, codec.snake)[0]  # [rows, columns], as PCM16
-        self.tape.add(self.samples.clamp_, -1, 1)
-        self.tape.add(self.samples.mul_, 32767)
-        self.tape.add(self.samples.round_)  # a half to the even side, as audio.pcm16
+        self.samples = self._conv(codec.vocoder_out, x, codec.snake)[0]  # [rows, columns], scaled to PCM16
+        self.step.add(self.samples.clamp_, -1, 1)
+        self.step.add(self.samples.mul_, 32767)
+        self.step.add(self.samples.round_)  # half to even, as audio.pcm16
         assert self._tails_used == tails.shape[1], (self._tails_used, tails.shape)
 
     def _dequantized(self, codec: Codec) -> Tensor:
         tables, rows = codec.dequantizer.tables, self._rows
         ids = torch.zeros_like(self.codes)
-        self.tape.add(torch.add, self.codes, torch.arange(CODEBOOKS) * codec.dequantizer.codebook_size, out=ids)
-        entries = self._arena.take("entries", rows, CODEBOOKS, tables.shape[1])
-        self.tape.add(torch.index_select, tables, 0, ids.flatten(), out=entries.flatten(0, 1))
-        summed = self._arena.take("summed", rows, tables.shape[1])
-        self.tape.add(torch.sum, entries, 1, out=summed)
+        self.step.add(torch.add, self.codes, torch.arange(CODEBOOKS) * codec.dequantizer.codebook_size, out=ids)
+        entries = self._pool.take("entries", rows, CODEBOOKS, tables.shape[1])
+        self.step.add(torch.index_select, tables, 0, ids.flatten(), out=entries.flatten(0, 1))
+        summed = self._pool.take("summed", rows, tables.shape[1])
+        self.step.add(torch.sum, entries, 1, out=summed)
         return summed.T[:, :, None]
 
     def _transform(self, codec: Codec, x: Tensor) -> None:
-        """x becomes what comes out."""
+        """Updates x in place."""
         config, signal = self._stack.config, x.flatten(1)  # one column
-        at, rope = Scratch(config, self._rows, self._stack.arena), Rope(config, self._rows)
-        self.tape.add(rope.set, self.frames.numpy())
-        self.tape.add(torch.addmm, codec.stack_in.bias, signal.T, codec.stack_in.weight.T, out=at.x.tensor)
+        at, rope = StackBuffers(config, self._rows, self._stack.pool), Rope(config, self._rows)
+        self.step.add(rope.set, self.frames.numpy())
+        self.step.add(torch.addmm, codec.stack_in.bias, signal.T, codec.stack_in.weight.T, out=at.x.tensor)
         mask = self._window_mask()
         windows = [(self._window(at.k), self._window(at.v)) for _ in range(config.layers)]
 
         def attend(layer: int) -> Tensor:
-            (keys, keep_key), (values, keep_value) = windows[layer]
-            keep_key.play()
-            keep_value.play()
+            (keys, append_key), (values, append_value) = windows[layer]
+            append_key.replay()
+            append_value.replay()
             return attention(at.q, keys, values, mask=mask)
 
-        self._stack.record(self.tape, at, rope, attend)
+        self._stack.record(self.step, at, rope, attend)
         weight, bias = codec.stack_out.weight, codec.stack_out.bias[:, None]
-        self.tape.add(torch.addmm, bias, weight, at.normed.tensor.T, out=signal)
+        self.step.add(torch.addmm, bias, weight, at.normed.tensor.T, out=signal)
 
     def _window_mask(self) -> Tensor:
-        """Added to scores: what lies before the stream's first frame is hidden."""
+        """Added to the scores; hides positions before the stream's first frame."""
         window = self._stack.config.window
         assert window is not None
         ages = torch.arange(window - 1, -1, -1)
         mask, hidden = torch.zeros(self._rows, 1, 1, window), torch.zeros(self._rows, 1, 1, window, dtype=torch.bool)
-        self.tape.add(torch.gt, ages, self.frames[:, None, None, None], out=hidden)
-        self.tape.add(mask.zero_)
-        self.tape.add(mask.masked_fill_, hidden, float("-inf"))
+        self.step.add(torch.gt, ages, self.frames[:, None, None, None], out=hidden)
+        self.step.add(mask.zero_)
+        self.step.add(mask.masked_fill_, hidden, float("-inf"))
         return mask
 
     def _window(self, new: Tensor) -> tuple[Tensor, RecordedStep]:
-        """Keys or values in the window, and the tape that moves it on by `new` [rows, kv heads, 1, head_dim]."""
+        """The window's keys or values, and the step that appends `new` [rows, kv heads, 1, head_dim] to them."""
         window, (rows, kv_heads, _, dim) = self._stack.config.window, new.shape
         assert window is not None
-        tape, tail, seen = (
-            RecordedStep(),
-            self._tail(kv_heads, window - 1, dim),
-            torch.zeros(rows, kv_heads, window, dim),
-        )
-        tape.add(seen[:, :, :-1].copy_, tail)
-        tape.add(seen[:, :, -1:].copy_, new)
-        tape.add(tail.copy_, seen[:, :, 1:])
-        return seen, tape
+        step, tail = RecordedStep(), self._tail(kv_heads, window - 1, dim)
+        seen = torch.zeros(rows, kv_heads, window, dim)
+        step.add(seen[:, :, :-1].copy_, tail)
+        step.add(seen[:, :, -1:].copy_, new)
+        step.add(tail.copy_, seen[:, :, 1:])
+        return seen, step
 
     def _convnext(self, convnext: ConvNeXt, x: Tensor) -> None:
-        """x becomes what comes out."""
+        """Updates x in place."""
         conv = convnext.depthwise
         seen = self._seen(conv, x)
         products, mixed = self._like("columns", seen), self._like("mixed", x)
-        self.tape.add(torch.mul, seen, conv.weight[:, 0, :, None, None], out=products)
-        self.tape.add(torch.sum, products, 1, out=mixed)
-        self.tape.add(mixed.add_, _bias(conv))
+        self.step.add(torch.mul, seen, conv.weight[:, 0, :, None, None], out=products)
+        self.step.add(torch.sum, products, 1, out=mixed)
+        self.step.add(mixed.add_, _bias(conv))
 
         def add_mlp(signal: Tensor, columns: Tensor) -> None:
             wide = F.gelu(convnext.up(convnext.norm(columns)))
             signal.add_((convnext.gamma * convnext.down(wide)).T)
 
-        self.tape.add(add_mlp, x.flatten(1), mixed.flatten(1).T)
+        self.step.add(add_mlp, x.flatten(1), mixed.flatten(1).T)
 
     def _block(self, block: VocoderBlock, x: Tensor) -> Tensor:
         x = self._upsample(block.upsample, x, block.snake)
@@ -186,70 +176,69 @@ class _Recording:
         return x
 
     def _unit(self, unit: ResidualUnit, x: Tensor) -> None:
-        """x becomes what comes out."""
-        made = self._conv(unit.conv1, x, unit.snake1, "made")
-        self._snake(unit.snake2, made, made)
-        self.tape.add(x.add_, _bias(unit.conv2))
-        self.tape.add(x.flatten(1).addmm_, self._matrices[unit.conv2], made.flatten(1))
+        """Updates x in place."""
+        wide = self._conv(unit.conv1, x, unit.snake1, "wide")
+        self._snake(unit.snake2, wide, wide)
+        self.step.add(x.add_, _bias(unit.conv2))
+        self.step.add(x.flatten(1).addmm_, self._matrices[unit.conv2], wide.flatten(1))
 
     def _conv(self, conv: CausalConv, x: Tensor, snake: Snake | None = None, name: str = "x") -> Tensor:
         out = self._signal(name, conv.out_channels, x.shape[2])
         columns = self._columns(conv, x, snake)
-        self.tape.add(torch.addmm, _bias(conv)[:, 0], self._matrices[conv], columns, out=out.flatten(1))
+        self.step.add(torch.addmm, _bias(conv)[:, 0], self._matrices[conv], columns, out=out.flatten(1))
         return out
 
     def _upsample(self, upsample: CausalUpsample, x: Tensor, snake: Snake | None = None) -> Tensor:
         outputs, rate, columns = upsample.out_channels, upsample.rate, x.shape[2]
         spread = self._signal("spread", outputs * rate, columns)
-        self.tape.add(torch.mm, self._matrices[upsample], self._columns(upsample, x, snake), out=spread.flatten(1))
+        self.step.add(torch.mm, self._matrices[upsample], self._columns(upsample, x, snake), out=spread.flatten(1))
         out = self._signal("x", outputs, columns * rate)
         in_order = spread.unflatten(0, (outputs, rate)).permute(0, 2, 3, 1)
-        self.tape.add(torch.add, in_order, _bias(upsample)[..., None], out=out.unflatten(2, (columns, rate)))
+        self.step.add(torch.add, in_order, _bias(upsample)[..., None], out=out.unflatten(2, (columns, rate)))
         return out
 
-    def _columns(self, conv: _Conv, x: Tensor, snake: Snake | None) -> Tensor:
-        """What each output column sees, one below the other: [channels * taps, rows * columns]"""
+    def _columns(self, conv: _AnyConv, x: Tensor, snake: Snake | None) -> Tensor:
+        """The input of every output column (im2col): [channels * taps, rows * columns]"""
         seen = self._seen(conv, x, snake)
         columns = self._like("columns", seen)
-        self.tape.add(columns.copy_, seen)
+        self.step.add(columns.copy_, seen)
         return columns.flatten(2).flatten(0, 1)
 
-    def _seen(self, conv: _Conv, x: Tensor, snake: Snake | None = None) -> Tensor:
-        """[channels, taps, rows, columns] over x (curved by the snake) behind its tail, which moves on."""
+    def _seen(self, conv: _AnyConv, x: Tensor, snake: Snake | None = None) -> Tensor:
+        """A view [channels, taps, rows, columns] of x after the snake, joined to its tail. Updates the tail."""
         channels, rows, columns = x.shape
         joined = self._signal("joined", channels, conv.past + columns)
         if conv.past:
             tail = self._tail(channels, conv.past).transpose(0, 1)
-            self.tape.add(joined[:, :, : conv.past].copy_, tail)
+            self.step.add(joined[:, :, : conv.past].copy_, tail)
         new = joined[:, :, conv.past :]
         if snake is None:
-            self.tape.add(new.copy_, x)
+            self.step.add(new.copy_, x)
         else:
             self._snake(snake, x, new)
         if conv.past:
-            self.tape.add(tail.copy_, joined[:, :, columns:])
-        step = conv.step if isinstance(conv, CausalConv) else 1
-        row_stride = conv.past + columns
-        return joined.as_strided(
-            (channels, conv.past // step + 1, rows, columns), (rows * row_stride, step, row_stride, 1)
-        )
+            self.step.add(tail.copy_, joined[:, :, columns:])
+        dilation = conv.step if isinstance(conv, CausalConv) else 1
+        stride = conv.past + columns
+        shape = (channels, conv.past // dilation + 1, rows, columns)
+        return joined.as_strided(shape, (rows * stride, dilation, stride, 1))
 
     def _snake(self, snake: Snake, x: Tensor, out: Tensor) -> None:
         """`out` may be x."""
         wave = self._like("wave", x)
-        self.tape.add(torch.mul, x, snake.rate[:, None], out=wave)
-        self.tape.add(torch.sin, wave, out=wave)
-        self.tape.add(torch.mul, wave, wave, out=wave)
-        self.tape.add(torch.addcmul, x, wave, snake.depth[:, None], out=out)
+        self.step.add(torch.mul, x, snake.rate[:, None], out=wave)
+        self.step.add(torch.sin, wave, out=wave)
+        self.step.add(torch.mul, wave, wave, out=wave)
+        self.step.add(torch.addcmul, x, wave, snake.depth[:, None], out=out)
 
     def _tail(self, *shape: int) -> Tensor:
-        """[rows, *shape], the next of the slots' tails: in the order of the signal path, as in a StreamState."""
+        """The next of the rows' tails, [rows, *shape]."""
         begin = self._tails_used
         self._tails_used += math.prod(shape)
         return self.tails[:, begin : self._tails_used].unflatten(1, shape)
 
     def _signal(self, name: str, channels: int, columns: int) -> Tensor:
-        return self._arena.take(name, self._rows, channels * columns).view(channels, self._rows, columns)
+        return self._pool.take(name, self._rows, channels * columns).view(channels, self._rows, columns)
 
     def _like(self, name: str, x: Tensor) -> Tensor:
-        return self._arena.take(name, self._rows, x.numel() // self._rows).view(x.shape)
+        return self._pool.take(name, self._rows, x.numel() // self._rows).view(x.shape)

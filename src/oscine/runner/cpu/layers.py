@@ -1,6 +1,6 @@
-"""The layers of model/layers.py on tapes: one new position per row, on a CPU in fp32.
+"""The layers of model/layers.py as recorded steps: one new position per row, on a CPU in fp32.
 
-Products are PyTorch's, since it knows how many threads there may be; the small steps between them are NumPy's.
+Matrix products run in PyTorch, which follows its thread settings; the small operations between them run in NumPy.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from torch import Tensor, nn
 
 from oscine.model.config import StackConfig
 from oscine.model.layers import AttentionCache, Layer, LayerScale, RMSNorm, Stack, SwiGLU, rope_frequencies
-from oscine.runner.cpu.recorded_step import Arena, Floats, Ints, RecordedStep
+from oscine.runner.cpu.recorded_step import BufferPool, Floats, Ints, RecordedStep
 
-_MAX_COPIED_BYTES = 4 * 2**20  # of one weight: only small models have all of theirs twice
+_MAX_COPIED_BYTES = 4 * 2**20  # of one weight, so that only small models hold all of their weights twice
 
 
-class Scratch:
-    """What a pass through a stack writes."""
+class StackBuffers:
+    """The buffers of one forward pass through a stack."""
 
-    def __init__(self, config: StackConfig, rows: int, arena: Arena) -> None:
+    def __init__(self, config: StackConfig, rows: int, pool: BufferPool) -> None:
         heads, kv_heads, dim = config.heads, config.kv_heads, config.head_dim
         self.rows = rows
-        self.x = arena.share("x", rows, config.width)  # the residual stream
-        self.normed = arena.share("normed", rows, config.width)
-        self.qkv = arena.share("qkv", rows, heads + 2 * kv_heads, dim)
+        self.x = pool.share("x", rows, config.width)  # the residual stream
+        self.normed = pool.share("normed", rows, config.width)
+        self.qkv = pool.share("qkv", rows, heads + 2 * kv_heads, dim)
         self.q, self.k, self.v = self.qkv.tensor[:, :, None].split((heads, kv_heads, kv_heads), dim=1)
         self.qk, self.kv = self.qkv.array[:, : heads + kv_heads], self.qkv.array[:, heads:]
-        self.turned = arena.share("turned", rows, heads + kv_heads, 2, dim // 2).array
-        self.gate_up = arena.take("gate_up", rows, 2 * config.inner)
-        self.gated = arena.take("gated", rows, config.inner)
+        self.turned = pool.share("turned", rows, heads + kv_heads, 2, dim // 2).array
+        self.gate_up = pool.take("gate_up", rows, 2 * config.inner)
+        self.gated = pool.take("gated", rows, config.inner)
 
 
 class Rope:
-    """cos, and sin with its sign for either half of a head, at the positions that were set."""
+    """RoPE's cos, and its sin with the sign for either half of a head, at the positions given to `set`."""
 
     def __init__(self, config: StackConfig, rows: int) -> None:
         frequencies = rope_frequencies(config.head_dim, config.theta, torch.device("cpu"))
-        # fp64 where positions have no end: layers.rope_angles tells why.
+        # fp64 where positions are unbounded: layers.rope_angles says why.
         self._frequencies = frequencies.numpy().astype(np.float32 if config.window is None else np.float64)
         self.cos: Floats = np.empty((rows, 1, 1, config.head_dim // 2), np.float32)
         self.sin: Floats = np.empty((rows, 1, 2, config.head_dim // 2), np.float32)
@@ -56,38 +56,38 @@ class Rope:
 
 
 class Norm:
-    """RMSNorm over the last dimension. The root of its length is in the weight: one call less."""
+    """RMSNorm over the last dimension. The weight includes the square root of the length, which saves a call."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         length = weight.shape[-1]
         self._weight: Floats = (weight.double() * length**0.5).float().numpy()
-        self._eps: Floats = np.full(1, eps * length, np.float32)  # an array: each call would make one of a number
+        self._eps: Floats = np.full(1, eps * length, np.float32)  # an array: NumPy would convert a number in every call
 
     @staticmethod
     def of(norm: nn.Module) -> Norm:
         assert isinstance(norm, RMSNorm), type(norm)
         return Norm(norm.weight, norm.eps)
 
-    def record(self, tape: RecordedStep, x: Floats, out: Floats) -> None:
+    def record(self, step: RecordedStep, x: Floats, out: Floats) -> None:
         """`out` may be x."""
         square = np.empty((*x.shape[:-1], 1, 1), np.float32)
-        tape.add(np.matmul, x[..., None, :], x[..., None], out=square)
-        tape.add(np.add, square, self._eps, out=square)
-        tape.add(np.sqrt, square, out=square)
-        tape.add(np.divide, x, square[..., 0], out=out)
-        tape.add(np.multiply, out, self._weight, out=out)
+        step.add(np.matmul, x[..., None, :], x[..., None], out=square)
+        step.add(np.add, square, self._eps, out=square)
+        step.add(np.sqrt, square, out=square)
+        step.add(np.divide, x, square[..., 0], out=out)
+        step.add(np.multiply, out, self._weight, out=out)
 
 
 class Weight:
-    """The right factor of x @ weight.T. One row takes it as it lies. For several rows OpenBLAS packs it in every call,
-    which takes a quarter less of the whole time if it lies transposed."""
+    """The right factor of x @ weight.T. For several rows OpenBLAS packs it in every call; a transposed copy makes the
+    product a quarter faster."""
 
     def __init__(self, weight: Tensor) -> None:
         self._for_one = self._for_several = weight.T
         if weight.nbytes <= _MAX_COPIED_BYTES:
             self._for_several = weight.T.contiguous()
 
-    def by(self, rows: int) -> Tensor:
+    def for_rows(self, rows: int) -> Tensor:
         return self._for_one if rows == 1 else self._for_several
 
 
@@ -100,69 +100,69 @@ class CpuLayer:
         self._qkv, self._out = Weight(attention.qkv.weight), _scaled(attention.out, layer.attention_scale)
         self._gate_up, self._down = Weight(mlp.gate_up.weight), _scaled(mlp.down, layer.mlp_scale)
 
-    def record_project(self, tape: RecordedStep, at: Scratch, rope: Rope) -> None:
+    def record_project(self, step: RecordedStep, at: StackBuffers, rope: Rope) -> None:
         """at.x -> at.q, at.k, at.v"""
-        self._attention_norm.record(tape, at.x.array, at.normed.array)
-        tape.add(torch.mm, at.normed.tensor, self._qkv.by(at.rows), out=at.qkv.tensor.flatten(1))
+        self._attention_norm.record(step, at.x.array, at.normed.array)
+        step.add(torch.mm, at.normed.tensor, self._qkv.for_rows(at.rows), out=at.qkv.tensor.flatten(1))
         if self._qk_norm is not None:
-            self._qk_norm.record(tape, at.qk, at.qk)
+            self._qk_norm.record(step, at.qk, at.qk)
         halves = at.qk.reshape(at.turned.shape)
-        tape.add(np.multiply, halves[:, :, ::-1], rope.sin, out=at.turned)
-        tape.add(np.multiply, halves, rope.cos, out=halves)
-        tape.add(np.add, halves, at.turned, out=halves)
+        step.add(np.multiply, halves[:, :, ::-1], rope.sin, out=at.turned)
+        step.add(np.multiply, halves, rope.cos, out=halves)
+        step.add(np.add, halves, at.turned, out=halves)
 
-    def record_finish(self, tape: RecordedStep, at: Scratch, mix: Callable[[], Tensor]) -> None:
-        """at.x and what attention makes of at.q, [rows, heads, 1, head_dim] -> at.x behind the layer"""
-        rows, x, out = at.rows, at.x.tensor, self._out.by(at.rows)
-        tape.add(lambda: x.addmm_(mix().reshape(rows, -1), out))
-        self._mlp_norm.record(tape, at.x.array, at.normed.array)
-        tape.add(torch.mm, at.normed.tensor, self._gate_up.by(rows), out=at.gate_up)
+    def record_finish(self, step: RecordedStep, at: StackBuffers, mix: Callable[[], Tensor]) -> None:
+        """at.x and the attention output `mix()` [rows, heads, 1, head_dim] -> at.x after the layer"""
+        rows, x, out = at.rows, at.x.tensor, self._out.for_rows(at.rows)
+        step.add(lambda: x.addmm_(mix().reshape(rows, -1), out))
+        self._mlp_norm.record(step, at.x.array, at.normed.array)
+        step.add(torch.mm, at.normed.tensor, self._gate_up.for_rows(rows), out=at.gate_up)
         gate, up = at.gate_up.chunk(2, dim=1)
-        tape.add(F.silu, gate, inplace=True)
-        tape.add(torch.mul, gate, up, out=at.gated)
-        tape.add(x.addmm_, at.gated, self._down.by(rows))
+        step.add(F.silu, gate, inplace=True)
+        step.add(torch.mul, gate, up, out=at.gated)
+        step.add(x.addmm_, at.gated, self._down.for_rows(rows))
 
 
 def _scaled(linear: nn.Linear, scale: nn.Module) -> Weight:
-    """A layer's scale goes into the weight before it: each product rounds a last bit in another place."""
+    """Folds a layer's scale into the weight before it; the last bits of the products change."""
     return Weight(linear.weight * scale.scale[:, None] if isinstance(scale, LayerScale) else linear.weight)
 
 
 class CpuStack:
-    """Gives what a Stack gives for rows of one position each."""
+    """A Stack for rows of one new position each."""
 
     def __init__(self, stack: Stack, max_rows: int) -> None:
         layers: Any = stack.layers
-        self.config, self.arena = stack.config, Arena(max_rows)
+        self.config, self.pool = stack.config, BufferPool(max_rows)
         self.layers = [CpuLayer(layer) for layer in layers]
         self.norm = Norm.of(stack.norm)
-        self._recorded: dict[int, tuple[RecordedStep, Scratch, Rope]] = {}
-        self._memory: AttentionCache | None = None  # of the step that runs
+        self._recorded: dict[int, tuple[RecordedStep, StackBuffers, Rope]] = {}
+        self._cache: AttentionCache | None = None  # of the current step
 
-    def step(self, rows: Tensor, memory: AttentionCache) -> Tensor:
-        """rows [n, width] at memory.positions [n, 1] -> [n, width], which the next step overwrites."""
+    def step(self, rows: Tensor, cache: AttentionCache) -> Tensor:
+        """rows [n, width] at cache.positions [n, 1] -> [n, width], which the next step overwrites."""
         if len(rows) not in self._recorded:
             self._recorded[len(rows)] = self._record(len(rows))
-        tape, at, rope = self._recorded[len(rows)]
-        self._memory = memory
+        step, at, rope = self._recorded[len(rows)]
+        self._cache = cache
         at.x.tensor.copy_(rows)
-        rope.set(memory.positions[:, 0].numpy())
-        tape.play()
+        rope.set(cache.positions[:, 0].numpy())
+        step.replay()
         return at.normed.tensor
 
-    def _record(self, rows: int) -> tuple[RecordedStep, Scratch, Rope]:
-        tape, at, rope = RecordedStep(), Scratch(self.config, rows, self.arena), Rope(self.config, rows)
+    def _record(self, rows: int) -> tuple[RecordedStep, StackBuffers, Rope]:
+        step, at, rope = RecordedStep(), StackBuffers(self.config, rows, self.pool), Rope(self.config, rows)
 
         def attend(layer: int) -> Tensor:
-            assert self._memory is not None
-            return self._memory.attend(layer, at.q, at.k, at.v)
+            assert self._cache is not None
+            return self._cache.attend(layer, at.q, at.k, at.v)
 
-        self.record(tape, at, rope, attend)
-        return tape, at, rope
+        self.record(step, at, rope, attend)
+        return step, at, rope
 
-    def record(self, tape: RecordedStep, at: Scratch, rope: Rope, attend: Callable[[int], Tensor]) -> None:
-        """at.x -> at.normed; attend(layer) keeps at.k and at.v and mixes what at.q sees."""
+    def record(self, step: RecordedStep, at: StackBuffers, rope: Rope, attend: Callable[[int], Tensor]) -> None:
+        """at.x -> at.normed; attend(layer) stores at.k and at.v, and returns the attention output of at.q."""
         for index, layer in enumerate(self.layers):
-            layer.record_project(tape, at, rope)
-            layer.record_finish(tape, at, partial(attend, index))
-        self.norm.record(tape, at.x.array, at.normed.array)
+            layer.record_project(step, at, rope)
+            layer.record_finish(step, at, partial(attend, index))
+        self.norm.record(step, at.x.array, at.normed.array)

@@ -1,7 +1,7 @@
-"""A fixed sequence of calls into fixed memory: for a CPU what a captured graph is for a GPU.
+"""A fixed sequence of calls on fixed buffers: the CPU's counterpart of a captured CUDA graph.
 
-A small model on a CPU spends its time in calls, not in arithmetic. So its code is walked through once for every number
-of rows, the calls are kept with their arguments, and a frame plays them: nothing is looked up, viewed or allocated.
+A small model on a CPU spends its time in calls, not in arithmetic. So its code runs once per number of rows to record
+the calls with their arguments; a frame replays them without lookups, views or allocations.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ class RecordedStep:
     def add(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         self._calls.append(partial(function, *args, **kwargs))
 
-    def play(self) -> None:
+    def replay(self) -> None:
         for call in self._calls:
             call()
 
 
-class Shared(NamedTuple):
-    """One piece of memory for both libraries: large work is PyTorch's, but a small call of NumPy costs a third."""
+class SharedBuffer(NamedTuple):
+    """The same memory as a tensor and as an array: PyTorch is faster at large operations, NumPy at small ones."""
 
     tensor: Tensor
     array: Floats
 
 
-class Arena:
-    """fp32 memory that tapes for up to `max_rows` rows have in common: only one of them plays at a time."""
+class BufferPool:
+    """fp32 buffers shared by the recorded steps for up to `max_rows` rows: only one of them runs at a time."""
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def take(self, name: str, rows: int, *shape: int) -> Tensor:
-        """[rows, *shape], with whatever stands there: the same memory for the same name and size of a row."""
+        """Uninitialized, [rows, *shape]; the same memory for the same name and row size."""
         assert rows <= self._max_rows, (rows, self._max_rows)
         key = (name, math.prod(shape))
         if key not in self._buffers:
-            # Not zeros: pages that no tape has touched cost nothing.
+            # Not zeros: memory that no step has touched costs nothing.
             self._buffers[key] = torch.empty(self._max_rows, key[1])
         return self._buffers[key][:rows].view(rows, *shape)
 
-    def share(self, name: str, rows: int, *shape: int) -> Shared:
+    def share(self, name: str, rows: int, *shape: int) -> SharedBuffer:
         tensor = self.take(name, rows, *shape)
-        return Shared(tensor, tensor.numpy())
+        return SharedBuffer(tensor, tensor.numpy())

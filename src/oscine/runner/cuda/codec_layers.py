@@ -1,7 +1,7 @@
-"""The codec's weights as the kernels want them: channels last, in bf16, made in fp64 and rounded once.
+"""The codec's weights in the kernels' layout: channels last, bf16, computed in fp64 and rounded once.
 
-Scales, the weights of norms, and linear layers that meet with nothing between them are multiplied together here.
-(Any: what a ModuleList holds is known as Module, whose attributes have no types.)
+Scales, weights of norms, and adjacent linear layers are folded together here.
+(Any: the elements of a ModuleList are typed as Module, whose attributes have no types.)
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ class StackLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Upsampling:
-    """A doubling of the columns and the ConvNeXt block behind it."""
+    """An upsampling convolution and the ConvNeXt block after it."""
 
     upsample: Conv
-    columns: int  # after it
+    columns: int  # after the upsampling
     depthwise: tuple[Tensor, Tensor, float]  # weight [taps, channels], bias, eps of the norm
     up: Conv
     down: Conv
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class VocoderLayers:
+    """One block of the vocoder."""
+
     upsample: Conv
     units: list[tuple[Conv, Conv]]
 
@@ -63,7 +65,7 @@ def conv_layer(layer: CausalConv, columns: int, *, snake: Snake | None = None) -
 
 
 def _phases(layer: CausalUpsample) -> Tensor:
-    """[rate * outputs, taps * inputs]: column i makes columns rate * i .., from itself and those before it."""
+    """[rate * outputs, taps * inputs]: output columns rate * i .. depend on input column i and the ones before it."""
     inputs, outputs, _ = layer.weight.shape
     oldest_first = layer.weight.double().view(inputs, outputs, -1, layer.rate).flip(2)
     return oldest_first.permute(3, 1, 2, 0).reshape(layer.rate * outputs, -1)
@@ -75,7 +77,7 @@ def _upsample_layer(layer: CausalUpsample, columns: int, *, snake: Snake | None 
 
 
 def into_stack(codec: Codec) -> Conv:
-    """pre_conv and the stack's input projection: nothing stands between them."""
+    """pre_conv and the stack's input projection, which are adjacent, in one layer."""
     project, conv = codec.stack_in, codec.pre_conv
     weight = torch.einsum("sl,lwk->skw", project.weight.double(), conv.weight.double()).flatten(1)
     bias = project.weight.double() @ _bias(conv) + _bias(project)
@@ -98,7 +100,7 @@ def upsamplings(codec: Any) -> Iterator[Upsampling]:
     for upsample, convnext in zip(codec.upsamples, codec.convnexts, strict=True):
         assert upsample.past == 0, upsample.past
         if columns == 1:
-            # The stack's last norm and output projection go into the first one.
+            # The stack's last norm and output projection are folded into the first upsampling.
             norm, project, phases = codec.stack.norm, codec.stack_out, _phases(upsample)
             weight = phases @ project.weight.double() * norm.weight
             bias = phases @ _bias(project) + _bias(upsample).repeat(upsample.rate)
@@ -120,8 +122,8 @@ def _convnext(block: ConvNeXt, columns: int) -> tuple[tuple[Tensor, Tensor, floa
     )
 
 
-def vocoder_block(block: Any, columns: int, after: Snake) -> Block:
-    """`after` is the snake of whatever follows the block."""
+def vocoder_block(block: Any, columns: int, after: Snake) -> VocoderLayers:
+    """`after` is the snake of the layer that follows the block."""
     upsample = _upsample_layer(block.upsample, columns, snake=block.units[0].snake1)
     columns *= block.upsample.rate
     units: list[tuple[Conv, Conv]] = []
@@ -129,4 +131,4 @@ def vocoder_block(block: Any, columns: int, after: Snake) -> Block:
     for unit, follower in zip(block.units, followers, strict=True):
         conv1 = conv_layer(unit.conv1, columns, snake=unit.snake2)
         units.append((conv1, conv_layer(unit.conv2, columns, snake=follower)))
-    return Block(upsample, units)
+    return VocoderLayers(upsample, units)

@@ -1,4 +1,4 @@
-"""One listener's codec: frames of codes go in as they are made, samples come out, the state stays in between."""
+"""One stream of the codec: frames of codes in, samples out, the state kept in between."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from oscine.model.codec import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES, Codec
+from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
+
+OFFICIAL_WINDOW_FRAMES = 300
+OFFICIAL_CONTEXT_FRAMES = 25
 
 CodecWindows = Literal["exact", "official"]
 
 
 class CodecStream:
-    """`exact` never forgets what it should remember. `official` restarts every 300 frames with 25 frames of context,
-    sample for sample as the official package does; up to 300 frames the two are the same."""
+    """`exact` keeps the whole state. `official` restarts every 300 frames with 25 frames of context, sample for sample
+    as the official package does; up to 300 frames the two are the same."""
 
     def __init__(self, codec: Codec, windows: CodecWindows = "exact") -> None:
         self._codec, self._windows = codec, windows
@@ -25,7 +28,7 @@ class CodecStream:
         self._recent: Tensor | None = None  # the last frames' codes, for the next window's context
 
     def push(self, codes: Tensor) -> Tensor:
-        """codes [frames, 16] -> samples [frames * 1920]."""
+        """codes [frames, 16] -> samples [frames * samples per frame]."""
         if self._windows == "exact":
             return self._decode(codes)
         pieces = []
@@ -41,7 +44,7 @@ class CodecStream:
         return torch.cat(pieces)
 
     def fork(self) -> CodecStream:
-        """A second stream that goes on from here. States are values, so nothing is copied but the handle."""
+        """A second stream that continues from here. States are values, so only the handle is copied."""
         return copy.copy(self)
 
     def _restart(self) -> None:

@@ -1,4 +1,4 @@
-"""The reference path's promises: a row is what it is alone, whoever speaks beside it and whenever they end."""
+"""The reference path: a row gives the same codes alone and in any batch, whenever other rows end."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import CheckpointMaker
+from tests.reference.generate import generate
 from tests.variants import change_json, linked
 
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.reference import generate
 from oscine.types import CODEBOOKS, DrawParams, FinishReason, Prompt, SamplingParams, SpeechRequest, TextMode
 
 CPU = torch.device("cpu")
@@ -22,8 +22,8 @@ GREEDY = DrawParams(greedy=True)
 Spoken = tuple[np.ndarray, FinishReason]  # codes [frames, 16], and why there are no more
 
 
-class Speaker:
-    """A tiny checkpoint, the prompts for it, and what it says to them."""
+class TinySpeaker:
+    """A tiny checkpoint and its prompts."""
 
     def __init__(self, folder: Path) -> None:
         self.model: SpeechModel = load_model(folder, device=CPU)
@@ -41,7 +41,7 @@ class Speaker:
                 reasons[row] = reason
             assert step.codes.shape == (len(step.rows), CODEBOOKS)
             for row, codes in zip(step.rows, step.codes.numpy(), strict=True):
-                assert row not in reasons  # who has ended makes no more frames
+                assert row not in reasons  # an ended row has no more frames
                 frames[row].append(codes)
         assert sorted(reasons) == list(range(len(prompts)))
         return [(np.stack(made), reasons[row]) for row, made in enumerate(frames)]
@@ -51,15 +51,15 @@ class Speaker:
 
 
 @pytest.fixture(scope="module")
-def speaker(small_checkpoints: CheckpointMaker) -> Speaker:
-    """Likes to end: one row in ten or so at every frame."""
-    return Speaker(small_checkpoints("1b7", "custom_voice", eos_gain=3.0))
+def speaker(small_checkpoints: CheckpointMaker) -> TinySpeaker:
+    """Ends about one row in ten at every frame."""
+    return TinySpeaker(small_checkpoints("1b7", "custom_voice", eos_gain=3.0))
 
 
 @pytest.fixture(scope="module")
-def endless(small_checkpoints: CheckpointMaker) -> Speaker:
-    """Never ends by itself."""
-    return Speaker(small_checkpoints("0b6", "custom_voice", eos_gain=0.0))
+def endless(small_checkpoints: CheckpointMaker) -> TinySpeaker:
+    """Never draws the end of speech."""
+    return TinySpeaker(small_checkpoints("0b6", "custom_voice", eos_gain=0.0))
 
 
 def greedy(cap: int) -> SamplingParams:
@@ -75,7 +75,7 @@ def assert_same(left: Spoken, right: Spoken) -> None:
     assert left[1] == right[1]
 
 
-def test_a_row_in_company_is_the_row_alone(speaker: Speaker) -> None:
+def test_a_row_in_a_batch_equals_the_row_alone(speaker: TinySpeaker) -> None:
     """Lengths, text modes, voices, greedy and seeded rows and caps, all mixed."""
     prompts = [
         speaker.prompt("hello you"),
@@ -102,45 +102,45 @@ def test_a_row_in_company_is_the_row_alone(speaker: Speaker) -> None:
         assert_same(spoken, reversed_spoken)
 
 
-def test_rows_that_end_early_leave_the_others_as_they_were(speaker: Speaker) -> None:
+def test_rows_that_end_early_do_not_change_the_others(speaker: TinySpeaker) -> None:
     prompts = [speaker.prompt(text, "streaming") for text in ("one", "hello you", "three", "the voice", "and", "six")]
     sampling = [seeded(row, cap=24) for row in range(6)]
     together = speaker.speak(prompts, sampling)
-    assert len({len(codes) for codes, _ in together}) >= 3  # they do end at different times
+    assert len({len(codes) for codes, _ in together}) >= 3  # the rows end at different times
     for row, spoken in enumerate(together):
         assert_same(spoken, speaker.alone(prompts[row], sampling[row]))
 
 
-def test_the_same_seed_speaks_the_same_and_another_does_not(endless: Speaker) -> None:
+def test_codes_depend_on_the_seed_alone(endless: TinySpeaker) -> None:
     prompt = endless.prompt("hello you")
     first, again, other = endless.speak([prompt] * 3, [seeded(11, 8), seeded(11, 8), seeded(12, 8)])
     assert_same(first, again)
     assert not np.array_equal(first[0], other[0])
-    # Halves of the seed count alike.
+    # Both halves of the seed count.
     high, low = endless.speak([prompt] * 2, [seeded(11 + 2**32, 8), seeded(11, 8)])
     assert not np.array_equal(high[0], low[0])
     assert_same(low, first)
 
 
-def test_a_seed_means_nothing_to_a_greedy_row(endless: Speaker) -> None:
+def test_a_greedy_row_ignores_its_seed(endless: TinySpeaker) -> None:
     prompt = endless.prompt("hello you")
     first, other = endless.speak([prompt] * 2, [greedy(8), replace(greedy(8), seed=99)])
     assert_same(first, other)
 
 
 @pytest.mark.parametrize("cap", [2, 3, 4, 17])
-def test_a_cap_of_n_gives_n_minus_1_frames(endless: Speaker, cap: int) -> None:
+def test_max_new_tokens_of_n_gives_n_minus_1_frames(endless: TinySpeaker, cap: int) -> None:
     codes, reason = endless.alone(endless.prompt("hello you"), seeded(1, cap))
     assert (len(codes), reason) == (cap - 1, "length")
 
 
-def test_a_larger_cap_only_continues(endless: Speaker) -> None:
+def test_a_larger_max_new_tokens_only_continues(endless: TinySpeaker) -> None:
     prompt = endless.prompt("hello you", "streaming")
     short, long = endless.speak([prompt] * 2, [seeded(5, 6), seeded(5, 14)])
     np.testing.assert_array_equal(long[0][:5], short[0])
 
 
-def test_speech_that_stops_says_so(speaker: Speaker) -> None:
+def test_the_finish_reason_is_stop_or_length(speaker: TinySpeaker) -> None:
     spoken = speaker.speak([speaker.prompt("hello you")] * 16, [seeded(seed, cap=24) for seed in range(16)])
     stopped = [codes for codes, reason in spoken if reason == "stop"]
     assert len(stopped) >= 4
@@ -149,14 +149,16 @@ def test_speech_that_stops_says_so(speaker: Speaker) -> None:
 
 
 def test_no_speech_ends_before_its_third_draw(small_checkpoints: CheckpointMaker) -> None:
-    eager = Speaker(small_checkpoints("1b7", "custom_voice", eos_gain=50.0))  # wants to end at every second draw
+    eager = TinySpeaker(
+        small_checkpoints("1b7", "custom_voice", eos_gain=50.0)
+    )  # about every second draw is the end of speech
     prompts = [eager.prompt(text) for text in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     spoken = eager.speak(prompts, [greedy(9)] * 8)
     assert min(len(codes) for codes, _ in spoken) == 2
     assert sum(len(codes) == 2 for codes, _ in spoken) >= 2
 
 
-def test_no_frame_holds_an_id_that_is_no_sound(speaker: Speaker) -> None:
+def test_frames_hold_codec_codes_only(speaker: TinySpeaker) -> None:
     prompt, hot = speaker.prompt("hello you"), DrawParams(temperature=5.0, top_k=0)
     wild = [replace(seeded(seed, cap=12), first=hot, rest=hot) for seed in range(8)]
     for codes, _ in speaker.speak([prompt] * 8, wild):
@@ -164,26 +166,15 @@ def test_no_frame_holds_an_id_that_is_no_sound(speaker: Speaker) -> None:
         assert codes.max() < 2048
 
 
-def test_past_64_frames_a_row_does_not_notice_who_left_and_when(endless: Speaker) -> None:
-    # Uniform numbers are made 64 frames at a time, and anew for those who stay when a row leaves.
-    long, prompt = seeded(21, cap=90), endless.prompt("hello you", "streaming")
-    alone = endless.alone(prompt, long)
-    partners = [(endless.prompt("the voice and you"), seeded(22, cap)) for cap in (20, 64, 65, 66)]
-    prompts, sampling = zip(*partners, (prompt, long), strict=True)
-    *left, stayed = endless.speak(prompts, sampling)
-    assert [len(codes) for codes, _ in left] == [19, 63, 64, 65]
-    assert_same(stayed, alone)
-
-
-def test_the_models_positions_bound_every_row(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
+def test_the_models_positions_limit_every_row(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
     folder = linked(small_checkpoints("0b6", "custom_voice", eos_gain=0.0), tmp_path / "short")
     change_json(folder / "config.json", "talker_config.max_position_embeddings", 40)
-    short = Speaker(folder)
+    short = TinySpeaker(folder)
     prompts = [short.prompt("hello you"), short.prompt("one two three four")]
     for prompt, (codes, reason) in zip(prompts, short.speak(prompts, [seeded(1, cap=500)] * 2), strict=True):
         assert reason == "length"
         assert 40 - prompt.rows - 2 <= len(codes) <= 40 - prompt.rows
 
 
-def test_nothing_asked_makes_nothing(speaker: Speaker) -> None:
+def test_no_prompts_give_no_steps(speaker: TinySpeaker) -> None:
     assert list(generate(speaker.model, [], [])) == []

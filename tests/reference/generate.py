@@ -1,6 +1,6 @@
-"""The reference path: several prompts -> codes, frame by frame, in plain PyTorch on any device.
+"""The reference path: several prompts -> codes, frame by frame, in plain PyTorch. Tests compare the engine with it.
 
-Every faster path must give these codes. Rows that end leave the batch; a row alone equals the row in company.
+It shares the model's modules and the sampling with the engine, but no slots, blocks, prefixes or graphs.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from tests.reference.kv_cache import DenseKVCache
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from oscine.model.speech_model import SpeechModel
-from oscine.model.streaming import KVCache
-from oscine.runner.sampling import DrawTable, draw, penalize, uniforms
+from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.types import CODEBOOKS, FinishReason, Prompt, SamplingParams
 
 _MIN_NEW_TOKENS = 2  # end of speech is not allowed before; official
-_UNIFORM_BLOCK_FRAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FrameStep:
-    """What one step made: a frame for some rows, the end of others. Rows are numbered as they were submitted."""
+    """The result of one step: a frame for some rows, the end of others. Rows are numbered like the prompts."""
 
     rows: tuple[int, ...]
     codes: Tensor  # [len(rows), 16]
@@ -31,24 +31,23 @@ class FrameStep:
 
 
 class _Batch:
-    """The rows still speaking, and everything that must shrink with them."""
+    """The rows that are still running."""
 
     def __init__(self, model: SpeechModel, prompts: Sequence[Prompt], sampling: Sequence[SamplingParams]) -> None:
         config, device = model.config.talker, model.device
         self.model = model
         self.rows = list(range(len(prompts)))
         self.sampling = list(sampling)
-        # The model's positions bound every row, whatever was asked.
         self.limits = [
             min(params.max_new_tokens, config.max_positions - prompt.rows)
             for prompt, params in zip(prompts, sampling, strict=True)
         ]
         self.lengths = [prompt.rows for prompt in prompts]
-        self.trailing = [model.trailing_rows(prompt) for prompt in prompts]
+        self.trailing = [trailing_rows(model, prompt) for prompt in prompts]
         self.seen = torch.zeros(len(prompts), config.code_vocab, dtype=torch.bool, device=device)
         inputs = pad_sequence([model.prompt_rows(prompt) for prompt in prompts], batch_first=True)
-        self.cache = KVCache(config.stack, len(prompts), inputs.shape[1], like=inputs)
-        self.hidden = model.talker.prefill(inputs, torch.tensor(self.lengths, device=device), self.cache)
+        self.cache = DenseKVCache(config.stack, len(prompts), inputs.shape[1], like=inputs)
+        self.hidden = prefill(model, inputs, self.lengths, self.cache)
         self.frame = 0
         self.retable()
 
@@ -57,18 +56,10 @@ class _Batch:
         self.first = DrawTable.of([params.first for params in self.sampling], device)
         self.rest = DrawTable.of([params.rest for params in self.sampling], device)
         self.penalty = torch.tensor([[params.repetition_penalty] for params in self.sampling], device=device)
-        self.block = self._block()
-
-    def _block(self) -> Tensor:
-        begin = self.frame - self.frame % _UNIFORM_BLOCK_FRAMES
-        return uniforms([p.seed for p in self.sampling], begin, _UNIFORM_BLOCK_FRAMES, self.model.device)
 
     def uniform(self) -> Tensor:
         """[rows, 16] for this frame."""
-        within = self.frame % _UNIFORM_BLOCK_FRAMES
-        if within == 0 and self.frame:
-            self.block = self._block()
-        return self.block[:, within]
+        return uniforms([p.seed for p in self.sampling], self.frame, 1, self.model.device)[:, 0]
 
     def keep(self, places: list[int]) -> None:
         index = torch.tensor(places, device=self.model.device)
@@ -80,8 +71,28 @@ class _Batch:
         self.retable()
 
     def text_rows(self) -> Tensor:
-        """The text that goes with this frame; after the last one, padding for ever."""
+        """The text row of this frame; padding after the last one."""
         return torch.stack([rows[min(self.frame, len(rows) - 1)] for rows in self.trailing])
+
+
+def uniforms(seeds: Sequence[int], first_frame: int, frames: int, device: torch.device) -> Tensor:
+    """[rows, frames, 16] in [0, 1), for the same range of frames in all rows."""
+    low = torch.tensor([seed & 0xFFFFFFFF for seed in seeds], device=device)
+    high = torch.tensor([seed >> 32 for seed in seeds], device=device)
+    frame = torch.arange(first_frame, first_frame + frames, device=device)
+    return uniform(low[:, None], high[:, None], frame[None])
+
+
+def trailing_rows(model: SpeechModel, prompt: Prompt) -> Tensor:
+    """Text rows to add to the generated frames, [trailing + 1, width]; the last one is padding."""
+    ids = np.append(prompt.trailing_ids, model.config.tts_pad_id)
+    return model.talker.text_rows(torch.tensor(ids, device=model.device))
+
+
+def prefill(model: SpeechModel, inputs: Tensor, lengths: Sequence[int], cache: DenseKVCache) -> Tensor:
+    """inputs [batch, longest, width], padded on the right -> the hidden state of each row's last position."""
+    hidden = model.talker.stack(inputs, cache.prefill(inputs.shape[1]))
+    return hidden[torch.arange(len(lengths)), torch.tensor(lengths) - 1]
 
 
 @torch.inference_mode()
@@ -106,16 +117,16 @@ def generate(model: SpeechModel, prompts: Sequence[Prompt], sampling: Sequence[S
         inputs = model.frame_rows(codes) + batch.text_rows()
         positions = torch.tensor(batch.lengths, device=model.device) + batch.frame
         longest = max(batch.lengths) + batch.frame + 1
-        batch.hidden = model.talker.step(inputs, positions, longest, batch.cache)
+        batch.hidden = model.talker.stack(inputs[:, None], batch.cache.step(positions, longest))[:, 0]
         batch.frame += 1
 
 
 def _first_codes(batch: _Batch) -> Tensor:
-    """Code 0 of each row; the penalty looks at generated codes only, never at the prompt."""
+    """Code 0 of each row; the repetition penalty counts generated codes only, not the prompt's."""
     config = batch.model.config
     logits = penalize(batch.model.talker.logits(batch.hidden), batch.seen, batch.penalty)
     eos_logits = logits[:, config.talker.eos_id].clone()
-    logits[:, config.predictor.vocab :] = float("-inf")  # languages, speakers and control ids are no sounds
+    logits[:, config.predictor.vocab :] = float("-inf")  # languages, speakers and control ids
     if batch.frame >= _MIN_NEW_TOKENS:
         logits[:, config.talker.eos_id] = eos_logits
     codes = draw(logits, batch.first, batch.uniform()[:, 0])
@@ -133,7 +144,7 @@ def _ends(batch: _Batch, first: Tensor) -> list[FinishReason | None]:
 
 
 def _frame_codes(batch: _Batch, first: Tensor) -> Tensor:
-    """Codes 1..15 behind code 0: [rows, 16]."""
+    """Codes 0..15: [rows, 16]."""
     predictor, uniform = batch.model.predictor, batch.uniform()
     cache = predictor.cache(len(first))
     codes = [first]

@@ -1,0 +1,95 @@
+"""The interface between the slot runner and the code that computes frames, and the choice of an implementation.
+
+A backend is a folder beside this file: torch (plain PyTorch, any device), cuda (Triton kernels under CUDA graphs) and
+cpu (recorded steps). To add one, implement Backend and name it in `choose_backend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from oscine.kernels import available
+from oscine.model.config import ModelConfig
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
+from oscine.runner.runner import FrameOutput, Ticket
+from oscine.runner.slot_codec import SlotCodec
+from oscine.runner.slot_state import SlotState
+from oscine.types import SamplingParams
+
+CaptureProgress = Callable[[int, int], None]  # steps done, steps in total
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """Settings that any backend may be given; it ignores those that do not apply to it."""
+
+    frame_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # batch sizes to capture as graphs
+    graphs: bool = True  # off: the same kernels, launched one by one
+    codec: bool = True  # off: codes only, every frame is silent
+
+
+DEFAULT_OPTIONS = BackendOptions()
+
+
+class Backend(Protocol):
+    """Prefills, decode steps and the codec for all slots of one device.
+
+    Work is enqueued in the order of the calls; only `collect` waits for the device.
+    """
+
+    name: str
+    model: SpeechModel
+    budget: MemoryBudget
+    state: SlotState  # the slot runner writes a slot at admission, frames update it
+    kv: PagedKVCache
+    codec: SlotCodec
+
+    def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None: ...
+
+    @staticmethod
+    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+        """Known without the weights, so that memory is planned before they are loaded."""
+
+    def capture(self, progress: CaptureProgress) -> None:
+        """Compiles and captures everything that a request can trigger."""
+
+    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
+        """Prompt rows [n, width] at positions first .. of the slot with this row of the block table. All earlier
+        positions of the slot are filled or were added before."""
+
+    def flush_prefill(self) -> None:
+        """Enqueues all added rows. Required before their slots run or release their blocks."""
+
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
+        """Enqueues one frame: talker step, code 0, codes 1..15, codec, next input row. `sampling` (one per slot) and
+        `max_context` (all positions are below it) spare the backend from reading them from the device."""
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        """Waits for a frame."""
+
+
+def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
+    """The fastest backend for weights of this dtype on this device."""
+    # Imported here: the CUDA backend needs Triton, which a machine without a GPU may not have.
+    if available(device) and dtype == torch.bfloat16:
+        from oscine.runner.cuda.backend import CudaBackend
+
+        return CudaBackend
+    if device.type == "cpu":
+        from oscine.runner.cpu.backend import CpuBackend
+
+        return CpuBackend
+    from oscine.runner.torch.backend import TorchBackend
+
+    return TorchBackend
+
+
+def make_backend(model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> Backend:
+    return choose_backend(model.device, model.talker.dtype)(model, budget, options)

@@ -1,0 +1,139 @@
+"""The backend for NVIDIA GPUs in bf16: Triton kernels, one captured graph per batch size, pinned memory for transfers.
+
+The host writes the slots of a tick, replays a graph, and records an event after the one copy that returns codes and
+audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oscine.model.config import ModelConfig
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
+from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
+from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.cuda.prefill import PREFILL_SIZES, PackedPrefill
+from oscine.runner.cuda.ring_buffers import ring_state_elements
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
+from oscine.runner.runner import FrameOutput, Ticket
+from oscine.runner.slot_codec import SilentCodec, SlotCodec
+from oscine.runner.slot_state import SlotState
+from oscine.types import CODEBOOKS, SamplingParams
+
+# Captured graphs, libraries, buffers, and fragmentation. A server of 1.7B with 128 slots used 1.3 GiB more than the
+# counted sizes, including the device's context, which exists before free memory is read.
+_RESERVE_BYTES = 1024 * 2**20
+_PADDING = -1  # slot of rows that fill up a batch
+_IN_FLIGHT = 3  # pinned buffers: two ticks in flight, and one that is being read
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTicket:
+    slots: tuple[int, ...]
+    size: int
+    output: Tensor  # pinned
+    done: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
+
+    def ready(self) -> bool:
+        return self.done is None or self.done.query()
+
+
+class CudaBackend:
+    name = "cuda"
+
+    @torch.inference_mode()
+    def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
+        self.model, self.budget = model, budget
+        like, device, stack = model.talker.head.weight, model.device, model.config.talker.stack
+        sizes = sorted({*(size for size in options.frame_sizes if size < budget.slots), budget.slots})
+        largest = sizes[-1]
+        self.state = SlotState.allocate(model.config, budget, like)
+        self.kv = PagedKVCache.allocate(stack, budget.blocks, like)
+        self.codec: SlotCodec = SilentCodec(budget.slots)
+        if options.codec:
+            self.codec = CudaCodec(model.codec, budget.slots, largest)
+        self.step = DecodeStep(model, self.state, self.kv, largest, PREFILL_SIZES[-1])
+        self._prefill = PackedPrefill(self.step, stack.width, budget.blocks_per_slot, like, captured=options.graphs)
+        self._samples = model.config.codec.samples_per_frame
+        self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
+        # Audio and codes of a tick in one buffer, for one copy: [size, samples], then [size, 16].
+        self._output = torch.zeros(largest * (self._samples + CODEBOOKS), dtype=torch.int16, device=device)
+        pinned = device.type == "cuda"
+        self._host_slots = [torch.empty(largest, dtype=torch.int64, pin_memory=pinned) for _ in range(_IN_FLIGHT)]
+        self._host_outputs = [
+            torch.empty_like(self._output, device="cpu", pin_memory=pinned) for _ in range(_IN_FLIGHT)
+        ]
+        self._tick = 0
+        self._graphs = GraphSet(self._run_frame, sizes, captured=options.graphs)
+
+    @staticmethod
+    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+        """Ring buffers are larger than the state that they hold."""
+        state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
+        return MemoryNeeds(state_bytes, table_bytes(config, element_bytes) + _RESERVE_BYTES)
+
+    @torch.inference_mode()
+    def capture(self, progress: CaptureProgress) -> None:
+        frames = len(self._graphs.sizes)
+        steps = frames + len(PREFILL_SIZES)
+        self._slots.fill_(_PADDING)
+        self._graphs.capture(lambda done, total: progress(done, steps))
+        self._prefill.capture(lambda done, total: progress(frames + done, steps))
+
+    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
+        self._prefill.add(rows, first, block_row)
+
+    def flush_prefill(self) -> None:
+        self._prefill.flush()
+
+    @torch.inference_mode()
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> CudaTicket:
+        size = self._graphs.size_for(len(slots))
+        self._tick = (self._tick + 1) % _IN_FLIGHT
+        host_slots, host_output = self._host_slots[self._tick], self._host_outputs[self._tick]
+        host_slots[:size] = torch.tensor([*slots, *[_PADDING] * (size - len(slots))])
+        self._slots[:size].copy_(host_slots[:size], non_blocking=True)
+        self._graphs.replay(size)
+        used = size * (self._samples + CODEBOOKS)
+        host_output[:used].copy_(self._output[:used], non_blocking=True)
+        done = None
+        if self._output.is_cuda:
+            done = torch.cuda.Event()
+            done.record()
+        return CudaTicket(tuple(slots), size, host_output, done)
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        assert isinstance(ticket, CudaTicket)
+        if ticket.done is not None:
+            ticket.done.synchronize()
+        pcm, codes = self._views(ticket.output, ticket.size)
+        rows = len(ticket.slots)
+        # Copies: the pinned buffer is overwritten two ticks later.
+        return FrameOutput(ticket.slots, codes[:rows].numpy().astype(np.int64), pcm[:rows].numpy().copy())
+
+    @torch.inference_mode()
+    def run_eagerly(self, slots: Sequence[int]) -> None:
+        """One frame without a graph, for profilers."""
+        self._slots[: len(slots)] = torch.tensor(slots, device=self._slots.device)
+        self._run_frame(len(slots))
+
+    def _run_frame(self, size: int) -> None:
+        pcm, codes_out = self._views(self._output, size)
+        slots = self._slots[:size]
+        codes = self.step.sample_codes(slots)
+        self.codec.run(codes, torch.where(slots < 0, self.codec.scratch, slots), pcm)
+        self.step.advance(slots)
+        codes_out.copy_(codes)
+
+    def _views(self, flat: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        pcm = flat[: size * self._samples].view(size, self._samples)
+        codes = flat[size * self._samples :][: size * CODEBOOKS].view(size, CODEBOOKS)
+        return pcm, codes

@@ -1,0 +1,124 @@
+"""The backend in plain PyTorch, for any device and dtype. Every other backend must give the same codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from oscine.model.config import ModelConfig
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
+from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache, PrefillCacheView
+from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds, plain_memory_needs
+from oscine.runner.runner import FrameOutput, Ticket
+from oscine.runner.sampling import DrawTable, draw, penalize, uniform
+from oscine.runner.slot_codec import SilentCodec, SlotCodec
+from oscine.runner.slot_state import SlotState
+from oscine.runner.torch.codec import TorchCodec
+from oscine.types import CODEBOOKS, SamplingParams
+
+MIN_NEW_TOKENS = 2  # speech cannot end earlier; official
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTicket:
+    output: FrameOutput
+
+    def ready(self) -> bool:
+        return True
+
+
+class TorchBackend:
+    name = "torch"
+
+    @torch.inference_mode()
+    def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
+        self.model, self.budget = model, budget
+        like = model.talker.head.weight
+        self.state = SlotState.allocate(model.config, budget, like)
+        self.kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, like)
+        self.codec: SlotCodec = self._make_codec() if options.codec else SilentCodec(budget.slots)
+
+    @staticmethod
+    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+        return plain_memory_needs(config, element_bytes)
+
+    def _make_codec(self) -> SlotCodec:
+        return TorchCodec(self.model.codec, self.budget.slots)
+
+    def capture(self, progress: CaptureProgress) -> None:
+        """Nothing to capture."""
+
+    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
+        """Runs at once: prompts are not packed here, so an error concerns only this prompt."""
+        self.model.talker.stack(rows[None], PrefillCacheView(self.kv, block_row, first, len(rows)))
+
+    def flush_prefill(self) -> None:
+        """Nothing is left to do."""
+
+    @torch.inference_mode()
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
+        device = self.model.device
+        pcm = torch.empty(len(slots), self.model.config.codec.samples_per_frame, dtype=torch.int16, device=device)
+        codes = self._run_frame(torch.tensor(slots, device=device), sampling, max_context, pcm)
+        return FinishedTicket(FrameOutput(tuple(slots), codes.cpu().numpy(), pcm.cpu().numpy()))
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        assert isinstance(ticket, FinishedTicket)
+        return ticket.output
+
+    def _run_frame(self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor) -> Tensor:
+        state = self.state
+        rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
+        positions, frames = rows.int_row("position"), rows.int_row("frame")
+        cache = DecodeCacheView(self.kv, state.block_table[slots], positions, max_context)
+        hidden = self._talker_step(state.inputs[slots], cache)
+        uniforms = uniform(rows.int_row("seed_low"), rows.int_row("seed_high"), frames)
+        first = self._first_codes(rows, slots, hidden, sampling, uniforms[:, 0])
+        codes = self._frame_codes(
+            hidden, first, DrawTable.of([params.rest for params in sampling], slots.device), uniforms
+        )
+        self.codec.run(codes, slots, pcm)
+        state.inputs[slots] = self.model.frame_rows(codes) + self._text_rows(rows, slots)
+        state.int_row("position")[slots] = positions + 1
+        state.int_row("frame")[slots] = frames + 1
+        return codes
+
+    def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
+        """Input rows [rows, width] -> hidden states [rows, width]."""
+        return self.model.talker.stack(inputs[:, None], cache)[:, 0]
+
+    def _first_codes(
+        self, rows: SlotState, slots: Tensor, hidden: Tensor, sampling: Sequence[SamplingParams], uniforms: Tensor
+    ) -> Tensor:
+        config, seen = self.model.config, self.state.seen
+        logits = penalize(self.model.talker.logits(hidden), seen[slots], rows.float_row("penalty")[:, None])
+        eos_id, eos = config.talker.eos_id, logits[:, config.talker.eos_id].clone()
+        logits[:, config.predictor.vocab :] = float("-inf")
+        may_end = (rows.int_row("frame") >= MIN_NEW_TOKENS) & (rows.int_row("hold_eos") == 0)
+        logits[:, eos_id] = torch.where(may_end, eos, float("-inf"))
+        codes = draw(logits, DrawTable.of([params.first for params in sampling], slots.device), uniforms)
+        seen[slots, codes] = True
+        return codes
+
+    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
+        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16]."""
+        predictor = self.model.predictor
+        cache = predictor.cache(len(first))
+        codes = [first]
+        logits = predictor.first(hidden, self.model.talker.code_embedding(first), cache)
+        for book in range(1, CODEBOOKS):
+            codes.append(draw(logits, table, uniforms[:, book]))
+            if book < CODEBOOKS - 1:
+                logits = predictor.next(book, codes[-1], cache)
+        return torch.stack(codes, dim=1)
+
+    def _text_rows(self, rows: SlotState, slots: Tensor) -> Tensor:
+        """The text row of this frame; padding after the last id."""
+        frames, text_ids = rows.int_row("frame"), self.state.text_ids
+        known = frames < rows.int_row("text_count")
+        ids = text_ids[slots, frames.clamp(max=text_ids.shape[1] - 1)]
+        return self.model.talker.text_rows(torch.where(known, ids, self.model.config.tts_pad_id))

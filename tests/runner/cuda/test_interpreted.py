@@ -1,0 +1,125 @@
+"""The CUDA backend without a GPU: prefill, decode step and codec run in Triton's interpreter, on tiny shapes.
+
+Graphs are off, so the same kernels run one by one. tests/runner/cuda/test_backend.py compares both on a GPU.
+"""
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import CheckpointMaker
+from tests.reference.generate import prefill
+from tests.reference.kv_cache import DenseKVCache
+from tests.runner.tiny_model import random_prompt, tiny_model
+
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.backend import Backend, BackendOptions
+from oscine.runner.memory_budget import MemoryBudget, plan_memory
+from oscine.runner.runner import SlotAssignment
+from oscine.runner.slot_runner import SlotRunner
+from oscine.runner.torch.backend import TorchBackend
+from oscine.types import DrawParams, SamplingParams
+
+pytest.importorskip("triton")
+if torch.cuda.is_available():
+    pytest.skip("runs on a CPU, in Triton's interpreter", allow_module_level=True)
+
+from oscine.runner.cuda.backend import CudaBackend
+
+# Weights whose draws all have a wide margin, so that bf16 draws the codes of fp32: greedy choices win by 5 % of the
+# logit, random ones lie 2.8 % of the probability away from the next code.
+SEED = 296
+FRAMES = 2
+GREEDY = DrawParams(greedy=True)
+SAMPLING = (SamplingParams(GREEDY, GREEDY, max_new_tokens=40), SamplingParams(seed=5, max_new_tokens=40))
+PROMPTS = (random_prompt(5, 0), random_prompt(11, 1))
+
+
+@pytest.fixture(scope="module")
+def config(small_checkpoints: CheckpointMaker) -> ModelConfig:
+    return read_config(small_checkpoints("1b7", "custom_voice"))
+
+
+@pytest.fixture(scope="module")
+def model(config: ModelConfig) -> SpeechModel:
+    return tiny_model(config, torch.bfloat16, SEED)
+
+
+@pytest.fixture(scope="module")
+def exact(config: ModelConfig) -> SpeechModel:
+    """The same weights in fp32."""
+    return tiny_model(config, torch.float32, SEED)
+
+
+def budget(model: SpeechModel) -> MemoryBudget:
+    return plan_memory(
+        model.config, slots=2, positions_per_slot=64, positions_total=128, element_bytes=2, available_bytes=None,
+        text_capacity=16,
+    )  # fmt: skip
+
+
+def admitted(backend: Backend, slots: tuple[int, ...]) -> SlotRunner:
+    runner = SlotRunner(backend)
+    for slot in slots:
+        runner.admit(SlotAssignment(slot, PROMPTS[slot], SAMPLING[slot]))
+    return runner
+
+
+@pytest.fixture(scope="module")
+def backend(model: SpeechModel) -> CudaBackend:
+    """One batch size, 2: a tick of one slot has a padding row."""
+    return CudaBackend(model, budget(model), BackendOptions(frame_sizes=(), graphs=False))
+
+
+@pytest.fixture(scope="module")
+def frames(backend: CudaBackend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes [frames, 2, 16] and PCM of both prompts in a batch, and the hidden states after the first frame."""
+    runner = admitted(backend, (0, 1))
+    first = runner.collect(runner.launch([0, 1]))
+    hidden = backend.step.hidden.float().numpy().copy()
+    outputs = [first, *(runner.collect(runner.launch([0, 1])) for _ in range(FRAMES - 1))]
+    for slot in (0, 1):
+        runner.release(slot)
+    return np.stack([output.codes for output in outputs]), np.stack([output.pcm for output in outputs]), hidden
+
+
+def test_the_codes_are_those_of_the_torch_backend(exact: SpeechModel, frames) -> None:
+    runner = admitted(TorchBackend(exact, budget(exact)), (0, 1))
+    expected = [runner.collect(runner.launch([0, 1])).codes for _ in range(FRAMES)]
+    np.testing.assert_array_equal(frames[0], np.stack(expected))
+
+
+def test_the_audio_is_that_of_the_plain_codec(exact: SpeechModel, frames) -> None:
+    codes, pcm, _ = frames
+    known = torch.from_numpy(codes).transpose(0, 1).clamp(max=exact.codec.dequantizer.codebook_size - 1)
+    truth = exact.codec.decode_whole(known).numpy()
+    error = pcm.transpose(1, 0, 2).reshape(2, -1) / 32767 - truth
+    assert np.linalg.norm(error) < 0.02 * np.linalg.norm(truth)  # tests/runner/cuda/test_codec.py explains the number
+
+
+@torch.inference_mode()
+def test_the_hidden_states_are_as_close_to_fp32_as_plain_bf16(model: SpeechModel, exact: SpeechModel, frames) -> None:
+    for slot, prompt in enumerate(PROMPTS):
+        truth, plain = (last_hidden(plain_model, prompt) for plain_model in (exact, model))
+        assert relative_error(frames[2][slot], truth) < 1.3 * relative_error(plain, truth) + 1e-3
+
+
+def last_hidden(model: SpeechModel, prompt) -> np.ndarray:
+    rows = model.prompt_rows(prompt)[None]
+    cache = DenseKVCache(model.config.talker.stack, 1, rows.shape[1], like=rows)
+    return prefill(model, rows, [prompt.rows], cache)[0].float().numpy()
+
+
+def relative_error(actual: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.linalg.norm(actual - truth) / np.linalg.norm(truth))
+
+
+def test_a_row_alone_gives_the_bits_of_the_row_in_a_batch(backend: CudaBackend, frames) -> None:
+    """The slot was used before, and the second row is padding."""
+    codes, pcm, hidden = frames
+    runner = admitted(backend, (1,))
+    output = runner.collect(runner.launch([1]))
+    np.testing.assert_array_equal(backend.step.hidden[0].float().numpy(), hidden[1])
+    np.testing.assert_array_equal(output.codes[0], codes[0, 1])
+    np.testing.assert_array_equal(output.pcm[0], pcm[0, 1])
+    runner.release(1)
