@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oscine.config import RunawayConfig
-from oscine.engine.levels import rms_dbfs
 from oscine.engine.runaway import RunawayDetector, frame_budget
+from oscine.levels import rms_dbfs
 
 CONFIG = RunawayConfig()
 FRAME = 1920

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from oscine.levels import amplitude
+
 # Onset detector: audible sound starts with the first of two successive loud windows.
 WINDOW_S = 0.020
 HOP_S = 0.010
@@ -96,7 +98,7 @@ def gaps(timeline: Timeline) -> list[float]:
 def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
     """Where audible sound starts, in seconds; None if there is none."""
     window, hop = max(1, round(WINDOW_S * rate_hz)), max(1, round(HOP_S * rate_hz))
-    threshold = (32768 * 10 ** (ONSET_DBFS / 20)) ** 2
+    threshold = amplitude(ONSET_DBFS) ** 2
     count = max(0, (len(pcm) - window) // hop + 1)
     # In blocks that share a window: speech mostly starts in the first, and other streams wait during this computation.
     for first in range(0, count - 1, _BLOCK_WINDOWS):

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from oscine.config import EngineConfig
 from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
-from oscine.engine.levels import rms_dbfs
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
+from oscine.levels import rms_dbfs
 from oscine.runner.runner import Runner, Ticket
 from oscine.types import AudioChunk, EngineError, EngineStatus, FinishReason, OscineError, RequestError, TooLongError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from oscine.config import RunawayConfig
-from oscine.engine.levels import FLOOR_DBFS
+from oscine.levels import FLOOR_DBFS
 from oscine.types import FRAME_RATE_HZ
 
 _MIN_ROUNDS = 4  # of a repeated sequence

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig
-from oscine.engine.levels import Pcm
 from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
 from oscine.engine.silence_trimming import SilenceTrimmer
+from oscine.levels import Pcm
 from oscine.runner.runner import SlotAssignment
 from oscine.types import (
     CODEBOOKS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from oscine.config import TrimConfig
-from oscine.engine.levels import Pcm, first_audible
+from oscine.levels import Pcm, first_audible
 
 _EMPTY: Pcm = np.zeros(0, np.int16)
 

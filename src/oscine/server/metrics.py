@@ -11,12 +11,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from oscine.levels import first_audible
 from oscine.types import TICK_BOUNDS_S, EngineHealth, FinishReason, SpeechEngine
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
-_AUDIBLE = 32768 * 10 ** (-50 / 20)  # peak above -50 dBFS
+_AUDIBLE_DBFS = -50.0
 
 
 class Metrics:
@@ -36,7 +37,7 @@ class Metrics:
         self.ttfa_s = histogram("oscine_ttfa_seconds", "Request to first audio sent, of streamed responses.", _TTFA_S)
         self.audible_ttfa_s = histogram(
             "oscine_audible_ttfa_seconds",
-            "Request to first audible sample (peak above -50 dBFS) of a player that starts at once.",
+            f"Request to first audible sample (peak above {_AUDIBLE_DBFS:g} dBFS) of a player that starts at once.",
             _TTFA_S,
         )
         self.e2e_s = histogram("oscine_e2e_seconds", "Request to end of its audio.", _E2E_S)
@@ -75,11 +76,11 @@ class RequestMetrics:
             self.first_audio_s = elapsed_s
             self._metrics.ttfa_s.observe(elapsed_s)
         if not self._audible:
-            loud = np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > _AUDIBLE
-            if loud.any():
+            audible = first_audible(np.frombuffer(pcm, "<i2"), _AUDIBLE_DBFS)
+            if audible is not None:
                 self._audible = True
                 # A player that started with the first sample reaches this one after all audio sent before it.
-                onset_s = self.first_audio_s + (self.samples + int(loud.argmax())) / self._rate_hz
+                onset_s = self.first_audio_s + (self.samples + audible) / self._rate_hz
                 self._metrics.audible_ttfa_s.observe(max(elapsed_s, onset_s))
         self.sent_whole(len(pcm) // 2)
 

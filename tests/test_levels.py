@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oscine.engine.levels import amplitude, first_audible, rms_dbfs
+from oscine.levels import amplitude, first_audible, rms_dbfs
 
 FRAME = 1920
 

@@ -1,4 +1,4 @@
-"""Levels of PCM16 audio in dBFS."""
+"""Levels of PCM16 audio in dBFS, 0 being a full-scale square wave. No torch here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Pcm = npt.NDArray[np.int16]
-FLOOR_DBFS = -80.0  # everything below counts as silence
+FLOOR_DBFS = -80.0  # lower levels are reported as this one
 _FULL_SCALE = 32768
 
 
