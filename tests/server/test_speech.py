@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -273,6 +274,17 @@ def test_fields_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) -
 def test_a_random_seed_is_reported(client: httpx.Client, engine: ScriptedEngine) -> None:
     answer = client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"})
     assert int(answer.headers["x-seed"]) == engine.submitted[0].seed
+
+
+def test_a_text_in_a_foreign_script_is_spoken_with_a_warning(
+    engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client_of(engine, replace(CARD, languages=("english",))) as client:
+        answer = client.post(SPEECH, json={"input": "你好", "response_format": "pcm", "seed": 3})
+        assert answer.content == spoken("你好", 3)
+        assert "Chinese characters" in answer.headers["x-warning"] and "english" in answer.headers["x-warning"]
+        eventually(lambda: "Chinese characters" in caplog.text)
+        assert "x-warning" not in client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"}).headers
 
 
 def test_vanished_clients_leave_no_streams_behind() -> None:

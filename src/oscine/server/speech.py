@@ -126,6 +126,7 @@ class _SpeechHandler:
             "x-sample-rate": str(plan.out_rate_hz),
             "x-seed": str(plan.seed),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
+            **({"x-warning": plan.warning} if plan.warning else {}),
         }
 
     def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:
@@ -139,6 +140,8 @@ class _SpeechHandler:
             first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
         )
         _log.info("spoken", extra=fields)
+        if plan.warning:
+            _log.warning(plan.warning)
 
 
 async def whole_file(

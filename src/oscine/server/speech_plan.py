@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width
+from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import ServerConfig
 from oscine.encoding.encoders import Format, checked_format
 from oscine.segmenter import SegmenterConfig, segment_text
@@ -35,6 +35,7 @@ class SpeechPlan:
     out_rate_hz: int
     speed: float
     ignored_fields: tuple[str, ...]
+    warning: str | None = None  # for the client and the log
 
     @property
     def seed(self) -> int:
@@ -98,6 +99,7 @@ class SpeechPlanner:
             out_rate_hz=out_rate_hz,
             speed=speed,
             ignored_fields=tuple(options.ignored_fields),
+            warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
         )
 
     async def _voice(self, options: VoiceOptions) -> str | Voice | None:

@@ -4,11 +4,12 @@ interrupted."""
 import logging
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.server.live.live_client import Client, Server, server_of
-from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually
 
 from oscine.audio import read_clip
@@ -195,6 +196,14 @@ def test_a_client_of_vllm_omni_works(server: Server) -> None:
         client.send("input.texte")
         error = client.until("error").events[-1]
         assert error["message"] == error["error"]["message"]
+
+
+def test_a_segment_in_a_foreign_script_carries_a_warning() -> None:
+    engine = ScriptedEngine()
+    with server_of(engine, card=replace(CARD, languages=("english",))) as server, server.client() as client:
+        assert "Chinese characters" in client.say("你好").one("audio.segment")["warning"]
+        assert "warning" not in client.say("Hello.").one("audio.segment")
+    engine.stop()
 
 
 # --- barge-in ---

@@ -9,9 +9,9 @@ from tests.server.serving import eventually
 from oscine.audio import wav_header
 
 
-def test_every_sample_that_is_made_is_heard_once_and_can_be_saved(one: Visit) -> None:
+def test_every_generated_sample_is_played_once_and_can_be_saved(one: Visit) -> None:
     one.page.fill("#seed", "3")
-    one.page.select_option("#voice", "finch")
+    one.choose_voice("finch")
     one.speak("Hello.")
     one.wait_for("done")
     expected = spoken("Hello.", 3, "finch")
@@ -26,7 +26,7 @@ def test_every_sample_that_is_made_is_heard_once_and_can_be_saved(one: Visit) ->
     assert 0 < first_byte <= first_sound
 
 
-def test_sound_is_played_while_it_is_made_and_stop_stops_it_here_and_there(one: Visit) -> None:
+def test_audio_is_played_while_it_is_generated_and_stop_stops_page_and_engine(one: Visit) -> None:
     one.engine.frame_s = 0.02
     one.speak("word " * 100)
     one.until("window.oscineStats.samplesPlayed > 0")
@@ -34,16 +34,16 @@ def test_sound_is_played_while_it_is_made_and_stop_stops_it_here_and_there(one: 
     one.page.keyboard.press("Escape")
     one.wait_for("stopped")
     eventually(lambda: one.engine.cancelled == 1)
-    one.page.wait_for_selector("#stop:disabled")  # the queue has answered that it is empty
+    one.page.wait_for_selector("#stop:disabled")  # the player has confirmed that its queue is empty
     assert one.stats()["samplesPlayed"] < one.stats()["samplesReceived"]
-    # Nothing of it is left in the queue: it would be heard before the next one.
+    # Leftovers in the queue would be played before the next speech.
     one.speak("Hi.")
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == 3 * FRAME_SAMPLES
     assert "stopped" in (one.page.locator("#history li").nth(1).text_content() or "")
 
 
-def test_a_second_press_replaces_the_first_speech(one: Visit) -> None:
+def test_speaking_again_replaces_the_first_speech(one: Visit) -> None:
     one.engine.frame_s = 0.02
     one.speak("word " * 100)
     one.until("window.oscineStats.samplesPlayed > 0")
@@ -53,7 +53,7 @@ def test_a_second_press_replaces_the_first_speech(one: Visit) -> None:
     eventually(lambda: one.engine.cancelled == 1)
 
 
-def test_fields_reach_the_engine_as_they_were_set(one: Visit) -> None:
+def test_settings_reach_the_engine_unchanged(one: Visit) -> None:
     one.page.fill("#seed", str(2**64 - 1))
     one.page.fill("#instructions", "whisper")
     one.page.select_option("#language", "chinese")
@@ -78,3 +78,18 @@ def test_without_a_worklet_the_page_plays_the_same_samples(opened: Opener) -> No
     one.complaints[:] = [text for text in one.complaints if "ScriptProcessorNode is deprecated" not in text]
 
 
+def test_a_new_page_has_a_text_ready_to_speak_and_keeps_what_the_user_typed(one: Visit) -> None:
+    assert one.page.input_value("#text").startswith("Good morning.")
+    one.page.click("#speak")
+    one.until("window.oscineStats.samplesPlayed > 0")
+    assert one.engine.submitted[0].text.startswith("Good morning.")
+    one.page.keyboard.press("Escape")
+    one.page.fill("#text", "")
+    one.engine.ready = False
+    one.page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+    one.page.wait_for_selector("#server-state[data-state=starting]")
+    one.engine.ready = True
+    one.page.wait_for_selector("#server-state[data-state=ready]")  # the model is loaded again
+    one.wait_until_loaded()
+    assert one.page.input_value("#text") == ""
+    one.complaints[:] = [text for text in one.complaints if "503" not in text]

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
+from oscine.capabilities import unsupported_script
 from oscine.encoding.encoders import AsyncEncoder
 from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
@@ -134,7 +135,9 @@ class LiveUtterance:
         if chunk.segment:
             self.timeline.end_segment(chunk.segment.text)
             self._segment = None
-            await self._send_event("audio.segment", **segment_fields(plan, chunk.segment))
+            warning = unsupported_script(chunk.segment.text, self._service.card)
+            fields = {**segment_fields(plan, chunk.segment), **({"warning": warning} if warning else {})}
+            await self._send_event("audio.segment", **fields)
         if chunk.finish_reason:
             self._log_end(200, chunk.finish_reason)
             await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage))

@@ -1,8 +1,8 @@
-// The server's HTTP side: addresses, the key, and errors with the words that the server gave.
+// HTTP requests to the server: addresses, the API key, and errors with the server's message.
 
 const KEY = "oscine.key";
 
-// sessionStorage: a key is gone with its tab.
+// sessionStorage: the key is gone when the tab is closed.
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
@@ -15,7 +15,7 @@ export class ApiError extends Error {
   }
 }
 
-// Relative to the page, so that the server may stand behind any path of a proxy.
+// Relative to the page: a proxy may serve it under any path.
 export function address(path) {
   return new URL(path, document.baseURI);
 }
@@ -29,7 +29,7 @@ export async function call(path, { method = "GET", body, json, signal } = {}) {
     answer = await fetch(address(path), { method, headers, body: json ?? body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The server cannot be reached. Is it running?");
+    throw new ApiError("The server does not answer. Is it running?");
   }
   if (!answer.ok) throw await refusal(answer);
   return answer;
@@ -41,7 +41,7 @@ async function refusal(answer) {
   try {
     error = JSON.parse(text).error ?? {};
   } catch {
-    // Not ours: a proxy between us and the server answers in its own way.
+    // The answer of a proxy, not of our server.
   }
   return new ApiError(error.message ?? `The server answered ${answer.status} ${answer.statusText}`.trim(), {
     status: answer.status,
@@ -57,7 +57,7 @@ function retryAfterS(header) {
   return Number.isFinite(seconds) ? Math.max(seconds, 0) : null;
 }
 
-// A seed goes into the JSON as its digits: 64 bits would lose their end in a JavaScript number.
+// The seed is written as digits: a JavaScript number does not hold 64 bits.
 export function requestJson({ seed, ...fields }) {
   const json = JSON.stringify(fields);
   return seed ? `${json.slice(0, -1)}${json === "{}" ? "" : ","}"seed":${BigInt(seed)}}` : json;
@@ -65,6 +65,6 @@ export function requestJson({ seed, ...fields }) {
 
 export function checkSeed(seed) {
   if (seed === "" || (/^\d{1,20}$/.test(seed) && BigInt(seed) < 2n ** 64n)) return;
-  const message = `The seed must be a whole number from 0 to 2^64 - 1, got "${seed}"; leave it empty for a random one.`;
+  const message = `The seed must be a whole number from 0 to 2^64 - 1, not "${seed}". Leave it empty for a random one.`;
   throw new ApiError(message, { param: "seed" });
 }

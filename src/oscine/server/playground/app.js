@@ -31,7 +31,7 @@ const stage = new Stage({ changed: showStage, finished: (take) => history.add(ta
 const view = new View(stage, { seek });
 const changed = () => share.changed();
 const settings = new Settings({ failed, shown: showModel, changed, preview });
-const typing = new Typing({ stage, settings, failed });
+const typing = new Typing({ stage, settings, failed, warned: (message) => notice.warn(message) });
 const history = new History({ replay: (take) => seek(take, 0), reuse });
 const comparison = new Comparison({ stage, settings, failed, seek, changed });
 const share = new Share({ describe, failed });
@@ -103,7 +103,7 @@ function stopOthers(take) {
   if (mode() !== "compare" || !comparison.takes.includes(take)) stop();
 }
 
-// A second click stops the sample; a sample that was heard to its end is kept.
+// A second click stops the sample; a complete sample is kept for the next click.
 async function preview(voice) {
   if (stage.take?.running && stage.take.preview === voice) return stop();
   const { languages } = settings.model;
@@ -212,7 +212,7 @@ function showStage() {
 
 function showCount() {
   const letters = [...text.value].length;
-  byId("count").textContent = letters ? `${letters} character${letters === 1 ? "" : "s"}` : "";
+  byId("count").textContent = letters && mode() !== "live" ? `${letters} character${letters === 1 ? "" : "s"}` : "";
   changed();
 }
 
@@ -223,7 +223,7 @@ function showMode() {
   byId("live-pane").hidden = now !== "live";
   byId("listen-card").hidden = now === "compare";
   byId("compare-card").hidden = now !== "compare";
-  byId("voice-title").textContent = now === "compare" ? "Style" : "Voice"; // each side has a voice of its own
+  byId("voice-title").textContent = now === "compare" ? "For both sides" : "Voice";
   byId("speak-label").textContent = { live: "Finish", compare: "Speak both", whole: "Speak" }[now];
   byId("speak-key").textContent = now === "live" ? "↵" : apple ? "⌘ ↵" : "Ctrl ↵";
   showCount();

@@ -1,4 +1,5 @@
-// Text while it is typed: one WebSocket, words out, sound in. An utterance begins with its first word.
+// Streaming text over one WebSocket: words go out as they are typed, audio comes in. An utterance begins with its first
+// word.
 
 import { address, ApiError, key, requestJson } from "./api.js";
 import { PcmJoiner, Take } from "./take.js";
@@ -6,14 +7,14 @@ import { PcmJoiner, Take } from "./take.js";
 const IDLE = 4408;
 const LOST = "The connection to the server was lost.";
 const CLOSED = {
-  1009: "The text or clip is larger than the server takes.",
-  1011: "The server failed; the text may be sent again.",
+  1009: "The text or clip is too large for this server.",
+  1011: "The server failed. Type the text again.",
 };
 
-// Everything up to the last break of a word. Chinese and Japanese have none: each of their letters counts.
+// Everything up to the last word boundary. Chinese and Japanese have none: each character counts as a word.
 const WHOLE_WORDS = /^.*[\s、。，！？…\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/su;
 
-// "words done, words" -> ["words done, ", "words"]: what can be sent, and what is still being typed.
+// "words done, wor" -> ["words done, ", "wor"]: complete words, and the word that is being typed.
 export function splitTyped(typed) {
   const whole = WHOLE_WORDS.exec(typed)?.[0] ?? "";
   return [whole, typed.slice(whole.length)];
@@ -23,20 +24,23 @@ export class LiveSession {
   #stage;
   #failed;
   #ended;
+  #warned;
   #socket = null;
   #sentConfig = "";
   #takes = []; // by the server's utterance_index
   #writing = null; // the take whose text is open
-  #unconfirmed = null; // the take whose settings the server has not yet taken
+  #unconfirmed = null; // the take whose settings the server has not confirmed yet
   #sounding = null; // the take whose bytes arrive
   #joiner = null;
-  #lastWords = null; // the server's error before it closed the socket
+  #lastError = null; // sent by the server before it closed the socket
 
-  // failed(error): shown to the user. ended(take): there is news of how it ended; take.spokenText after a cancel.
-  constructor({ stage, failed, ended }) {
+  // failed(error): show it. warned(message): likewise. ended(take): its state is
+  // final; after a cancel, take.spokenText is set.
+  constructor({ stage, failed, ended, warned }) {
     this.#stage = stage;
     this.#failed = failed;
     this.#ended = ended;
+    this.#warned = warned;
   }
 
   get writing() {
@@ -49,14 +53,14 @@ export class LiveSession {
     url.protocol = url.protocol.replace("http", "ws");
     const socket = key.get() ? new WebSocket(url, ["oscine", `bearer.${key.get()}`]) : new WebSocket(url);
     socket.binaryType = "arraybuffer";
-    socket.waiting = []; // what was typed before the socket stood
+    socket.waiting = []; // messages from before the socket was open
     socket.onopen = () => socket.waiting.splice(0).forEach((message) => socket.send(message));
-    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#hear(data) : this.#sound(data));
+    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#onEvent(data) : this.#onAudio(data));
     socket.onclose = ({ code }) => socket === this.#socket && this.#closed(code);
     this.#socket = socket;
     this.#sentConfig = "";
     this.#takes = [];
-    this.#unconfirmed = this.#lastWords = null;
+    this.#unconfirmed = this.#lastError = null;
   }
 
   // The next piece of text. `describe()` gives a new utterance's {request, voice, rateHz}.
@@ -74,14 +78,13 @@ export class LiveSession {
     this.#send({ type: "input.done" });
   }
 
-  // Everything that is spoken or waits for it. `heard` is the take that was interrupted: the server may have made all
-  // of it long ago.
-  cancel(heard) {
-    const index = this.#takes.indexOf(heard);
+  // Cancels all utterances. `playing` is the take that was interrupted: the server may have sent all of it long ago.
+  cancel(playing) {
+    const index = this.#takes.indexOf(playing);
     if (this.#writing) this.#writing.textOpen = false;
     this.#writing = this.#unconfirmed = null;
-    const place = index < 0 ? {} : { utterance_index: index, played_s: heard.playedS };
-    if (index >= 0 || this.#takes.some((take) => !take.told)) this.#send({ type: "input.cancel", ...place });
+    const place = index < 0 ? {} : { utterance_index: index, played_s: playing.playedS };
+    if (index >= 0 || this.#takes.some((take) => !take.ended)) this.#send({ type: "input.cancel", ...place });
   }
 
   close() {
@@ -114,7 +117,7 @@ export class LiveSession {
     else this.#socket?.send(message);
   }
 
-  #hear(text) {
+  #onEvent(text) {
     const message = JSON.parse(text);
     const take = this.#takes[message.utterance_index];
     if (message.type === "session.ready") {
@@ -122,14 +125,16 @@ export class LiveSession {
     } else if (message.type === "audio.start") {
       this.#sounding = take;
       this.#joiner = new PcmJoiner();
-      if (take) take.seed = /"seed":\s*(\d+)/.exec(text)?.[1] ?? ""; // its digits: see requestJson
+      if (take) take.seed = /"seed":\s*(\d+)/.exec(text)?.[1] ?? ""; // as digits: see requestJson
+    } else if (message.type === "audio.segment" && message.warning) {
+      this.#warned(message.warning);
     } else if (message.type === "audio.done" && take) {
-      take.told = true;
+      take.ended = true;
       take.finishReason = message.finish_reason;
       this.#stage.end(take);
       this.#ended(take);
-    } else if (message.type === "session.done" && take && !take.told) {
-      take.told = true; // it never began: dropped by a cancel, or there was no word in it
+    } else if (message.type === "session.done" && take && !take.ended) {
+      take.ended = true; // it had no audio: cancelled before its start, or without words
       this.#stage.end(take);
       this.#ended(take);
     } else if (message.type === "input.cancelled" && take) {
@@ -137,47 +142,47 @@ export class LiveSession {
       take.spokenText = message.spoken_text;
       this.#ended(take);
     } else if (message.type === "error") {
-      const { message: words, code, param } = message.error;
+      const { message: text, code, param } = message.error;
       const status = code === "invalid_api_key" ? 401 : 0;
       const retryAfterS = message.retry_after_s ?? null;
-      const error = new ApiError(words, { code, status, retryAfterS, param: param ?? "" });
+      const error = new ApiError(text, { code, status, retryAfterS, param: param ?? "" });
       if (take) this.#refused(take, error);
-      else this.#misunderstood(error);
+      else this.#messageRefused(error);
     }
   }
 
-  #sound(bytes) {
+  #onAudio(bytes) {
     if (this.#sounding) this.#stage.feed(this.#sounding, this.#joiner.push(new Uint8Array(bytes)));
   }
 
   #refused(take, error) {
-    take.told = true;
+    take.ended = true;
     this.#stage.fail(take);
     this.#ended(take);
     if (take === this.#writing) this.finish(); // the server skips the rest of its text
     this.#failed(error);
   }
 
-  // Settings or a piece of text that the server did not take, or its last words before it closes the socket.
-  #misunderstood(error) {
-    this.#lastWords = error;
+  // Settings or text that the server refused, or its last error before it closes the socket.
+  #messageRefused(error) {
+    this.#lastError = error;
     const take = this.#unconfirmed ?? this.#writing;
     if (take === null) return;
     this.#stage.fail(take);
     this.#failed(error);
     this.#stage.stop();
-    this.cancel(null); // the server would speak it in another voice
+    this.cancel(null); // the server would speak it with other settings
     this.#sentConfig = ""; // to be sent again
   }
 
   #closed(code) {
-    const error = this.#lastWords ?? new ApiError(CLOSED[code] ?? LOST);
-    const cut = this.#takes.filter((take) => !take.told);
+    const error = this.#lastError ?? new ApiError(CLOSED[code] ?? LOST);
+    const cut = this.#takes.filter((take) => !take.ended);
     for (const take of cut) this.#stage.fail(take);
     for (const take of cut) this.#ended(take);
     this.#socket = null;
     this.#writing = null;
-    // A socket that was idle for too long is opened again by the next word.
-    if (cut.length > 0 || (this.#lastWords && code !== IDLE)) this.#failed(error);
+    // The next word opens a socket that was closed for being idle.
+    if (cut.length > 0 || (this.#lastError && code !== IDLE)) this.#failed(error);
   }
 }

@@ -1,4 +1,4 @@
-// Renders openapi.json as a page to read. Our own, since the usual viewers come from the network and this one must not.
+// Renders openapi.json as a page. The usual viewers load code from the network; this page must work offline.
 
 const description = await (await fetch("openapi.json")).json();
 
@@ -39,7 +39,7 @@ const fieldTable = (properties, required = []) => {
     if (schema.deprecated) continue; // taken and ignored
     const head = element("th", "", element("code", name));
     head.scope = "row";
-    const needed = required.includes(name) ? "Needed. " : "";
+    const needed = required.includes(name) ? "Required. " : "";
     const standard = schema.default === undefined || schema.default === null ? "" : ` Default ${JSON.stringify(schema.default)}.`;
     const about = `${needed}${schema.description ?? ""}${standard}`;
     table.append(element("tr", "", head, element("td", typeOf(schema)), element("td", about)));
@@ -57,7 +57,7 @@ const entry = (method, path, operation) => {
     const schema = resolved(body.schema);
     card.append(element("h3", `Body, ${media}`), fieldTable(schema.properties ?? {}, schema.required));
   }
-  card.append(element("h3", "Answers"));
+  card.append(element("h3", "Responses"));
   const answers = Object.entries(operation.responses ?? {}).map(([status, answer]) => [status, { description: answer.description }]);
   const table = fieldTable(Object.fromEntries(answers));
   for (const row of table.rows) row.cells[1].remove(); // a status has no type
@@ -78,3 +78,6 @@ for (const [path, methods] of Object.entries(description.paths)) {
     contents.append(link);
   }
 }
+const live = element("a", "WS /v1/audio/speech/stream");
+live.href = "#websocket";
+contents.append(live);

@@ -7,7 +7,7 @@ export class Stage {
   #player = new Player((event) => this.#onPlayer(event));
   #tracks = new Map(); // track id -> {take, offset}: the track starts at this sample of the take
   #ids = new Map(); // take -> the id of its latest track
-  #receiving = new Set(); // takes whose samples are still arriving; one without a track is not heard
+  #receiving = new Set(); // takes whose samples are still arriving; one without a track is not played
   #changed;
   #finished;
   #failed;
@@ -73,7 +73,7 @@ export class Stage {
     this.seek(take, 0);
   }
 
-  // Plays only this take, from a sample on. Others that are still arriving go on to arrive, unheard.
+  // Plays only this take, from a sample on. Others that are still arriving continue to arrive, silently.
   seek(take, sample) {
     const others = [...this.#ids.keys()].filter((other) => other !== take);
     this.#ids.clear();
@@ -110,7 +110,7 @@ export class Stage {
     const { take, offset } = track;
     if (event.type === "start") {
       this.take = take;
-      take.heardAt(event.atMs);
+      take.audibleAt(event.atMs);
       if (take.state === "waiting") take.state = take.complete ? "playing" : "speaking";
     } else if (event.type === "dry") {
       take.dry = take.textOpen ? "text" : "sound";

@@ -1,11 +1,11 @@
-// Whether the server is ready, asked often while it starts and seldom afterwards.
+// Shows whether the server is ready. Polls often while it starts and seldom afterwards.
 
 import { address } from "./api.js";
 
 const STARTING_MS = 1_000;
 const READY_MS = 15_000;
 
-// ready(): called at the first "yes" after every "no".
+// ready(): called whenever the server becomes ready.
 export function watchServer(ready) {
   const pill = document.getElementById("server-state");
   let timer = 0;
@@ -24,7 +24,7 @@ export function watchServer(ready) {
       if (answer.ok) show("ready", "Ready");
       else show("starting", ...described(await answer.json().catch(() => ({}))));
     } catch {
-      show("unreachable", "Not reachable", "The server does not answer; asking again every second.");
+      show("unreachable", "Not reachable", "The server does not answer. Trying again every second.");
     }
     if (pill.dataset.state === "ready" && before !== "ready") ready();
     timer = setTimeout(ask, pill.dataset.state === "ready" ? READY_MS : STARTING_MS);

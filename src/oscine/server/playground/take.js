@@ -60,7 +60,7 @@ export class Take {
     this.received += pcm.length;
   }
 
-  heardAt(atMs) {
+  audibleAt(atMs) {
     this.firstSoundMs ??= Math.max(atMs - this.#askedAtMs, this.firstByteMs ?? 0);
   }
 

@@ -1,4 +1,4 @@
-// Runs before the first paint (not a module, on purpose): a stored choice of light or dark must not flash the other one.
+// Runs before the first paint (so it is no module): a stored choice of light or dark must not flash the other one.
 // Without a choice the page follows the system, in CSS alone.
 "use strict";
 
@@ -8,7 +8,7 @@
   try {
     stored = localStorage.getItem("oscine.theme");
   } catch {
-    // Storage is off: the choice holds until the page is closed.
+    // No storage: the choice holds until the page is closed.
   }
   if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
 
@@ -18,7 +18,7 @@
     const toggle = document.getElementById("theme-toggle");
     const show = () => {
       toggle.setAttribute("aria-pressed", String(isDark()));
-      dispatchEvent(new Event("oscine-theme")); // the waveform is painted by hand and has to be painted again
+      dispatchEvent(new Event("oscine-theme")); // the waveform is a canvas and must be painted again
     };
     toggle.addEventListener("click", () => {
       const chosen = isDark() ? "light" : "dark";

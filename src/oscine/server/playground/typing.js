@@ -11,14 +11,14 @@ export class Typing {
   #stage;
   #settings;
   #failed;
-  #order = Promise.resolve(); // a clip has to be read before the first word goes out; the words stay in order
+  #order = Promise.resolve(); // keeps words in order while a clip is being read
   #rows = new Map(); // take -> its line in the log
 
-  constructor({ stage, settings, failed }) {
+  constructor({ stage, settings, failed, warned }) {
     this.#stage = stage;
     this.#settings = settings;
     this.#failed = failed;
-    this.#session = new LiveSession({ stage, failed, ended: (take) => this.#close(take) });
+    this.#session = new LiveSession({ stage, failed, warned, ended: (take) => this.#close(take) });
     this.#line.addEventListener("input", (event) => !event.isComposing && this.#typed());
     this.#line.addEventListener("compositionend", () => this.#typed());
     this.#line.addEventListener("focus", () => this.#connect());
@@ -27,7 +27,7 @@ export class Typing {
     });
   }
 
-  // The rest of the line, and no more of this utterance.
+  // Sends the rest of the line and ends the utterance.
   finish() {
     const rest = this.#line.value;
     this.#line.value = "";
@@ -38,12 +38,12 @@ export class Typing {
     });
   }
 
-  // Barge-in: what was typed and not sent goes too.
+  // Barge-in. Text that was typed but not sent is dropped too.
   cancel() {
     this.#line.value = "";
-    const heard = this.#stage.take?.running ? this.#stage.take : null;
+    const playing = this.#stage.take?.running ? this.#stage.take : null;
     this.#stage.stop(); // at once; the server follows
-    this.#inOrder(() => this.#session.cancel(heard));
+    this.#inOrder(() => this.#session.cancel(playing));
   }
 
   leave() {
@@ -55,7 +55,7 @@ export class Typing {
     try {
       this.#session.connect();
     } catch {
-      this.#failed(new Error("This API key has letters that a browser cannot send over a WebSocket."));
+      this.#failed(new Error("A browser cannot send this API key over a WebSocket: it contains special characters."));
     }
   }
 
@@ -92,15 +92,15 @@ export class Typing {
     this.#log.append(row);
   }
 
-  // After an interruption the server says about how far the listener got; the rest is struck out.
+  // After an interruption the server estimates the words that were played; the rest is struck out.
   #close(take) {
     const row = this.#rows.get(take);
     if (!row) return;
     row.dataset.state = take.finishReason === "cancelled" ? "cancelled" : take.state === "failed" ? "failed" : "spoken";
-    const [heard, text] = [take.spokenText, take.text.trim()];
-    if (take.finishReason !== "cancelled" || heard === undefined || !text.startsWith(heard)) return;
-    const unheard = document.createElement("s");
-    unheard.textContent = text.slice(heard.length);
-    row.replaceChildren(heard, unheard);
+    const [played, text] = [take.spokenText, take.text.trim()];
+    if (take.finishReason !== "cancelled" || played === undefined || !text.startsWith(played)) return;
+    const rest = document.createElement("s");
+    rest.textContent = text.slice(played.length);
+    row.replaceChildren(played, rest);
   }
 }

@@ -1,12 +1,12 @@
-// Samples wait here for the loudspeaker. Every sample that was pushed is played once and in order, or dropped by a flush.
-// The same queue runs in an AudioWorklet, or on the page itself where there is no worklet (see player.js). It imports
-// nothing: not every browser lets a worklet import. Samples wait as Int16, which is half of what the loudspeaker takes.
+// The queue of samples before the audio output. Every pushed sample is played once and in order, or dropped by a flush.
+// It runs in an AudioWorklet, or on the page where there are no worklets (see player.js). It imports nothing: not every
+// browser supports imports in worklets. Samples are kept as Int16: half the size of the output's Float32.
 
-const START_S = 0.12; // more than one frame of the model, so that the second is there before the first is over
+const START_S = 0.12; // more than one frame of the model: the second arrives before the first has been played
 const RESUME_S = 0.24; // after a gap; less would stutter
 const PROGRESS_S = 0.04;
 
-// Tracks are utterances. The first is played until it has ended and is empty, then the next, without a sample between.
+// A track is an utterance. The first track plays until it has ended and is empty, then the next one follows at once.
 export class SampleQueue {
   #tracks = [];
   #report;
@@ -23,7 +23,7 @@ export class SampleQueue {
   }
 
   // begin | push | end name a track by its id; a push for a track that was flushed is dropped.
-  obey(message) {
+  handle(message) {
     if (message.type === "begin") this.#tracks.push(newTrack(message.id, this.#startSamples));
     if (message.type === "flush") this.#flush();
     const track = this.#tracks.find((one) => one.id === message.id);
@@ -35,7 +35,7 @@ export class SampleQueue {
     if (message.type === "end") track.ended = true;
   }
 
-  // The next samples for the loudspeaker; silence where there are none.
+  // The next samples to play; silence where there are none.
   fill(output) {
     let at = 0;
     while (at < output.length && this.#tracks.length > 0) {
@@ -53,11 +53,11 @@ export class SampleQueue {
       at += take(track, output, at);
     }
     output.fill(0, at);
-    this.#tellProgress(output.length);
+    this.#reportProgress(output.length);
   }
 
   #starve(track, silentSamples) {
-    // Not yet a gap: if nothing but the end follows, no sound was torn apart.
+    // Not a gap yet: if only the end follows, the audio was not interrupted.
     if (track.played > 0 && track.neededSamples === 1) {
       track.neededSamples = this.#resumeSamples;
       this.#report({ type: "dry", id: track.id, played: track.played });
@@ -79,7 +79,7 @@ export class SampleQueue {
     for (const track of dropped) this.#report({ type: "end", id: track.id, played: track.played, flushed: true });
   }
 
-  #tellProgress(samples) {
+  #reportProgress(samples) {
     this.#sinceProgress += samples;
     if (this.#sinceProgress < this.#progressSamples || this.#tracks.length === 0) return;
     this.#sinceProgress = 0;
@@ -113,7 +113,7 @@ if (globalThis.registerProcessor) {
 
     constructor() {
       super();
-      this.port.onmessage = ({ data }) => this.#queue.obey(data);
+      this.port.onmessage = ({ data }) => this.#queue.handle(data);
     }
 
     process(_inputs, [[channel]]) {
