@@ -1,5 +1,6 @@
-"""The Python API: streaming, batching, caching and saving never change what is said."""
+"""The Python API: streaming, batching, caching and saving never change what is spoken."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,13 @@ import numpy as np
 import pytest
 from tests.conftest import CheckpointMaker
 
-from oscine import Oscine, Speech, SpeechRequest, Voice
-from oscine.types import ConfigError, RequestError
+import oscine
+from oscine import EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
+from oscine.audio import pcm16, read_clip
+from oscine.narration import NarrationChunk
+from oscine.segmenter import segment_text
+from oscine.types import ConfigError, OscineError, RequestError
+from oscine.utterance import synthesize
 
 RATE = 24000
 FRAME = 1920
@@ -52,7 +58,6 @@ def test_a_stream_is_the_speech_in_pieces(preset: Oscine, cap: int) -> None:
     speech = preset.speak("hello you", **fields)
     pieces = list(preset.stream("hello you", **fields))
     assert len(speech.audio) == len(speech.codes) * FRAME
-    assert len(pieces[0]) == FRAME  # the first sound does not wait for a second frame
     assert all(len(piece) for piece in pieces)
     np.testing.assert_array_equal(np.concatenate(pieces), speech.audio)
 
@@ -86,19 +91,88 @@ def test_a_batch_of_cloned_voices_is_each_of_its_rows(base: Oscine, in_context: 
         assert_same(speech, base.speak_batch([request])[0])
 
 
-def test_chunks_tell_where_they_belong(preset: Oscine) -> None:
+def test_chunks_of_a_batch_carry_the_index_of_their_request(preset: Oscine) -> None:
     requests = [SpeechRequest(text=text, seed=1, max_new_tokens=20) for text in ("hello", "you")]
-    chunks: list[Any] = []
-    speeches = preset.speak_batch(requests, on_chunk=chunks.append)
-    for row, speech in enumerate(speeches):
-        own = [chunk for chunk in chunks if chunk.row == row]
-        frames = np.cumsum([0, *(len(chunk.codes) for chunk in own)])
-        assert [chunk.first_frame for chunk in own] == frames[:-1].tolist()
+    chunks: list[tuple[int, NarrationChunk]] = []
+    speeches = preset.speak_batch(requests, on_chunk=lambda index, chunk: chunks.append((index, chunk)))
+    for index, speech in enumerate(speeches):
+        own = [chunk for one, chunk in chunks if one == index]
+        np.testing.assert_array_equal(pcm16(speech.audio).tobytes(), b"".join(chunk.pcm for chunk in own))
         assert [chunk.finish_reason for chunk in own] == [None] * (len(own) - 1) + [speech.finish_reason]
-        assert frames[-1] == len(speech.codes)
 
 
-def test_the_drawn_seed_is_told_and_repeats_the_speech(preset: Oscine) -> None:
+LONG = " ".join(f"This is sentence number {number}, and it is not short." for number in range(20))
+
+
+def test_a_long_text_is_spoken_in_segments_and_none_is_lost(preset: Oscine) -> None:
+    segments = segment_text(LONG)
+    assert len(segments) > 2
+    speech = preset.speak(LONG, seed=4, greedy=True, max_new_tokens=3 * len(segments))
+    chunks: list[NarrationChunk] = []
+    (again,) = preset.speak_batch(
+        [SpeechRequest(text=LONG, seed=4, top_k=1)], on_chunk=lambda _, chunk: chunks.append(chunk)
+    )
+    spoken = [chunk.segment.text for chunk in chunks if chunk.segment]
+    assert spoken == segments
+    assert len(again.audio) == len(again.codes) * FRAME and len(speech.audio) == len(speech.codes) * FRAME
+
+
+def test_async_forms_give_the_same_speech(preset: Oscine) -> None:
+    async def both() -> tuple[Speech, np.ndarray]:
+        pieces = [piece async for piece in preset.astream("hello you", seed=3, max_new_tokens=20)]
+        return await preset.aspeak("hello you", seed=3, max_new_tokens=20), np.concatenate(pieces)
+
+    speech, streamed = asyncio.run(both())
+    assert_same(speech, preset.speak("hello you", seed=3, max_new_tokens=20))
+    np.testing.assert_array_equal(streamed, speech.audio)
+
+
+def test_a_stream_that_is_left_frees_its_slot(small_checkpoints: CheckpointMaker) -> None:
+    with Oscine(small_checkpoints("1b7", "custom_voice"), device="cpu", slots=1) as one:
+        for _ in range(3):
+            next(one.stream("hello", seed=1, max_new_tokens=4000))
+        assert one.speak("hello", seed=1, max_new_tokens=4).codes.shape == (3, 16)
+
+
+def test_more_requests_than_slots_are_all_spoken(small_checkpoints: CheckpointMaker) -> None:
+    with Oscine(small_checkpoints("1b7", "custom_voice"), device="cpu", slots=2) as two:
+        requests = [SpeechRequest(text="hello", seed=seed, max_new_tokens=4) for seed in range(7)]
+        assert [speech.seed for speech in two.speak_batch(requests)] == list(range(7))
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.mp3", "a.flac", "a.opus", "a.aac", "a.pcm", "a"])
+def test_a_speech_is_saved_in_the_format_of_its_suffix(preset: Oscine, tmp_path: Path, name: str) -> None:
+    speech = preset.speak("hello", seed=3, max_new_tokens=6)
+    speech.save(tmp_path / name)
+    if name == "a.pcm":
+        assert (tmp_path / name).read_bytes() == pcm16(speech.audio).tobytes()
+    else:
+        assert abs(read_clip(tmp_path / name).duration_s - speech.duration_s) < 0.2
+    with pytest.raises(RequestError, match=r"unknown audio format 'mp5'; did you mean 'mp3'\?"):
+        speech.save("a.mp5")
+    with pytest.raises(OscineError, match=r"cannot write .*there is no folder"):
+        speech.save(tmp_path / "none" / "a.wav")
+
+
+def test_a_speech_shows_itself(preset: Oscine) -> None:
+    speech = preset.speak("hello", seed=3, max_new_tokens=6)
+    assert repr(speech) == "Speech(0.40 s at 24000 Hz, length, seed=3)"
+    assert speech._repr_html_().startswith("<audio controls")
+    assert repr(preset).startswith("Oscine(custom_voice, voices: aiden, ")
+
+
+def test_every_public_name_can_be_imported_and_is_listed() -> None:
+    for name in oscine.__all__:
+        assert getattr(oscine, name) is not None and name in dir(oscine)
+
+
+def test_an_engine_in_its_own_process_serves_many_listeners() -> None:
+    with start_engine("demo", EngineConfig(slots=2), device="cpu") as engine:
+        pcm = synthesize(engine, SpeechRequest(text="Hello.", voice="wren", seed=1, max_new_tokens=5))
+    assert 0 < len(pcm) <= 4 * FRAME * 2
+
+
+def test_a_random_seed_is_reported_and_repeats_the_speech(preset: Oscine) -> None:
     first = preset.speak("hello", max_new_tokens=6)
     assert_same(preset.speak("hello", max_new_tokens=6, seed=first.seed), first)
     assert preset.speak("hello", max_new_tokens=6).seed != first.seed
@@ -118,7 +192,7 @@ def test_the_second_use_of_a_voice_speaks_as_the_first(base_folder: Path) -> Non
     voice = fresh.clone(clip(1.3), "hello you")
     first, second = (fresh.speak("you", voice=voice, seed=4, max_new_tokens=10) for _ in range(2))
     assert_same(first, second)
-    # A stream that is left half-way does not spoil what is kept of the reference.
+    # A stream that is left early does not spoil the cached reference.
     next(fresh.stream("another", voice=voice, seed=5, max_new_tokens=10))
     assert_same(fresh.speak("you", voice=voice, seed=4, max_new_tokens=10), first)
 
@@ -133,26 +207,14 @@ def test_a_saved_voice_speaks_as_before(base: Oscine, tmp_path: Path, transcript
     assert_same(before, after)
 
 
-def test_the_reference_is_heard_by_the_codec_but_not_spoken(base: Oscine, in_context: Voice) -> None:
+def test_the_reference_primes_the_codec_but_is_not_spoken(base: Oscine, in_context: Voice) -> None:
     speech = base.speak("you", voice=in_context, seed=4, max_new_tokens=10)
     assert len(speech.audio) == len(speech.codes) * FRAME
     assert in_context.reference_codes is not None
     assert len(in_context.reference_codes) == 17  # 1.3 s are 16.25 frames
 
 
-def test_codec_windows_matter_only_past_300_frames(base_folder: Path, base: Oscine) -> None:
-    # 24 s of reference are 300 frames: the first spoken frame opens the second window.
-    official = Oscine(base_folder, device="cpu", codec_windows="official")
-    for seconds, same in ((2.0, True), (24.0, False)):
-        voice = base.clone(clip(seconds), "hello you")
-        fields: dict[str, Any] = {"voice": voice, "seed": 4, "max_new_tokens": 5}
-        exact, windowed = base.speak("you", **fields), official.speak("you", **fields)
-        np.testing.assert_array_equal(exact.codes, windowed.codes)
-        assert exact.audio.shape == windowed.audio.shape
-        assert (np.abs(exact.audio - windowed.audio).max() < 1e-5) == same
-
-
-def test_names_are_told_as_they_may_be_asked(preset: Oscine, base: Oscine) -> None:
+def test_voices_and_languages_are_listed(preset: Oscine, base: Oscine) -> None:
     assert "ryan" in preset.voices
     assert base.voices == []
     assert preset.languages[0] == "auto"
@@ -162,12 +224,12 @@ def test_names_are_told_as_they_may_be_asked(preset: Oscine, base: Oscine) -> No
 
 @pytest.mark.parametrize("batch", [["hello"], "hello", [None]])
 def test_a_batch_of_anything_but_requests_is_refused(preset: Oscine, batch: Any) -> None:
-    for asked in (preset.speak_batch, preset.run, preset.check):
+    for call in (preset.speak_batch, preset.check):
         with pytest.raises(RequestError, match=r"a request must be a SpeechRequest, got (str|NoneType); write"):
-            asked(batch)
+            call(batch)
 
 
 @pytest.mark.parametrize("model", [None, 3, b"demo"])
-def test_a_model_that_is_no_name_is_refused(model: Any) -> None:
+def test_a_model_that_is_not_a_name_is_refused(model: Any) -> None:
     with pytest.raises(ConfigError, match=f"model must be a folder, a hub id or 'demo', got {type(model).__name__}"):
         Oscine(model)

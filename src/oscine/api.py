@@ -10,6 +10,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
@@ -35,6 +36,7 @@ from oscine.types import (
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource
+    from oscine.engine.in_process import InProcessEngine
     from oscine.model.config import ModelConfig
     from oscine.model.device import Device, Dtype
     from oscine.voice import Voice
@@ -88,10 +90,8 @@ class Oscine:
         if not isinstance(model, str | os.PathLike):
             raise ConfigError(f"model must be a folder, a hub id or {DEMO!r}, got {type(model).__name__}")
         self._engine = build_engine(model, config or offline_config(slots), progress, device=device, dtype=dtype)
-        self._loop = asyncio.new_event_loop()  # runs the synchronous calls
-        self._thread = threading.Thread(target=self._loop.run_forever, name="oscine-api", daemon=True)
-        self._thread.start()
-        self._finalizer = weakref.finalize(self, _shut_down, self._engine, self._loop)
+        self._event_loop = _EventLoopThread()  # runs the synchronous calls
+        self._finalizer = weakref.finalize(self, _shut_down, self._engine, self._event_loop)
 
     def close(self) -> None:
         """Ends running speech and frees the device."""
@@ -145,7 +145,7 @@ class Oscine:
                 raise
 
         def consume() -> Iterator[Samples]:
-            producing = asyncio.run_coroutine_threadsafe(produce(), self._loop)
+            producing = self._event_loop.start(produce())
             try:
                 while (piece := pieces.get()) is not None:
                     if isinstance(piece, BaseException):
@@ -221,7 +221,7 @@ class Oscine:
         )
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._event_loop.start(coroutine)
         try:
             return future.result()
         finally:
@@ -232,9 +232,33 @@ def _samples(pcm: bytes) -> Samples:
     return np.frombuffer(pcm, "<i2").astype(np.float32) / _SCALE
 
 
-def _shut_down(engine: Any, loop: asyncio.AbstractEventLoop) -> None:
+def _shut_down(engine: InProcessEngine, event_loop: _EventLoopThread) -> None:
     engine.stop()
-    loop.call_soon_threadsafe(loop.stop)
+    event_loop.stop()
+
+
+class _EventLoopThread:
+    """An event loop on a thread of its own, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="oscine-api", daemon=True)
+        self._thread.start()
+        self._loop, self._stopped = self._started.result()
+
+    async def _main(self) -> None:
+        stopped = asyncio.Event()
+        self._started.set_result((asyncio.get_running_loop(), stopped))
+        await stopped.wait()
+
+    def start(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def stop(self) -> None:
+        """Cancels what is running."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
 
 def offline_config(slots: int) -> EngineConfig:

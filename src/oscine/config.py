@@ -59,10 +59,10 @@ def _number(default: float | None, low: float, high: float, description: str) ->
     return Field(default, ge=low, le=high, description=description)
 
 
-_section = dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+_STRICT = ConfigDict(extra="forbid")
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ChunkConfig:
     """Audio chunks: how many frames (80 ms each) a chunk carries. Chunks grow with the listener's buffer."""
 
@@ -80,7 +80,7 @@ class ChunkConfig:
         return self
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class PacingConfig:
     """Scheduling when slots are scarce."""
 
@@ -96,21 +96,21 @@ class PacingConfig:
     )
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class TrimConfig:
     """Trimming of the silence before the first sound."""
 
-    enabled: bool = Field(True, description="Trim leading silence unless a request says otherwise.")
+    enabled: bool = Field(default=True, description="Trim leading silence unless a request says otherwise.")
     threshold_dbfs: Float = _number(-55.0, -96, -20, "A sample above this level is sound.")
     keep_ms: Float = _number(10.0, 0, 80, "Silence kept before the onset, so that no consonant is cut.")
     max_frames: Int = _number(10, 0, 1000, "Frames that may be dropped at most.")
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class RunawayConfig:
     """Runaway detection: ends speech that the model would not end."""
 
-    enabled: bool = Field(True, description="Detect runaways.")
+    enabled: bool = Field(default=True, description="Detect runaways.")
     budget_frames: Int = _number(36, 1, _MANY, "Frame budget of a request without max_new_tokens: the constant part.")
     budget_frames_per_text_id: Float = _number(10.0, 0, 10_000, "Frame budget: frames per text token.")
     room_tone_s: Float = _number(5.0, 0.5, 3600, "Room tone: seconds of it that end a stream.")
@@ -128,7 +128,7 @@ class RunawayConfig:
         return self
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class MemoryConfig:
     """Device memory of the runner."""
 
@@ -149,7 +149,7 @@ class MemoryConfig:
         return self
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class EngineConfig:
     """The engine."""
 
@@ -160,8 +160,8 @@ class EngineConfig:
     text_wait_s: Float = _number(60.0, 0.1, _DAY_S, "A streaming text without new words for this long is ended.")
     max_new_tokens: Int = _number(8192, 2, _MANY, "Upper limit of a request's max_new_tokens.")
     stuck_s: Float = _number(10.0, 0.1, _DAY_S, "A tick that lasts longer means that the device hangs.")
-    graphs: bool = Field(True, description="Capture CUDA graphs.")
-    graph_buckets: Ints = Field((1, 2, 4, 8, 16, 32, 64, 128), description="Batch sizes to capture, ascending.")
+    graphs: bool = Field(default=True, description="Capture CUDA graphs.")
+    graph_buckets: Ints = Field(default=(1, 2, 4, 8, 16, 32, 64, 128), description="Batch sizes to capture, ascending.")
     chunks: ChunkConfig = Field(default_factory=ChunkConfig)
     pacing: PacingConfig = Field(default_factory=PacingConfig)
     trim_silence: TrimConfig = Field(default_factory=TrimConfig)
@@ -182,7 +182,7 @@ class EngineConfig:
         return (*smaller, next((size for size in self.graph_buckets if size >= self.slots), self.slots))
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class WorkerConfig:
     """The worker process of an engine, as the front end supervises it."""
 
@@ -209,15 +209,15 @@ def _check_api_key(key: str) -> str:
 ApiKeyList = Annotated[tuple[Annotated[str, BeforeValidator(_check_api_key)], ...], NoDecode, BeforeValidator(_split)]
 
 
-@_section
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ServerConfig:
     """HTTP and WebSocket front end."""
 
     host: Annotated[Text, AfterValidator(_check_host)] = Field(
-        "127.0.0.1", description="Address to listen on; 0.0.0.0 accepts connections from other machines."
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 accepts connections from other machines."
     )
     port: Int = _number(8000, 0, 65535, "Port; 0 takes any free one.")
-    api_keys: ApiKeyList = Field((), description="Accepted API keys; none: no key is needed.")
+    api_keys: ApiKeyList = Field(default=(), description="Accepted API keys; none: no key is needed.")
     streams_per_key: Int | None = _number(None, 1, _MANY, "Streams that one key may run at once.")
     max_text_chars: Int = _number(
         200_000, 1, _MANY, "Characters of one request; 200,000 are some three hours of speech."
@@ -226,14 +226,18 @@ class ServerConfig:
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")
-    voices_dir: Text | None = Field(None, description="Folder of uploaded voices. None: they are lost at shutdown.")
+    voices_dir: Text | None = Field(
+        default=None, description="Folder of uploaded voices. None: they are lost at shutdown."
+    )
     max_voices: Int = _number(1000, 1, _MANY, "Uploaded voices that are kept.")
-    ref_urls: bool = Field(False, description="Fetch reference clips from URLs; private addresses are always refused.")
-    ref_files_below: Text | None = Field(None, description="Read reference clips from files below this folder.")
-    cors_origins: Strings = Field((), description="Origins of web pages that may call the API.")
+    ref_urls: bool = Field(
+        default=False, description="Fetch reference clips from URLs; private addresses are always refused."
+    )
+    ref_files_below: Text | None = Field(default=None, description="Read reference clips from files below this folder.")
+    cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
     stalled_s: Float = _number(300.0, 1, _DAY_S, "A response that the client does not read for this long is aborted.")
     drain_s: Float = _number(30.0, 0, _DAY_S, "After SIGTERM, how long running streams may continue.")
-    playground: bool = Field(True, description="Serve the playground at /.")
-    log_format: Literal["console", "json"] = Field("console", description="Log format.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level.")
+    playground: bool = Field(default=True, description="Serve the playground at /.")
+    log_format: Literal["console", "json"] = Field(default="console", description="Log format.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Log level.")

@@ -6,6 +6,7 @@ import base64
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oscine.audio import pcm16, write_whole
 from oscine.types import Codes, FinishReason, OscineError, RequestError, Samples, unknown_choice
@@ -64,7 +65,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def sound_device():  # type: ignore[no-untyped-def] # the module has no types
+def sound_device() -> Any:
     try:
         import sounddevice
     except (ImportError, OSError) as error:  # OSError: PortAudio itself is missing

@@ -250,7 +250,7 @@ def test_an_unknown_voice_is_answered_with_the_nearest_and_all(shell: Shell, cus
         (["  "], "text is only white space"),
         (["a\ud83d"], "half a surrogate pair (U+D83D) at index 1"),
         (["hello", "--voice", "missing.safetensors"], "there is no voice file 'missing.safetensors'"),
-        (["hello", "--ref-audio", "missing.wav"], "cannot clone; use a Base checkpoint"),
+        (["hello", "--ref-audio", "missing.wav"], "cannot clone"),
         (["hello", "--voice", "[red]:smile:[/red]"], "unknown voice '[red]:smile:[/red]'"),
     ],
 )
@@ -265,19 +265,22 @@ def test_a_bad_request_ends_with_code_2_and_one_line(
     ("words", "said"),
     [
         (["hello", "--file", "lines.txt"], "either as an argument or in --file, not both"),
-        (["--file", "missing.txt"], "'missing.txt' cannot be read as UTF-8 text"),
-        (["--file", "binary.txt"], "'binary.txt' cannot be read as UTF-8 text"),
+        (["--file", "missing.txt"], "cannot read 'missing.txt' as UTF-8 text"),
+        (["--file", "binary.txt"], "cannot read 'binary.txt' as UTF-8 text"),
         (["--file", "blank.txt"], "'blank.txt' holds no text"),
         (["--file", "lines.txt", "-o", "all.wav"], "--output is a folder; 'all.wav' looks like a file"),
         (["--file", "lines.txt", "-o", "lines.txt"], "lines.txt' is a file"),
-        (["hello", "-o", "no/such/folder.wav"], "there is no folder 'no/such' to write to; make it first"),
+        (["hello", "-o", "no/such/folder.wav"], "there is no folder 'no/such'; make it first"),
         (["hello", "-o", "."], "'.' is a folder; add a file name"),
-        (["hello", "--save-codes", "no/codes.npy"], "there is no folder 'no' to write to"),
-        (["hello", "--ref-audio", "a.wav", "--save-voice", "no/a.safetensors"], "there is no folder 'no' to write to"),
+        (["hello", "--save-codes", "no/codes.npy"], "there is no folder 'no'; make it first"),
+        (
+            ["hello", "--ref-audio", "a.wav", "--save-voice", "no/a.safetensors"],
+            "there is no folder 'no'; make it first",
+        ),
         (["hello", "--voice", "ryan", "--ref-audio", "a.wav"], "either --voice or --ref-audio, not both"),
-        (["hello", "--ref-text", "words"], "--ref-text goes with --ref-audio"),
-        (["hello", "--x-vector-only"], "--x-vector-only goes with --ref-audio"),
-        (["hello", "--save-voice", "a.safetensors"], "--save-voice goes with --ref-audio"),
+        (["hello", "--ref-text", "words"], "--ref-text needs --ref-audio"),
+        (["hello", "--x-vector-only"], "--x-vector-only needs --ref-audio"),
+        (["hello", "--save-voice", "a.safetensors"], "--save-voice needs --ref-audio"),
     ],
 )
 def test_options_that_cannot_work_are_refused_before_the_model_is_loaded(
@@ -294,8 +297,8 @@ def test_options_that_cannot_work_are_refused_before_the_model_is_loaded(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-m", "/no/such/model"], "'/no/such/model' is neither a folder here nor a hub id"),
-        (["-m", "[bold]/x"], "'[bold]/x' is neither a folder here"),
+        (["-m", "/no/such/model"], "'/no/such/model' is neither a local folder nor a hub id"),
+        (["-m", "[bold]/x"], "'[bold]/x' is neither a local folder"),
         (["-m", "."], "config.json is missing in ."),
         (["-m", ".", "--device", "gpu"], "unknown device 'gpu' (possible: auto, cpu, cuda"),
         (["-m", ".", "--device", "cuda:99"], "device 'cuda:99' is not on this machine"),
@@ -306,7 +309,7 @@ def test_a_model_that_cannot_be_used_ends_with_code_1(shell: Shell, words: list[
 
 
 def test_input_that_is_no_text_is_refused(shell: Shell) -> None:
-    check_refusal(shell("say", stdin=b"\xff\xfe"), 2, "standard input is not text")
+    check_refusal(shell("say", stdin=b"\xff\xfe"), 2, "standard input is not UTF-8 text")
 
 
 def test_one_bad_line_of_a_file_stops_it_before_the_first_is_spoken(shell: Shell, custom_voice: Path) -> None:
@@ -377,7 +380,7 @@ def test_voices_are_added_listed_and_removed_without_a_server(shell: Shell, base
     assert (added.code, added.out) == (0, "ann\n"), added.err
     base_tts.clone("clip.wav", "some words").save("bob.safetensors")
     assert shell("voices", "add", "bob", "bob.safetensors", *consent, *where).out == "bob\n"
-    listed = json.loads(shell("voices", "list", "--json", *where).out)
+    listed = json.loads(shell("voices", "list", "--json", "--model", base, *where).out)
     assert [(one["name"], one["mode"]) for one in listed] == [("ann", "timbre"), ("bob", "in_context")]
     assert listed[0]["content_hash"] == base_tts.clone("clip.wav").content_hash
     assert "she said yes" in shell("voices", "list", *where).out

@@ -1,4 +1,4 @@
-"""`oscine say` with long texts, and where its results go. Most tests hand it a mouth that speaks at once."""
+"""`oscine say` with long texts, and where its results go. Most tests give it an engine that speaks at once."""
 
 import asyncio
 import json
@@ -16,68 +16,74 @@ import typer
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.speakers import RATE
 
-from oscine import SpeechRequest, Voice, cli
+import oscine.api
+from oscine import SpeechRequest, Voice
 from oscine.audio import pcm16
+from oscine.commands import main as cli
 from oscine.narration import narrate
 from oscine.segmenter import segment_text
-from oscine.types import AudioChunk, Speech, SpokenFrames, Usage, VoiceError
+from oscine.types import AudioChunk, Command, EngineStatus, Usage, VoiceError
 
 FRAME_SAMPLES = 1920
 LONG = " ".join(f"This is the sentence with the number {number}, and it is not short." for number in range(40))
-PARTS = segment_text(LONG)
+SEGMENTS = segment_text(LONG)
 ENDLESS = "endless"  # a text with this word runs away
 
 
-class Mouth:
-    """Speaks by itself as an Oscine, and as an engine: noise that depends on text and seed."""
+class InstantEngine:
+    """An engine that answers with noise, which depends on text and seed."""
 
-    sample_rate = RATE
-    voices = ("ryan",)
+    sample_rate_hz = RATE
 
-    def __init__(self, kind: str = "custom_voice", max_frames: int = 10_000) -> None:
-        self.config = SimpleNamespace(kind=kind)
-        self.max_frames = max_frames
-        self.batches: list[list[SpeechRequest]] = []
+    def __init__(self) -> None:
+        self.model_config = SimpleNamespace(
+            kind="custom_voice", talker=SimpleNamespace(speakers={"ryan": 1}), selectable_languages=()
+        )
+        self.requests: list[SpeechRequest] = []
+        self.max_frames = 10_000
 
-    def check(self, requests: list[SpeechRequest]) -> None:
-        if any(request.voice == "nobody" for request in requests):
+    def check(self, request: SpeechRequest) -> None:
+        if request.voice == "nobody":
             raise VoiceError("unknown voice 'nobody'", "voice")
 
-    def speak_batch(self, requests: list[SpeechRequest], on_chunk: Callable[[SpokenFrames], None]) -> list[Speech]:
-        self.batches.append(requests)
-        speeches = [self.spoken(request) for request in requests]
-        for row, one in enumerate(speeches):
-            on_chunk(SpokenFrames(row, 0, one.audio, one.codes, one.seed, one.finish_reason))
-        return speeches
-
-    def spoken(self, request: SpeechRequest) -> Speech:
+    def speech(self, request: SpeechRequest) -> tuple[bytes, np.ndarray, str]:
         assert request.seed is not None
         wanted = 1 + len(request.text) // 100
         most = self.max_frames if request.max_new_tokens is None else request.max_new_tokens - 1
         frames = min(wanted, most)
         random = np.random.default_rng([request.seed, *request.text.encode()])
-        audio = random.uniform(-1, 1, frames * FRAME_SAMPLES).astype(np.float32)
+        pcm = pcm16(random.uniform(-1, 1, frames * FRAME_SAMPLES).astype(np.float32)).tobytes()
         reason = "length" if frames < wanted else "runaway" if ENDLESS in request.text else "stop"
-        return Speech(audio, RATE, random.integers(0, 2048, (frames, 16)), reason, request.seed)
+        return pcm, random.integers(0, 2048, (frames, 16)), reason
 
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
-        one = self.spoken(request)
-        pcm = pcm16(one.audio).tobytes()
-        deliver(AudioChunk(pcm[:1000], 0, seed=one.seed))
-        deliver(AudioChunk(pcm[1000:], 500, one.finish_reason, seed=one.seed, usage=Usage(0, len(one.codes))))
+        self.requests.append(request)
+        pcm, codes, reason = self.speech(request)
+        deliver(AudioChunk(pcm[:1000], 0, seed=request.seed or 0))
+        usage = Usage(0, len(codes))
+        deliver(AudioChunk(pcm[1000:], 500, reason, seed=request.seed or 0, usage=usage, codes=codes))  # type: ignore[arg-type]
         return "1"
 
+    def tell(self, utterance_id: str, command: Command) -> None: ...
 
-def heard_from_a_server(mouth: Mouth, request: SpeechRequest) -> tuple[bytes, str | None]:
-    async def heard() -> tuple[bytes, str | None]:
+    def status(self) -> EngineStatus:
+        return EngineStatus(ready=True, slots=8, slots_active=0, queued=0, frames=0, tick_s=0.0)
+
+    def stop(self, drain_s: float = 0.0) -> None: ...
+
+
+def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str | None]:
+    """What a server would send."""
+
+    async def collect() -> tuple[bytes, str | None]:
         with ThreadPoolExecutor(1) as pool:
-            parts = segment_text(request.text)
-            sounds = [sound async for sound in narrate(mouth, request, parts, RATE, pool)]  # type: ignore[arg-type]
-        return b"".join(sound.pcm for sound in sounds), sounds[-1].finish_reason
+            segments = segment_text(request.text)
+            chunks = [chunk async for chunk in narrate(engine, request, segments, RATE, pool)]  # type: ignore[arg-type]
+        return b"".join(chunk.pcm for chunk in chunks), chunks[-1].finish_reason
 
-    return asyncio.run(heard())
+    return asyncio.run(collect())
 
 
 @pytest.fixture
@@ -86,10 +92,10 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
-def mouth(monkeypatch: pytest.MonkeyPatch) -> Mouth:
-    mouth = Mouth()
-    monkeypatch.setattr(cli, "load", lambda model, device, dtype: mouth)
-    return mouth
+def engine(monkeypatch: pytest.MonkeyPatch) -> InstantEngine:
+    engine = InstantEngine()
+    monkeypatch.setattr(oscine.api, "build_engine", lambda *args, **kwargs: engine)
+    return engine
 
 
 # Long texts
@@ -97,70 +103,75 @@ def mouth(monkeypatch: pytest.MonkeyPatch) -> Mouth:
 
 @pytest.mark.parametrize("tokens", [None, 5, 12, 20, 1000])
 @pytest.mark.parametrize("text", [LONG, LONG.replace("13", ENDLESS)], ids=["stops", "runs away"])
-def test_a_long_text_sounds_as_the_server_says_it(shell: Shell, mouth: Mouth, text: str, tokens: int | None) -> None:
+def test_a_long_text_is_spoken_as_the_server_speaks_it(
+    shell: Shell, engine: InstantEngine, text: str, tokens: int | None
+) -> None:
     limit = [] if tokens is None else ["--max-new-tokens", tokens]
     ran = shell("say", text, "--seed", 7, "-o", "long.wav", "--json", *limit)
     assert ran.code == 0, ran.err
-    pcm, reason = heard_from_a_server(mouth, SpeechRequest(text=text, seed=7, max_new_tokens=tokens))
+    pcm, reason = narrated(engine, SpeechRequest(text=text, seed=7, max_new_tokens=tokens))
     assert wav_samples(Path("long.wav")).astype("<i2").tobytes() == pcm
     assert ran.results[0]["finish_reason"] == reason
     assert ran.results[0]["duration_s"] == round(len(pcm) / 2 / RATE, 3)
 
 
-def test_no_part_of_a_long_text_is_lost(shell: Shell, mouth: Mouth) -> None:
-    assert len(PARTS) > 3
+def test_no_segment_of_a_long_text_is_lost(shell: Shell, engine: InstantEngine) -> None:
+    assert len(SEGMENTS) > 3
     ran = shell("say", LONG, "--seed", 7, "--save-codes", "codes.npy", "--json")
-    spoken = [request for batch in mouth.batches for request in batch]
-    assert [request.text for request in spoken] == PARTS
-    assert {request.seed for request in spoken} == {7}
-    codes = np.concatenate([mouth.spoken(request).codes for request in spoken])
+    assert [request.text for request in engine.requests] == SEGMENTS
+    assert {request.seed for request in engine.requests} == {7}
+    codes = np.concatenate([engine.speech(request)[1] for request in engine.requests])
     np.testing.assert_array_equal(np.load("codes.npy"), codes)
     assert ran.results[0]["frames"] == len(codes)
     assert len(wav_samples(Path("speech.wav"))) == len(codes) * FRAME_SAMPLES
 
 
-def test_without_a_seed_all_parts_have_the_one_that_is_told(shell: Shell, mouth: Mouth) -> None:
+def test_without_a_seed_all_segments_have_the_reported_one(shell: Shell, engine: InstantEngine) -> None:
     Path("two.txt").write_text(f"{LONG}\nhello\n")
     long, short = shell("say", "--file", "two.txt", "--json").results
-    seeds = [request.seed for batch in mouth.batches for request in batch]
-    assert seeds == [long["seed"]] * len(PARTS) + [short["seed"]]
+    assert {one.seed for one in engine.requests if one.text != "hello"} == {long["seed"]}
+    assert {one.seed for one in engine.requests if one.text == "hello"} == {short["seed"]}
     assert long["seed"] != short["seed"]
 
 
-def test_a_short_text_is_the_model_s_sound_to_the_bit(shell: Shell, mouth: Mouth) -> None:
-    shell("say", "hello there", "--seed", 7)
-    expected = mouth.spoken(SpeechRequest(text="hello there", seed=7)).audio
-    np.testing.assert_array_equal(wav_samples(Path("speech.wav")), pcm16(expected))
-
-
 @pytest.mark.parametrize(
-    ("words", "told"), [([LONG, "--max-new-tokens", 9], "length"), ([LONG.replace("31", ENDLESS)], "runaway")]
+    ("words", "reason"), [([LONG, "--max-new-tokens", 9], "length"), ([LONG.replace("31", ENDLESS)], "runaway")]
 )
-def test_how_a_part_ended_is_told(shell: Shell, mouth: Mouth, words: list[object], told: str) -> None:
-    assert shell("say", *words).out.endswith(f", ended by {told}\n")
+def test_the_report_says_how_the_speech_ended(
+    shell: Shell, engine: InstantEngine, words: list[object], reason: str
+) -> None:
+    assert shell("say", *words).out.endswith(f", ended by {reason}\n")
 
 
-def test_nothing_follows_a_part_that_used_up_the_length(shell: Shell, mouth: Mouth) -> None:
-    mouth.max_frames = 1  # the checkpoint's own limit: all parts were spoken side by side
+def test_nothing_follows_a_segment_that_used_up_the_length(shell: Shell, engine: InstantEngine) -> None:
+    engine.max_frames = 1
     ran = shell("say", LONG, "--json")
     assert (ran.results[0]["frames"], ran.results[0]["finish_reason"]) == (1, "length")
 
 
-def test_parts_and_texts_of_a_file_are_spoken_in_bounded_batches(shell: Shell, mouth: Mouth) -> None:
-    Path("lines.txt").write_text(f"one\n{LONG}\n{LONG}\n{LONG}\n" + "two\n" * 9)
+def test_every_line_of_a_file_becomes_a_file(shell: Shell, engine: InstantEngine) -> None:
+    Path("lines.txt").write_text(f"one\n{LONG}\n{LONG}\n" + "two\n" * 9)
     ran = shell("say", "--file", "lines.txt", "--seed", 7)
     assert ran.code == 0, ran.err
-    parts = 3 * len(PARTS) + 10
-    assert [len(batch) for batch in mouth.batches] == [8] * (parts // 8) + [parts % 8] * (parts % 8 > 0)
-    assert " 13/13 texts, " in ran.err  # all of them, at the end
-    samples = [wav_samples(Path(f"speech/{number:03}.wav")) for number in range(1, 14)]
-    np.testing.assert_array_equal(samples[1], samples[3])
+    assert " 12/12 texts, " in ran.err
+    samples = [wav_samples(Path(f"speech/{number:03}.wav")) for number in range(1, 13)]
+    np.testing.assert_array_equal(samples[1], samples[2])
     assert len(samples[4]) == FRAME_SAMPLES
 
 
-def test_a_text_that_is_cut_counts_as_finished(shell: Shell, mouth: Mouth) -> None:
-    Path("lines.txt").write_text(f"one\n{LONG}\nthree\n")
-    assert " 3/3 texts, " in shell("say", "--file", "lines.txt", "--max-new-tokens", 3).err
+@pytest.mark.parametrize("name", ["a.mp3", "a.flac", "a.opus", "a.aac", "a.wav"])
+def test_the_suffix_chooses_the_format(shell: Shell, engine: InstantEngine, name: str) -> None:
+    assert shell("say", "hello there", "-o", name).code == 0
+    from oscine.audio import read_clip
+
+    assert read_clip(Path(name)).duration_s > 0.07
+    assert shell("say", "--file", "-", "-o", name).code == 2
+
+
+def test_lines_are_written_in_the_asked_format(shell: Shell, engine: InstantEngine) -> None:
+    Path("lines.txt").write_text("one\ntwo\n")
+    assert shell("say", "--file", "lines.txt", "--format", "flac").code == 0
+    assert sorted(path.name for path in Path("speech").iterdir()) == ["001.flac", "002.flac"]
 
 
 # Where results go
@@ -176,7 +187,19 @@ def test_without_a_name_the_wav_goes_to_standard_output(tmp_path: Path) -> None:
     assert not (tmp_path / "-").exists()
 
 
-def test_a_full_standard_output_is_told_in_one_line(tmp_path: Path) -> None:
+def test_standard_output_is_streamed_while_the_text_is_spoken(tmp_path: Path) -> None:
+    """The header and the first segment arrive long before the last segment is spoken."""
+    text = " ".join(f"This is sentence number {number} of a long text." for number in range(30))
+    words = [str(OSCINE), "say", text, "-o", "-", "--seed", "1", "--device", "cpu"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        head = process.stdout.read(44 + 2 * FRAME_SAMPLES)
+        assert head[:4] == b"RIFF" and len(head) == 44 + 2 * FRAME_SAMPLES
+        assert process.poll() is None  # still speaking
+        process.kill()
+
+
+def test_a_full_standard_output_is_reported_in_one_line(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
     for output in ("out.wav", "-"):
@@ -200,7 +223,9 @@ def refused(shell: Shell, *words: object) -> Ran:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["hi", "-o", "x.mp3"], "'x.mp3': say writes WAV only; name it 'x.wav'"),
+        (["hi", "-o", "x.mp5"], "'x.mp5': unknown audio format 'mp5'; did you mean 'mp3'?"),
+        (["hi", "-o", "x.mp3", "--format", "wav"], "--format wav contradicts the suffix of 'x.mp3'"),
+        (["hi", "--format", "mp5"], "unknown audio format 'mp5'"),
         (["hi", "-o", "h.wav", "--save-codes", "./h.wav"], "--output and --save-codes are the same file"),
         (["hi", "--save-codes", "speech.wav"], "--output and --save-codes are the same file"),
         (["hi", "-o", "h.wav", "--save-codes", "link"], "--output and --save-codes are the same file"),
@@ -219,7 +244,7 @@ def refused(shell: Shell, *words: object) -> Ran:
         (["a\0b"], "NUL character at index 1"),
     ],
 )
-def test_what_has_no_place_to_go_is_refused_before_the_model_is_loaded(
+def test_outputs_that_cannot_be_written_are_refused_before_the_model_is_loaded(
     shell: Shell, words: list[str], said: str
 ) -> None:
     Path("lines.txt").write_text("hello\n")
@@ -246,22 +271,22 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_model_is_loaded(
     check_refusal(refused(shell, *words), 2, "cannot be written: ")
 
 
-def test_a_terminal_is_not_filled_with_sound(
+def test_audio_is_not_written_to_a_terminal(
     shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     check_refusal(refused(shell, "hi", "-o", "-"), 2, "not for a terminal")
 
 
-def test_a_refused_file_of_lines_leaves_no_folder(shell: Shell, mouth: Mouth) -> None:
+def test_a_refused_file_of_lines_leaves_no_folder(shell: Shell, engine: InstantEngine) -> None:
     Path("lines.txt").write_text("hello\n")
     ran = shell("say", "--file", "lines.txt", "--voice", "nobody", "-o", "leftover", "--save-codes", "codes")
     check_refusal(ran, 2, "unknown voice 'nobody'")
-    assert mouth.batches == []
+    assert engine.requests == []
     assert [path.name for path in shell.folder.iterdir()] == ["lines.txt"]
 
 
-def test_what_is_there_is_replaced_and_devices_take_everything(shell: Shell, mouth: Mouth) -> None:
+def test_existing_files_are_replaced_and_devices_are_written_to(shell: Shell, engine: InstantEngine) -> None:
     Path("old.wav").write_text("old")
     Path("old.npy").write_text("old")
     assert shell("say", "hello", "-o", "old.wav", "--save-codes", "old.npy").code == 0
@@ -273,21 +298,21 @@ def test_what_is_there_is_replaced_and_devices_take_everything(shell: Shell, mou
 # Voices and help
 
 
-def test_a_voice_file_may_have_any_name(shell: Shell, mouth: Mouth) -> None:
+def test_a_voice_file_may_have_any_name(shell: Shell, engine: InstantEngine) -> None:
     voice = Voice.from_embedding([1.0, 2.0])
     for name in ("ann", "ann.voice", "ryan"):
         voice.save(name)
     for name in ("ann", "ann.voice", "ryan"):
         assert shell("say", "hello", "--voice", name).code == 0
-    assert [batch[0].voice for batch in mouth.batches] == [voice, voice, "ryan"]  # a preset's name is that preset's
+    assert [request.voice for request in engine.requests] == [voice, voice, "ryan"]  # a preset's name is that preset's
     check_refusal(shell("say", "hello", "--voice", __file__), 2, "is not a readable voice file")
 
 
 @pytest.mark.parametrize("words", [[], ["--voice", "ryam"]])
-def test_a_base_checkpoint_asks_for_a_clip_by_its_option(shell: Shell, mouth: Mouth, words: list[str]) -> None:
-    mouth.config.kind = "base"
-    mouth.voices = ()  # type: ignore[assignment]
-    check_refusal(shell("say", "hello", *words), 2, "give a clip with --ref-audio, or a saved voice's file")
+def test_a_base_checkpoint_asks_for_a_clip_by_its_option(shell: Shell, engine: InstantEngine, words: list[str]) -> None:
+    engine.model_config.kind = "base"
+    engine.model_config.talker.speakers = {}
+    check_refusal(shell("say", "hello", *words), 2, "give a clip with --ref-audio, or a saved voice with --voice")
 
 
 @pytest.mark.parametrize("command", ["say", "serve"])

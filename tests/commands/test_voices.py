@@ -40,7 +40,7 @@ def added(name: str, *words: object) -> str:
 def names(*words: object) -> list[str]:
     ran = voices("list", "--json", *words)
     assert ran.exit_code == 0, ran.output
-    return [one["name"] for one in json.loads(ran.stdout)]
+    return [one["name"] for one in json.loads(ran.stdout) if one["mode"] != "preset"]
 
 
 def refusal(*words: object) -> str:
@@ -66,8 +66,16 @@ def test_no_voice_is_kept_without_a_note_of_consent(consent: list[str]) -> None:
 @pytest.mark.parametrize(("option", "value"), [("--ref-text", "x"), ("-m", "nonsense"), ("--ref-text", "")])
 def test_options_of_a_clip_are_refused_with_a_voice_file(option: str, value: str) -> None:
     said = refusal("add", "anna", "me.safetensors", "--consent", "yes", option, value)
-    assert "goes with a clip; a voice file is taken as it is" in said
+    assert "is for clips; leave it out for a voice file" in said
     assert names() == []
+
+
+def test_preset_voices_are_listed_first() -> None:
+    added("anna")
+    listed = json.loads(voices("list", "--json").stdout)
+    assert [(one["name"], one["mode"]) for one in listed[:2]] == [("wren", "preset"), ("finch", "preset")]
+    assert listed[2]["name"] == "anna"
+    assert "preset of demo" in voices("list").stdout
 
 
 # Folders
@@ -118,9 +126,7 @@ def test_another_voice_of_the_name_is_refused_in_the_words_of_the_command_line()
 def test_a_damaged_voice_can_be_removed(home: Path) -> None:
     added("anna")
     (home / "data" / "oscine" / "voices" / "anna.safetensors").write_bytes(b"")
-    assert "is damaged (see the log); delete the voice" in refusal(
-        "add", "anna", "me.safetensors", "--consent", "yes"
-    )
+    assert "is damaged (see the log); delete the voice" in refusal("add", "anna", "me.safetensors", "--consent", "yes")
     assert voices("remove", "anna").stdout == "anna\n"
 
 

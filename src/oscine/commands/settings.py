@@ -37,13 +37,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
-    model: Text = Field("demo", description="A checkpoint folder, a hub id, or 'demo'.")
+    model: Text = Field(default="demo", description="A checkpoint folder, a hub id, or 'demo'.")
     name: Text | None = Field(
         None, description="Name that the model is served under. Default: the last part of `model`."
     )
-    devices: Strings = Field(("auto",), description="Devices, one engine on each: auto, cpu, cuda, cuda:0, ...")
+    devices: Strings = Field(default=("auto",), description="Devices, one engine on each: auto, cpu, cuda, cuda:0, ...")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="auto: bfloat16 on a GPU, float32 elsewhere."
+        default="auto", description="auto: bfloat16 on a GPU, float32 elsewhere."
     )
     server: ServerConfig = Field(default_factory=ServerConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
@@ -65,9 +65,14 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **sources: Any
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, sources["env_settings"], TomlConfigSettingsSource(settings_cls, _settings_file.get())
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _settings_file.get())
 
     @property
     def served_name(self) -> str:

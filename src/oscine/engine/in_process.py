@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from oscine.capabilities import check_can_clone
 from oscine.config import EngineConfig
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown
 from oscine.engine.loop import EngineLoop
@@ -23,16 +24,15 @@ from oscine.types import (
     AppendText,
     AudioChunk,
     Cancel,
-    ClipData,
     Command,
     EndText,
     EngineError,
     EngineStatus,
     SpeechRequest,
-    VoiceError,
 )
 
 if TYPE_CHECKING:
+    from oscine.audio import ClipSource
     from oscine.model.config import ModelConfig
     from oscine.prompt.cloning import VoiceCloner
     from oscine.voice import Voice
@@ -100,12 +100,12 @@ class InProcessEngine:
         if threading.current_thread() is not self._thread:  # `deliver` may call this
             self._thread.join()
 
-    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
+    def clone(self, clip: ClipSource, transcript: str | None = None) -> Voice:
         """Runs on the caller's thread."""
         if threading.current_thread() is self._thread:
             raise EngineError("cloning in `deliver` would delay every stream; clone on another thread")
-        if self._cloner is None:
-            raise VoiceError("this engine cannot clone voices; use a Base checkpoint", "ref_audio")
+        check_can_clone(self.model_config.card(""), "ref_audio")
+        assert self._cloner is not None
         try:
             return self._cloner.clone(clip, transcript)
         except RuntimeError as error:  # of the device; none of our errors is one
