@@ -1,0 +1,39 @@
+"""docs/configuration.md is generated, and docs/operations.md names exactly the metrics that the server has."""
+
+import re
+from pathlib import Path
+
+from configuration_docs import PAGE, page
+from prometheus_client.core import Metric
+
+from oscine.server.metrics import Metrics
+from oscine.types import EngineHealth, EngineStatus
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+class IdleEngine:
+    def status(self) -> EngineStatus:
+        return EngineStatus(ready=True, slots=1, slots_active=0, queued=0, frames=0, tick_s=0.0)
+
+
+def exposed_name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def test_the_configuration_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python tools/configuration_docs.py`"
+
+
+def test_every_metric_is_documented_with_its_type_and_no_other_is() -> None:
+    metrics = Metrics(IdleEngine(), lambda: EngineHealth("ready"))  # type: ignore[arg-type]
+    exposed = {(exposed_name(family), family.type) for family in metrics.registry.collect()}
+    rows = re.findall(r"^\| `(oscine_\w+)` \| (\w+) \|", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(rows) == exposed
+
+
+def test_alerts_use_documented_metrics() -> None:
+    text = OPERATIONS.read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(oscine_\w+)`", text, re.MULTILINE))
+    used = set(re.findall(r"expr: .*?(oscine_\w+)", text))
+    assert {name.removesuffix("_bucket") for name in used} <= documented
