@@ -29,9 +29,10 @@ from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
+from oscine.errors import OverloadedError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
-from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest
+from oscine.types import AudioChunk, Cancel, SpeechEngine, SpeechRequest
 from random_checkpoint import write_checkpoint
 
 HELD_OUT = Path(__file__).resolve().parent.parent / "training" / "texts" / "heldout.txt"

@@ -19,6 +19,8 @@ from oscine.bench.metrics import spread
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
+from oscine.errors import ConfigError, OverloadedError, RequestError
+from oscine.frames import FRAME_RATE_HZ
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
@@ -29,7 +31,7 @@ from oscine.runner.backend import Backend, BackendOptions, choose_backend, make_
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import FRAME_RATE_HZ, ConfigError, OverloadedError, RequestError, SpeechRequest
+from oscine.types import SpeechRequest
 
 TEXT = "Hello there, how are you today?"
 _CLIP_S = 3.0

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.results import command_words
-from oscine.types import ConfigError, OscineError, RequestError
+from oscine.errors import ConfigError, OscineError, RequestError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)  # standard output is for results

@@ -8,7 +8,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from oscine.types import AudioChunk, Cancel, OverloadedError, SpeechEngine, SpeechRequest
+from oscine.errors import OverloadedError
+from oscine.types import AudioChunk, Cancel, SpeechEngine, SpeechRequest
 
 
 class PlaybackClock:

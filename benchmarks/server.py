@@ -40,7 +40,8 @@ from oscine.bench.search import SearchLimits, seconds_for_p95
 from oscine.bench.session import Bench, run_async
 from oscine.bench.targets import Target
 from oscine.bench.workload import load_workload
-from oscine.types import FRAME_RATE_HZ, OscineError
+from oscine.errors import OscineError
+from oscine.frames import FRAME_RATE_HZ
 
 CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
 VOICES = {"preset": "preset voice", "clone": "cloned voice"}

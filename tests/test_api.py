@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import CheckpointMaker
 
 import oscine
 from oscine import EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
 from oscine.audio import pcm16, read_clip
+from oscine.errors import ConfigError, OscineError, RequestError
 from oscine.narration import NarrationChunk
 from oscine.segmenter import segment_text
-from oscine.types import ConfigError, OscineError, RequestError
 from oscine.utterance import synthesize
+from tests.conftest import CheckpointMaker
 
 RATE = 24000
 FRAME = 1920

@@ -16,7 +16,8 @@ import soxr
 
 from oscine import audio
 from oscine.audio import Clip, check_reference, pcm16, read_clip, resample, wav_header
-from oscine.types import Samples, VoiceError
+from oscine.errors import VoiceError
+from oscine.frames import Samples
 
 RATE_HZ = 24_000
 

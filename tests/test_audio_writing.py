@@ -11,7 +11,8 @@ import pytest
 import soundfile
 
 from oscine.audio import pcm16, read_clip, wav_header, write_wav
-from oscine.types import OscineError, Samples
+from oscine.errors import OscineError
+from oscine.frames import Samples
 
 RATE_HZ = 24_000
 

@@ -16,7 +16,8 @@ from oscine.capabilities import (
     unknown_voice,
     unsupported_script,
 )
-from oscine.types import ModelCard, RequestError, SpeechRequest, VoiceError
+from oscine.errors import RequestError, VoiceError
+from oscine.types import ModelCard, SpeechRequest
 from oscine.voice import Voice
 
 PUBLISHED_LANGUAGES = (

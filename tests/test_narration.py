@@ -3,10 +3,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 
+from oscine.errors import EngineError
 from oscine.narration import NarrationChunk, PlaybackClock, SegmentJoiner, narrate
-from oscine.types import EngineError, SpeechRequest, Usage
+from oscine.types import SpeechRequest, Usage
+from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 
 REQUEST = SpeechRequest(text="", voice="wren", seed=3)
 

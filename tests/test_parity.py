@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.codec_states import decode_official
-from tests.conftest import CheckpointMaker
-from tests.oracle.client import Official
-from tests.reference.codec_stream import CodecStream
-from tests.reference.generate import trailing_rows
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
 from oscine.api import Dtype
 from oscine.audio import pcm16
+from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import ContiguousKVCache
@@ -29,8 +25,13 @@ from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.sampling import penalize
-from oscine.types import CODEBOOKS, Prompt, TextMode
+from oscine.types import Prompt, TextMode
 from random_checkpoint import SIZES
+from tests.codec_states import decode_official
+from tests.conftest import CheckpointMaker
+from tests.oracle.client import Official
+from tests.reference.codec_stream import CodecStream
+from tests.reference.generate import trailing_rows
 
 RATE = 24000
 CODES, CODE_VOCAB = 2048, 3072

@@ -19,7 +19,7 @@ from benchmarks.server_trials import (
     vanishing,
 )
 from oscine.bench.load import OfferedLoad, RunLength
-from oscine.types import FRAME_RATE_HZ
+from oscine.frames import FRAME_RATE_HZ
 from tests.conftest import CheckpointMaker
 
 Served = tuple[ServerProcess, str]

@@ -5,17 +5,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    ClipData,
-    Command,
-    EndText,
-    EngineError,
-    EngineStatus,
-    SpeechRequest,
-)
+from oscine.errors import EngineError
+from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, EndText, EngineStatus, SpeechRequest
 from oscine.utterance import Utterance, stream_utterance, synthesize
 from oscine.voice import Voice
 

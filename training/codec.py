@@ -1,11 +1,12 @@
 """Trains the codec: the architecture's own encoder and decoder at small widths, and the codebooks between them.
 
-    python training/codec.py WORK [--sizes demo] [--steps 6000] [--limit-s 400] [--batch 48]
+    python training/codec.py WORK [--sizes demo] [--seconds 540] [--batch 16] [--again]
     python training/codec.py WORK --polish ...    decoder and its tables, on the codes of foretell.py
 
-Goes on from WORK/codec.pt if it is there. First mel distances alone; judges come in at --judges-from (a part of the
-run). The semantic code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame.
-On a GPU a step is recorded and replayed as a whole (captured.py), unless --no-graph.
+Resumes from WORK/codec.pt if it is there. Many small steps: short crops, discriminators from the beginning. From
+--freeze-from on (a share of the run) the codes are fixed, and only the decoder and its tables are trained. The semantic
+code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame. On a GPU a step is a
+CUDA graph (captured.py), unless --no-graph.
 """
 
 from __future__ import annotations
@@ -19,34 +20,38 @@ from typing import Any
 import paths  # noqa: F401
 import torch
 import torch.nn.functional as F
+from balance import Average, Balance
 from captured import CapturedStep, Step
 from corpus import FRAME_LABELS, Corpus
-from discriminator import Judges
+from discriminator import Discriminators
 from fused import PLAIN, compiled_for_codec
 from journal import Journal, Progress, load, save, set_seed
-from listener import Listener
-from losses import MelLoss, discriminator_loss, feature_loss, generator_loss
+from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss
 from modules import decode_latent, encode_latent, initialise, make_trainable
 from quantizer import SplitQuantizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
-from teacher import PHONES
+from teacher import PHONE_COUNT
 from torch import Tensor, nn
 
 from oscine.model.codec import Codec, ResidualUnit
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import parse_codec_config
 
-CROP_FRAMES = 34
-SKIPPED_FRAMES = 4  # a cut into the middle of speech is no fair beginning: its first frames are heard, not judged
-JUDGED_FRAMES = 12  # of those, by the judges: their time grows with it
+CONTEXT_FRAMES = 4  # before the judged ones: a cut into the middle of speech is no fair beginning
+JUDGED_FRAMES = 8  # 0.64 s
+CROP_FRAMES = CONTEXT_FRAMES + JUDGED_FRAMES
 ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
 _MEL_BANDS = 64  # of the semantic code's spectrum
-_LISTENING_RATE = 1e-3
 _FORETOLD = 0.9  # of the crops in a polish have the codes that the talker would choose
+_FEWER_BOOKS = 0.3  # of the crops use only the first codebooks
+_FIRST_CROPS = 384  # whose frames begin the codebooks
+_MAX_GRADIENT = 50.0
 
-WEIGHTS = {
-    "mel": 15.0, "made": 1.0, "features": 2.0, "understood": 3.0, "commitment": 1.0, "phones": 1.0, "spectrum": 1.0
-}  # fmt: skip
+WEIGHTS = {"commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
+_MEL_WEIGHT = 15.0
+_FEATURE_WEIGHT = 2.0  # beside the adversarial loss
+# Steps over which the discriminators' share of the gradient grows to its full size.
+_RAMP = (300, 1500)
 
 
 class CodecModel(nn.Module):
@@ -56,9 +61,9 @@ class CodecModel(nn.Module):
         self.encoder = CodecEncoder(config.encoder)
         self.quantizer = SplitQuantizer(sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size)
         self.decoder = Codec(config)
-        # In their place stands the quantiser above, until export.
+        # The quantizer above replaces them until export.
         del self.encoder.quantizer, self.decoder.dequantizer
-        self.phones = nn.Linear(sizes.codebook_dim // 2, FRAME_LABELS * len(PHONES))
+        self.phones = nn.Linear(sizes.codebook_dim // 2, FRAME_LABELS * PHONE_COUNT)
         self.spectrum = nn.Linear(sizes.codebook_dim // 2, 2 * _MEL_BANDS)
 
     def begin(self, seed: int) -> None:
@@ -75,10 +80,15 @@ class CodecModel(nn.Module):
     def encode(self, samples: Tensor, window: int | None = None) -> Tensor:
         return encode_latent(self.encoder, samples, window)
 
+    def speaking(self) -> dict[str, nn.Parameter]:
+        """What makes sound of codes: trained to the end, averaged, shipped."""
+        parts = {f"decoder.{name}": one for name, one in self.decoder.named_parameters()}
+        return parts | {f"quantizer.{name}": getattr(self.quantizer, name) for name in ("output_proj", "spoken")}
+
 
 def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
-    """Of each crop as much as is judged: all but the last frames of a beginning, all but the first of any other."""
-    skipped = SKIPPED_FRAMES * per_frame
+    """The judged frames of each crop: the first ones of a beginning, the last ones of any other."""
+    skipped = CONTEXT_FRAMES * per_frame
     return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
 
 
@@ -86,7 +96,7 @@ def semantic_losses(
     model: CodecModel, mel: MelLoss, semantic: Tensor, samples: Tensor, phones: Tensor
 ) -> tuple[Tensor, Tensor]:
     batch, frames, _ = semantic.shape
-    told = model.phones(semantic).view(batch, frames, FRAME_LABELS, len(PHONES))
+    told = model.phones(semantic).view(batch, frames, FRAME_LABELS, PHONE_COUNT)
     missed = F.cross_entropy(told.flatten(0, 2), phones.flatten())
     with torch.no_grad():
         heard = mel.mel(samples, 512)[..., : frames * FRAME_SAMPLES // 128]
@@ -109,15 +119,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"].fill_(rate)
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Moments and counts; how steps are made is this run's own choice."""
-    groups = [
-        saved | {name: value for name, value in group.items() if name != "params"}
-        for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True)
-    ]
-    optimizer.load_state_dict(state | {"param_groups": groups})
-
-
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = torch.device(options.device)
@@ -129,26 +130,20 @@ class Trainer:
         self.model.begin(options.seed)
         make_trainable(self.model.encoder)
         make_trainable(self.model.decoder, compiled_for_codec(self.device) if options.compile else PLAIN)
-        self.judges = Judges() if options.sizes == "demo" else Judges(widths=(4, 8), spectrum_width=4)
-        self.listener = Listener().to(self.device)  # never saved: it learns within seconds
+        small = options.sizes == "toy"
+        self.judges = Discriminators(widths=(4, 8), spectrum_width=4) if small else Discriminators()
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
-        self.making = adamw(self._trained(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
+        self.making = adamw(self.model.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
-        self.listening = adamw(self.listener.parameters(), _LISTENING_RATE, self.device)
+        self.average = Average(self.model.speaking(), self.device)
+        self.balance = Balance(self.device)
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
-        self._judged = False
-
-    def _trained(self) -> list[Tensor]:
-        if not self.polish:
-            return list(self.model.parameters())
-        quantizer = self.model.quantizer
-        # What a code is worth to the decoder is learnt anew: many are guesses, and count for less than the true ones.
-        return [*self.model.decoder.parameters(), quantizer.output_proj, quantizer.spoken.requires_grad_(True)]
+        self.fixed = self.polish  # the codes are
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -156,25 +151,48 @@ class Trainer:
             if self.polish:
                 raise FileNotFoundError(f"{self.path} is missing; train the codec first")
             return
-        self.model.load_state_dict(state["model"])
+        self.model.load_state_dict(state["model"] | state.get("raw", {}))
         self.judges.load_state_dict(state["judges"])
-        if state["polish"] == self.polish and "making" in state and not self.options.again:  # kept ones have none
-            load_optimizer(self.making, state["making"])
-            load_optimizer(self.judging, state["judging"])
+        self.average.load({name: state["model"][name] for name in self.average.names})
+        if not self.options.again and state["polish"] == self.polish:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
+        if self.progress.part >= self.options.freeze_from:
+            self.fixed = True
 
     def save(self) -> None:
-        if not self.polish:
-            self.model.quantizer.spoken.copy_(self.model.quantizer.entries)
+        """`model` has the averaged weights; `raw` what they are the average of."""
+        if not self.fixed:
+            self._copy_entries()
+        averaged = self.average.named()
         state = {
-            "model": self.model.state_dict(), "judges": self.judges.state_dict(),
-            "making": self.making.state_dict(), "judging": self.judging.state_dict(), "step": self.progress.step,
-            "spent_s": self.progress.spent_s, "polish": self.polish, "sizes": self.sizes.as_dict(),
+            "model": self.model.state_dict() | averaged,
+            "raw": {name: value for name, value in self.model.state_dict().items() if name in averaged},
+            "judges": self.judges.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
+            "polish": self.polish, "sizes": self.sizes.as_dict(),
         }  # fmt: skip
         save(self.path, state)
 
+    @torch.no_grad()
+    def _copy_entries(self) -> None:
+        """What the decoder takes for a code is the codebook's entry until it is trained."""
+        quantizer = self.model.quantizer
+        quantizer.spoken.copy_(quantizer.entries)
+        self.average.set("quantizer.spoken", quantizer.entries)
+
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
+
+    @torch.no_grad()
+    def begin_codebooks(self, corpus: Corpus) -> None:
+        """From many crops: one batch has fewer frames than a codebook has entries."""
+        quantizer = self.model.quantizer
+        if quantizer.begun:
+            return
+        crops = max(1, _FIRST_CROPS // self.options.batch)
+        with self.autocast():
+            frames = [self.model.encode(corpus.crops(self.options.batch, CROP_FRAMES).samples) for _ in range(crops)]
+        x = torch.cat(frames).float().flatten(0, 1)
+        quantizer.begin(x @ quantizer.input_proj[0].T, x @ quantizer.input_proj[1].T)
 
     def step(self, corpus: Corpus) -> dict[str, Tensor]:
         """One step; the losses are to be used before the next."""
@@ -184,75 +202,70 @@ class Trainer:
             assert corpus.codes is not None and corpus.foretold is not None
             foretold = torch.rand(self.options.batch, 1, 1, device=self.device) < _FORETOLD
             inputs["codes"] = torch.where(foretold, corpus.foretold[crops.places], corpus.codes[crops.places]).long()
-        judged = self.progress.part >= self.options.judges_from
-        if self.current_step is None or judged != self._judged:
-            self._change_step(judged)
-        assert self.current_step is not None
+        step, (first, last) = self.progress.step, _RAMP
+        self.balance.share.fill_(self.options.judged * min(1.0, max(0.0, (step - first) / (last - first))))
+        self.average.set_decay(step)
+        if not self.fixed and self.progress.part >= self.options.freeze_from:
+            self._fix_codes()
+        if self.current_step is None:
+            learn: Step = partial(self._learn, self.fixed)
+            self.current_step = CapturedStep(learn) if self.captures else learn
         return self.current_step(**inputs)
 
-    def _change_step(self, judged: bool) -> None:
+    def _fix_codes(self) -> None:
         if isinstance(self.current_step, CapturedStep):
             self.current_step.release()
-        learn: Step = partial(self._learn, judged)
-        self.current_step = CapturedStep(learn) if self.captures else learn
-        self._judged = judged
+        self.current_step = None
+        self._copy_entries()
+        self.model.quantizer.eval()
+        self.fixed = True
 
     def _learn(
-        self, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
+        self, fixed: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """See captured.py for what may stand in here."""
+        """captured.py says what is allowed in here."""
         losses: dict[str, Tensor] = {}
-        made = self._made(samples, phones, codes, losses)
+        made = self._made(fixed, samples, phones, codes, losses)
         made_part = judged_part(made, begins, FRAME_SAMPLES)
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
-        losses["mel"] = self.mel(made_part, true_part)
-        self._listen(made_part, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses)
-        if judged:
-            self._judge(made_part, true_part, losses)
-        total = torch.stack([WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]).sum()
+        heard = made_part.detach().requires_grad_(True)
+        losses["mel"] = self.mel(heard, true_part)
+        judged = self._judge(heard, true_part, losses)
+        gradient = self.balance(heard, losses["mel"], judged, losses) * _MEL_WEIGHT
+        rest = [WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]
         self.making.zero_grad(set_to_none=True)
-        total.backward()
-        losses["gradient"] = nn.utils.clip_grad_norm_(self.making.param_groups[0]["params"], 5.0)
+        torch.autograd.backward([made_part, *rest], [gradient, *(torch.ones_like(one) for one in rest)])
+        losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRADIENT)
         self.making.step()
+        self.average.follow()
         return {name: loss.detach() for name, loss in losses.items()}
 
-    def _made(self, samples: Tensor, phones: Tensor, codes: Tensor | None, losses: dict[str, Tensor]) -> Tensor:
+    def _made(
+        self, fixed: bool, samples: Tensor, phones: Tensor, codes: Tensor | None, losses: dict[str, Tensor]
+    ) -> Tensor:
         model = self.model
-        if codes is not None:
+        if fixed:
+            if codes is None:
+                with torch.no_grad(), self.autocast():
+                    encoded = model.encode(samples)
+                codes = model.quantizer.encode(encoded)
             latent = model.quantizer.latent_of(codes)
         else:
-            # Half of the crops may use fewer codebooks, so that the first ones carry most.
             batch = len(samples)
             fewer = torch.randint(1, 17, (batch,), device=self.device)
-            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= 0.5, 16)
+            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= _FEWER_BOOKS, 16)
             with self.autocast():
                 encoded = model.encode(samples)
             quantised = model.quantizer(encoded, books=books)
             losses["commitment"] = quantised.commitment
             losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, samples, phones)
-            losses["codes_used"] = _codes_used(quantised.codes, self.sizes.codebook_size)
+            losses["codes_used"] = (model.quantizer.uses > 0.02 * model.quantizer.uses.mean()).float().mean()
             latent = quantised.latent
         with self.autocast():
             return decode_latent(model.decoder, latent).float()
 
-    def _listen(self, made: Tensor, true: Tensor, phones: Tensor, losses: dict[str, Tensor]) -> None:
-        """The listener learns from true sound alone: it is no friend of the decoder's."""
-        self.listener.requires_grad_(True)
-        with self.autocast():
-            losses["listening"] = F.cross_entropy(self.listener(true).float(), phones)
-        self.listening.zero_grad(set_to_none=True)
-        losses["listening"].backward()
-        self.listening.step()
-        self.listener.requires_grad_(False)
-        with self.autocast():
-            losses["understood"] = F.cross_entropy(self.listener(made).float(), phones)
-
-    def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> None:
-        """Judges learn, then say what they think; what they saw in the true sound before they learnt is good enough."""
-        span = JUDGED_FRAMES * FRAME_SAMPLES
-        begin = torch.randint(made.shape[1] - span + 1, (), device=self.device)
-        places = begin + torch.arange(span, device=self.device)
-        made, true = made.index_select(1, places), true.index_select(1, places)
+    def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> Tensor:
+        """The discriminators learn, then judge; the features of the true sound are those from before."""
         self.judges.requires_grad_(True)
         with self.autocast():
             verdicts, seen = self.judges(torch.cat((true, made.detach())))
@@ -265,13 +278,15 @@ class Trainer:
         self.judges.requires_grad_(False)
         with self.autocast():
             verdicts, seen_made = self.judges(made)
-            losses["made"] = generator_loss(verdicts)
+            losses["adversarial"] = adversarial_loss(verdicts)
             seen_true = [[layer[: len(true)] for layer in judge] for judge in seen]
             losses["features"] = feature_loss(seen_true, seen_made)
+        return losses["adversarial"] + _FEATURE_WEIGHT * losses["features"]
 
     def run(self, corpus: Corpus, journal: Journal) -> None:
         self.model.train()
-        if self.polish:
+        self.begin_codebooks(corpus)
+        if self.fixed:
             self.model.quantizer.eval()
         saved_s, step = self.progress.spent_s, self.current_step
         while not self.progress.ended:
@@ -287,19 +302,12 @@ class Trainer:
         self.save()
 
 
-def _codes_used(codes: Tensor, size: int) -> Tensor:
-    """Share of entries in use in this batch, mean over the codebooks."""
-    offsets = torch.arange(codes.shape[-1], device=codes.device) * size
-    seen = torch.zeros(codes.shape[-1] * size, device=codes.device)
-    return seen.index_fill_(0, (codes + offsets).flatten(), 1.0).mean()
-
-
 def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate: float) -> None:
     cuda = torch.cuda.is_available()
     parser.add_argument("work", type=Path)
     parser.add_argument("--sizes", choices=tuple(BY_NAME), default="demo")
     parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--limit-s", type=float, help="end by then, with the schedule drawn together")
+    parser.add_argument("--seconds", "--limit-s", dest="limit_s", type=float, help="end by then; schedules follow")
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--rate", type=float, default=rate)
     parser.add_argument("--seed", type=int, default=1)
@@ -312,7 +320,8 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
 
 def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
-    parser.add_argument("--judges-from", type=float, default=0.5)
+    parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are fixed")
+    parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient over that of the mel loss")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="steps as CUDA graphs")
 
 
@@ -323,18 +332,19 @@ def prepare_backends() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_common(parser, steps=6000, batch=48, rate=6e-4)
+    add_common(parser, steps=200_000, batch=16, rate=4e-4)
     add_own(parser)
     options = parser.parse_args()
     prepare_backends()
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)
-    journal = Journal(options.work / "log.jsonl", "polish" if options.polish else "codec")
+    journal = Journal(options.work / "log.jsonl", "polish" if options.polish else "codec", every=200)
     corpus = Corpus(options.work / "speech", trainer.device, with_codes=options.polish)
     parameters: dict[str, Any] = {
         name: sum(p.numel() for p in part.parameters()) for name, part in trainer.model.named_children()
     }
+    parameters["discriminators"] = sum(p.numel() for p in trainer.judges.parameters())
     journal.write(begun=True, hours=corpus.hours, utterances=len(corpus.items), parameters=parameters)
     trainer.run(corpus, journal)
 

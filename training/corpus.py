@@ -78,10 +78,10 @@ class Corpus:
         return len(self.wave) * 0.08 / 3600
 
     def crops(self, batch: int, frames: int) -> Crops:
-        """The first half of the batch are beginnings of utterances, the rest come from anywhere in them. What lies
+        """The first quarter of the batch are beginnings of utterances, the rest come from anywhere in them. What lies
         behind an utterance's end is silence."""
         chosen = torch.multinomial(self._weights, batch, replacement=True)
-        begins = torch.arange(batch, device=self.device) < batch // 2
+        begins = torch.arange(batch, device=self.device) < batch // 4
         room = (self._frames[chosen] - frames).clamp(min=0) + 1
         start = (torch.rand(batch, device=self.device) * room).long()
         start = torch.where(begins, 0, start)

@@ -1,4 +1,5 @@
-"""Light judges of waveforms, for training only: by period (HiFi-GAN's idea) and by spectrogram."""
+"""Discriminators of waveforms, for training only: by period (as HiFi-GAN's) and by complex spectrogram at several
+resolutions."""
 
 from __future__ import annotations
 
@@ -7,19 +8,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-Judgement = tuple[Tensor, list[Tensor]]  # the verdict, and what the layers before it saw
+Judgement = tuple[Tensor, list[Tensor]]  # the verdict, and the features of the layers before it
 
 _SLOPE = 0.1
 
 
-class PeriodJudge(nn.Module):
+class PeriodDiscriminator(nn.Module):
     """The signal folded to rows of `period` samples: what repeats with it stands in columns."""
 
     def __init__(self, period: int, widths: tuple[int, ...]) -> None:
         super().__init__()
         self._period = period
         pairs = zip((1, *widths), widths, strict=False)
-        self.layers = nn.ModuleList(weight_norm(nn.Conv2d(i, o, (5, 1), (3, 1), padding=(2, 0))) for i, o in pairs)
+        # The last layer keeps its length.
+        strides = [3] * (len(widths) - 1) + [1]
+        self.layers = nn.ModuleList(
+            weight_norm(nn.Conv2d(i, o, (5, 1), (stride, 1), padding=(2, 0)))
+            for (i, o), stride in zip(pairs, strides, strict=True)
+        )
         self.verdict = weight_norm(nn.Conv2d(widths[-1], 1, (3, 1), padding=(1, 0)))
 
     def forward(self, samples: Tensor) -> Judgement:
@@ -27,7 +33,7 @@ class PeriodJudge(nn.Module):
         return _judged(self.layers, self.verdict, x)
 
 
-class SpectrumJudge(nn.Module):
+class SpectrumDiscriminator(nn.Module):
     """Real and imaginary parts of a spectrogram as an image."""
 
     window: Tensor
@@ -36,7 +42,7 @@ class SpectrumJudge(nn.Module):
         super().__init__()
         self._size = window
         self.register_buffer("window", torch.hann_window(window), persistent=False)
-        strides = ((1, 1), (1, 2), (1, 2), (1, 2))
+        strides = ((1, 2), (1, 2), (1, 2), (1, 1))  # time, frequency
         inputs = (2, width, width, width)
         self.layers = nn.ModuleList(
             weight_norm(nn.Conv2d(i, width, (3, 9), stride, padding=(1, 4)))
@@ -53,26 +59,29 @@ class SpectrumJudge(nn.Module):
 
 
 def _judged(layers: nn.ModuleList, verdict: nn.Module, x: Tensor) -> Judgement:
-    seen = []
+    features = []
     for layer in layers:
         x = F.leaky_relu(layer(x), _SLOPE)
-        seen.append(x)
-    return verdict(x), seen
+        features.append(x)
+    return verdict(x), features
 
 
-class Judges(nn.Module):
+class Discriminators(nn.Module):
     def __init__(
         self,
         periods: tuple[int, ...] = (2, 3, 5, 7, 11),
-        windows: tuple[int, ...] = (1536, 768, 384),
-        widths: tuple[int, ...] = (16, 48, 128, 192),
-        spectrum_width: int = 24,
+        windows: tuple[int, ...] = (2048, 1024, 512),
+        widths: tuple[int, ...] = (32, 96, 256, 384, 384),
+        spectrum_width: int = 32,
     ) -> None:
         super().__init__()
-        self.judges = nn.ModuleList(
-            [*(PeriodJudge(p, widths) for p in periods), *(SpectrumJudge(w, spectrum_width) for w in windows)]
+        self.parts = nn.ModuleList(
+            [
+                *(PeriodDiscriminator(period, widths) for period in periods),
+                *(SpectrumDiscriminator(window, spectrum_width) for window in windows),
+            ]
         )
 
     def forward(self, samples: Tensor) -> tuple[list[Tensor], list[list[Tensor]]]:
-        judged = [judge(samples) for judge in self.judges]
-        return [verdict for verdict, _ in judged], [seen for _, seen in judged]
+        judged = [part(samples) for part in self.parts]
+        return [verdict for verdict, _ in judged], [features for _, features in judged]

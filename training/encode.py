@@ -23,7 +23,7 @@ from modules import decode_latent, make_trainable
 from sizes import FRAME_SAMPLES, Sizes
 from torch import Tensor
 
-from oscine.types import CODEBOOKS
+from oscine.frames import CODEBOOKS
 
 _BATCH_FRAMES = 6000
 _PART_BYTES = 15 * 2**20

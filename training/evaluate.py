@@ -1,6 +1,6 @@
 """Recordings of the held-out sentences, by the teacher or by a checkpoint, for recognise.py and for ears.
 
-    python training/evaluate.py teacher OUT --work WORK [--bundle FILE] [--voice wren] [--sentences FILE] [--limit 100]
+    python training/evaluate.py teacher OUT --teacher FOLDER --phonemes HELDOUT.tsv [--voice wren] [--limit 100]
     python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
     python training/evaluate.py guesses OUT --work WORK ...  the same, codes 1 to 15 as WORK/talker.pt would choose them
     python training/evaluate.py model OUT [--model demo] [--voice wren] [--mode whole] [--seed 0] [--batch 20]
@@ -38,14 +38,18 @@ def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
 
 
 def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
-    from teacher import Teacher
+    import torch
+    from teacher import Teacher, read_sentences, trimmed
 
-    teacher = Teacher(options.work / "teacher", options.bundle)
-    teacher.prepare()
-    pairs = [(f"{number:03d}", text) for number, text in enumerate(texts)]
+    torch.manual_seed(options.seed)
+    teacher = Teacher(options.teacher, _device(options))
+    sentences = read_sentences(options.phonemes)[: len(texts)]
+    assert [one.text for one in sentences] == texts, f"{options.phonemes} was made from other sentences"
     spoken_s = 0.0
-    for said in teacher.say(pairs, voice, options.style, options.work / "teacher" / "scratch" / "heldout"):
-        write_wave(options.out / voice / f"{said.key}.wav", said.samples)
+    for spoken in teacher.say(sentences, voice, options.style):
+        said = trimmed(spoken, teacher.alphabet)
+        assert said is not None, spoken.sentence
+        write_wave(options.out / voice / f"{int(said.key[1:]):03d}.wav", said.samples)
         spoken_s += len(said.samples) / RATE_HZ
     return {"spoken_s": spoken_s}
 
@@ -53,16 +57,21 @@ def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dic
 def by_codec(
     options: argparse.Namespace, texts: list[str], voice: str, change: Callable[[Any, str], Any] | None = None
 ) -> dict[str, Any]:
-    """The teacher through the codec, with the true codes, or what change(codes, text) makes of them."""
+    """The teacher through the codec, with the true codes, or what change(codes, text) makes of them. The teacher's own
+    recordings stay in OUT/teacher: its noise is random, so distances need the same recording."""
     import torch
     from codec import ENCODER_WINDOW
     from encode import load_codec
+    from losses import MelLoss, stft_distance
     from modules import decode_latent
 
+    out, options.out = options.out, options.out / "teacher"
     by_teacher(options, texts, voice)
+    options.out = out
     device = _device(options)
     codec, _ = load_codec(options.work / "codec.pt", device)
-    for path in sorted((options.out / voice).glob("*.wav")):
+    mel, distances = MelLoss().to(device), []
+    for path in sorted((out / "teacher" / voice).glob("*.wav")):
         with wave.open(str(path)) as file:
             true = np.frombuffer(file.readframes(file.getnframes()), np.int16)
         with torch.inference_mode():
@@ -70,9 +79,11 @@ def by_codec(
             codes = codec.quantizer.encode(codec.encode(samples, ENCODER_WINDOW))
             if change:
                 codes = change(codes[0], texts[int(path.stem)])[None]
-            made = decode_latent(codec.decoder, codec.quantizer.latent_of(codes)).clamp(-1, 1)[0].cpu().numpy()
-        write_wave(path, np.round(made * 32767).astype(np.int16))
-    return {}
+            made = decode_latent(codec.decoder, codec.quantizer.latent_of(codes)).clamp(-1, 1)
+            distances.append((float(mel(made, samples)), float(stft_distance(made, samples))))
+        write_wave(out / voice / path.name, np.round(made[0].cpu().numpy() * 32767).astype(np.int16))
+    means = np.mean(distances, 0)
+    return {"mel": round(float(means[0]), 4), "stft": round(float(means[1]), 4)}
 
 
 def by_guesses(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
@@ -133,9 +144,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--limit", type=int, default=100)
-    parser.add_argument("--voice", choices=tuple(SPEAKERS), help="default: each")
+    parser.add_argument("--voice", help="default: each of ours; of the teacher also its own names")
     parser.add_argument("--work", type=Path, default=paths.ROOT / ".cache" / "training")
-    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--teacher", type=Path, default=paths.ROOT / ".carry" / "teacher", help="its weights")
+    parser.add_argument("--phonemes", type=Path, default=paths.ROOT / ".carry" / "training" / "heldout.tsv")
     parser.add_argument("--style", default="plain", help="of the teacher")
     parser.add_argument("--model", default="demo")
     parser.add_argument("--mode", choices=["whole", "streaming"], default="whole")

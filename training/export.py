@@ -24,6 +24,7 @@ from sizes import Sizes, codec_config, talker_config
 from torch import Tensor, nn
 
 from checkpoint_shapes import ADDED_TOKENS, CHAT_TOKENS, MARKUP_TOKENS, SPEECH_TOKENS
+from oscine.frames import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import ModelConfig, read_config
@@ -31,7 +32,6 @@ from oscine.model.names import Names, codec_decoder_names, codec_encoder_names, 
 from oscine.model.predictor import Predictor
 from oscine.model.talker import Talker
 from oscine.model.weights import tensor_views
-from oscine.types import CODEBOOKS
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 
 MAX_BYTES = 24_000_000

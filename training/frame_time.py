@@ -15,6 +15,7 @@ import paths  # noqa: F401
 import torch
 
 from oscine import Oscine, SpeechRequest
+from oscine.runner.backend import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
@@ -28,20 +29,21 @@ def frame_ms(tts: Oscine, rows: int, frames: int) -> tuple[list[float], list[flo
     budget = plan_memory(
         model.config, slots=rows, positions_per_slot=1024, positions_total=None, element_bytes=4, available_bytes=None
     )
-    runner = SlotRunner(model, budget)
+    backend = make_backend(model, budget)
+    runner = SlotRunner(backend)
     for slot in range(rows):
         request = SpeechRequest(text=TEXT, seed=slot, max_new_tokens=frames + 8)
         runner.admit(SlotAssignment(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
     slots = list(range(rows))
     whole, codec = [], []
-    run = runner._codec.run
+    run = backend.codec.run
 
     def timed(*arguments: object) -> None:
         begun = time.perf_counter()
         run(*arguments)  # type: ignore[arg-type]
         codec.append((time.perf_counter() - begun) * 1e3)
 
-    runner._codec.run = timed  # type: ignore[method-assign,assignment]
+    backend.codec.run = timed  # type: ignore[method-assign,assignment]
     for _ in range(frames):
         begun = time.perf_counter()
         runner.collect(runner.launch(slots))

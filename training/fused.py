@@ -58,7 +58,7 @@ PLAIN = Fused()
 
 
 def compiled_for_codec(device: torch.device) -> Fused:
-    batch, channels, samples = (48, 12, 65280) if device.type == "cuda" else (2, 4, 64)
+    batch, channels, samples = (16, 24, 23040) if device.type == "cuda" else (2, 4, 64)
     curves = [_like(device, batch, channels, 1) for _ in range(2)]
     return Fused(snake=_compiled(snake, (_like(device, batch, channels, samples, narrow=True), *curves)))
 

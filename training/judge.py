@@ -32,7 +32,7 @@ from oscine.evaluate.recording import Recording
 from oscine.evaluate.score import FIGURES, by_take, score_all, totals
 from oscine.evaluate.transcriber import TranscriberConfig, Transcript
 from oscine.evaluate.transcriber_process import open_transcriber
-from oscine.types import FRAME_RATE_HZ
+from oscine.frames import FRAME_RATE_HZ
 
 MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")

@@ -19,8 +19,10 @@ _KEPT = {"codec": ("model", "judges", "sizes", "polish"), "talker": ("average", 
 
 
 def kept(stage: str, state: dict[str, Any]) -> dict[str, Any]:
-    """The talker's average in bf16, as it is exported; codec and judges as they are."""
+    """The talker's average in bf16, as it is exported; the codec as it is, its discriminators in fp16."""
     chosen = {name: state[name] for name in _KEPT[stage]}
+    if stage == "codec":
+        chosen["judges"] = {name: value.half() for name, value in state["judges"].items()}
     if stage == "talker":
         chosen["average"] = {name: value.to(torch.bfloat16) for name, value in state["average"].items()}
     return chosen | {"step": 0, "spent_s": 0.0}

@@ -1,4 +1,4 @@
-"""How far a decoded waveform is from the true one: mel spectrograms at five resolutions, and what judges see."""
+"""How far a decoded waveform is from the true one: spectrograms at several resolutions, and discriminators."""
 
 from __future__ import annotations
 
@@ -42,21 +42,38 @@ class MelLoss(nn.Module):
         return total / len(self._scales)
 
 
+_STFT_WINDOWS = (512, 1024, 2048)
+
+
+def stft_distance(made: Tensor, true: Tensor) -> Tensor:
+    """Multi-resolution STFT loss: spectral convergence plus L1 of log magnitudes, mean over three resolutions. For
+    evaluation."""
+    total = made.new_zeros(())
+    for size in _STFT_WINDOWS:
+        window = torch.hann_window(size, device=made.device)
+        ours, theirs = (
+            torch.stft(one, size, size // 4, window=window, return_complex=True).abs().clamp(min=1e-5)
+            for one in (made, true)
+        )
+        total = total + (ours - theirs).norm() / theirs.norm() + (ours.log() - theirs.log()).abs().mean()
+    return total / len(_STFT_WINDOWS)
+
+
 def discriminator_loss(true: Sequence[Tensor], made: Sequence[Tensor]) -> Tensor:
     """Least squares: one for true, zero for made."""
     parts = [(1 - t.float()).square().mean() + m.float().square().mean() for t, m in zip(true, made, strict=True)]
     return torch.stack(parts).mean()
 
 
-def generator_loss(made: Sequence[Tensor]) -> Tensor:
-    return torch.stack([(1 - judged.float()).square().mean() for judged in made]).mean()
+def adversarial_loss(made: Sequence[Tensor]) -> Tensor:
+    return torch.stack([(1 - verdict.float()).square().mean() for verdict in made]).mean()
 
 
 def feature_loss(true: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Relative, so that no layer counts for its scale."""
+    """Relative, so that no layer counts for its scale; a sum over the layers, a mean over the discriminators."""
     parts = []
     for ours, theirs in zip(made, true, strict=True):
         for a, b in zip(ours, theirs, strict=True):
             b = b.detach().float()
             parts.append((a.float() - b).abs().mean() / (b.abs().mean() + 1e-4))
-    return torch.stack(parts).mean()
+    return torch.stack(parts).sum() / len(made)

@@ -130,8 +130,8 @@ def _initialise_conv(conv: nn.Conv1d | nn.ConvTranspose1d, generator: torch.Gene
 
 
 class CausalMemory:
-    """A memory (see layers.AttentionCache) for whole sequences that begin at position 0: plain causal attention, or over the
-    last `window` positions. Sequences padded on the right need no mask."""
+    """A memory (see layers.AttentionCache) for whole sequences that begin at position 0: plain causal attention, or
+    over the last `window` positions. Sequences padded on the right need no mask."""
 
     def __init__(self, rows: int, device: torch.device, window: int | None = None) -> None:
         places = torch.arange(rows, device=device)
@@ -167,7 +167,10 @@ def decode_latent(codec: Codec, latent: Tensor) -> Tensor:
     x = codec.vocoder_in(x, history)
     for block in codec.blocks:
         x = block(x, history)
-    return codec.vocoder_out(codec.snake(x), history)[:, 0]
+    x = codec.snake(x)
+    # Under autocast the samples would be rounded to eight bits.
+    with torch.autocast(x.device.type, enabled=False):
+        return codec.vocoder_out(x.float(), history)[:, 0]
 
 
 def encode_latent(encoder: CodecEncoder, samples: Tensor, window: int | None = None) -> Tensor:

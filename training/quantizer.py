@@ -11,10 +11,10 @@ import paths  # noqa: F401
 import torch
 from torch import Tensor, nn
 
-from oscine.types import CODEBOOKS
+from oscine.frames import CODEBOOKS
 
-_DECAY = 0.98
-_DEAD_USES = 0.15  # of the mean use of an entry
+_DECAY = 0.99  # small batches: some hundred rows for 256 entries
+_DEAD_USES = 0.1  # of the mean use of an entry
 _KMEANS_ROUNDS = 12
 
 
@@ -28,7 +28,7 @@ class Quantised:
 
 class SplitQuantizer(nn.Module):
     entries: Tensor  # [16, size, width]
-    spoken: Tensor  # as entries: what the decoder takes for them. The same, until it is polished
+    spoken: nn.Parameter  # as entries: what the decoder takes for them. The same, until the codes are fixed
     uses: Tensor  # [16, size], moving averages
     sums: Tensor
     ready: Tensor
@@ -40,7 +40,7 @@ class SplitQuantizer(nn.Module):
         self.input_proj = nn.Parameter(torch.randn(2, width, encoder_width) * encoder_width**-0.5)
         self.output_proj = nn.Parameter(torch.randn(2, codebook_dim, width) * width**-0.5)
         self.register_buffer("entries", torch.zeros(CODEBOOKS, size, width))
-        self.register_buffer("spoken", torch.zeros(CODEBOOKS, size, width))
+        self.spoken = nn.Parameter(torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("uses", torch.ones(CODEBOOKS, size))
         self.register_buffer("sums", torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
@@ -54,22 +54,44 @@ class SplitQuantizer(nn.Module):
         x = x.float()
         semantic, acoustic = (x @ projection.T for projection in self.input_proj)
         if self.training and not self.begun:
-            self._begin(semantic.detach().flatten(0, 1), acoustic.detach().flatten(0, 1))
-        entry, first_codes, commitment = self._quantise(semantic, 0)
-        first = _straight_through(semantic, entry)
-        total, residual = torch.zeros_like(acoustic), acoustic
-        codes = [first_codes]
-        for book in range(1, CODEBOOKS):
-            entry, code, miss = self._quantise(residual, book)
-            used = 1.0 if books is None else (books > book).float()[:, None, None]
-            total = total + entry * used
-            residual = residual - entry
-            commitment = commitment + miss
-            codes.append(code)
-        # Once, behind the sum: entry by entry the gradient would count as often as there are codebooks.
-        total = _straight_through(acoustic if books is None else acoustic * (books > 1)[:, None, None], total)
+            self.begin(semantic.detach().flatten(0, 1), acoustic.detach().flatten(0, 1))
+        inputs, codes, chosen = self._search(semantic.detach(), acoustic.detach())
+        if self.training:
+            self._follow(inputs.flatten(1, 2), codes.flatten(1))
+        first = _straight_through(semantic, chosen[0])
+        # Entries are no parameters: what a book leaves is the input minus the entries up to it.
+        misses = (semantic - chosen[0]).square().mean()
+        misses = misses + (acoustic - chosen[1:].cumsum(0)).square().mean((1, 2, 3)).sum()
+        if books is None:
+            total = _straight_through(acoustic, chosen[1:].sum(0))
+        else:
+            numbers = torch.arange(1, CODEBOOKS, device=x.device)[:, None]
+            used = (books > numbers).float()[..., None, None]
+            # Once, behind the sum: entry by entry the gradient would count as often as there are codebooks.
+            total = _straight_through(acoustic * (books > 1)[:, None, None], (chosen[1:] * used).sum(0))
         latent = first @ self.output_proj[0].T + total @ self.output_proj[1].T
-        return Quantised(latent, first, torch.stack(codes, dim=-1), commitment / CODEBOOKS)
+        return Quantised(latent, first, codes.permute(1, 2, 0), misses / CODEBOOKS)
+
+    @torch.no_grad()
+    def _search(self, semantic: Tensor, acoustic: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What reaches each codebook, the nearest entry's number, and the entry: [16, batch, frames(, width)]."""
+        offsets = -0.5 * self.entries.square().sum(-1)  # the nearest entry has the largest x . e - |e|^2 / 2
+        inputs, codes, chosen, left = [], [], [], acoustic.flatten(0, 1)
+        for book in range(CODEBOOKS):
+            x = semantic.flatten(0, 1) if book == 0 else left
+            code = torch.addmm(offsets[book], x, self.entries[book].T).argmax(-1)
+            entry = self.entries[book].index_select(0, code)
+            inputs.append(x)
+            codes.append(code)
+            chosen.append(entry)
+            if book:
+                left = left - entry
+        shape = (CODEBOOKS, *semantic.shape[:2])
+        return (
+            torch.stack(inputs).view(*shape, self.width),
+            torch.stack(codes).view(shape),
+            torch.stack(chosen).view(*shape, self.width),
+        )
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
@@ -86,35 +108,33 @@ class SplitQuantizer(nn.Module):
         ]
         return entries[0] @ self.output_proj[0].T + torch.stack(entries[1:]).sum(0) @ self.output_proj[1].T
 
-    def _quantise(self, x: Tensor, book: int) -> tuple[Tensor, Tensor, Tensor]:
-        flat = x.detach().flatten(0, -2)
-        codes = torch.cdist(flat[None], self.entries[book][None])[0].argmin(-1)
-        chosen = self.entries[book][codes].view_as(x)
-        if self.training:
-            self._follow(flat, codes, book)
-        return chosen, codes.view(x.shape[:-1]), (x - chosen).square().mean()
+    @torch.no_grad()
+    def _follow(self, inputs: Tensor, codes: Tensor) -> None:
+        """All codebooks at once. inputs [16, rows, width], codes [16, rows]."""
+        rows = codes.shape[1]
+        places = (codes + torch.arange(CODEBOOKS, device=codes.device)[:, None] * self.size).flatten()
+        counts = torch.zeros(CODEBOOKS * self.size, device=codes.device)
+        counts.index_add_(0, places, torch.ones_like(places, dtype=torch.float32))
+        sums = torch.zeros(CODEBOOKS * self.size, self.width, device=codes.device)
+        sums.index_add_(0, places, inputs.flatten(0, 1))
+        self.uses.lerp_(counts.view_as(self.uses), 1 - _DECAY)
+        self.sums.lerp_(sums.view_as(self.sums), 1 - _DECAY)
+        mean = self.uses.mean(1, keepdim=True)
+        dead = self.uses < _DEAD_USES * mean
+        drawn = torch.randint(rows, (CODEBOOKS, self.size, 1), device=codes.device)
+        fresh = inputs.gather(1, drawn.expand(-1, -1, self.width))
+        self.sums.copy_(torch.where(dead[..., None], fresh * mean[..., None], self.sums))
+        self.uses.copy_(torch.where(dead, mean, self.uses))
+        self.entries.copy_(self.sums / self.uses.clamp(min=1e-5)[..., None])
 
     @torch.no_grad()
-    def _follow(self, flat: Tensor, codes: Tensor, book: int) -> None:
-        counts = torch.zeros_like(self.uses[book]).index_add_(0, codes, torch.ones_like(codes, dtype=torch.float32))
-        sums = torch.zeros_like(self.sums[book]).index_add_(0, codes, flat)
-        self.uses[book].lerp_(counts, 1 - _DECAY)
-        self.sums[book].lerp_(sums, 1 - _DECAY)
-        uses = self.uses[book]
-        dead = uses < _DEAD_USES * uses.mean()
-        places = torch.randint(len(flat), (self.size,), device=flat.device)
-        mean = uses.mean()
-        self.sums[book] = torch.where(dead[:, None], flat[places] * mean, self.sums[book])
-        self.uses[book] = torch.where(dead, mean, uses)
-        self.entries[book] = self.sums[book] / self.uses[book].clamp(min=1e-5)[:, None]
-
-    @torch.no_grad()
-    def _begin(self, semantic: Tensor, acoustic: Tensor) -> None:
-        """Each codebook starts as the k-means of what reaches it."""
+    def begin(self, semantic: Tensor, acoustic: Tensor) -> None:
+        """Each codebook starts as the k-means of what reaches it: [rows, width], many rows for each entry."""
         for book in range(CODEBOOKS):
             data = semantic if book == 0 else acoustic
             entries, codes, counts = _kmeans(data, self.size)
-            self.entries[book], self.uses[book] = entries, counts.clamp(min=1e-2)
+            # As moving averages of a batch of one row for each entry; they find their scale within some steps.
+            self.entries[book], self.uses[book] = entries, (counts / counts.mean()).clamp(min=1e-2)
             self.sums[book] = entries * self.uses[book][:, None]
             if book:
                 acoustic = acoustic - entries[codes]

@@ -4,10 +4,12 @@
 #   training/run.sh wait WORK OUT SECONDS [STAGE]    until STAGE has ended (default: the next one), or the seconds are
 #                                                    over; then copies to OUT what is new, and says where things stand
 #   training/run.sh stop WORK                        ends it; `all` goes on from there
+#   training/run.sh assemble WORK                    WORK/teacher/kokoro.safetensors from the pieces in that folder
 #   training/run.sh restore WORK PARTS               a new WORK from what came home (codec.*, codes-*, talker.*): `all`
-#                                                    then begins with the talker, or behind it if it came home too
-# Stages: speech, codec, heard, encode, talker, foretell, polish, export, keep, check. One that fails does not stop the
-# others.
+#                                                    then skips the stages that they are the results of
+# Stages: speech, codec, heard, rest, encode, talker, foretell, polish, export, keep, check. LAST names the last one to
+# run, AGAIN (codec or talker) one to train again, from the weights that are there, with a new schedule. A stage that
+# fails does not stop the others.
 # WORK/driver.txt has their times. A copy is of eight files and 62 MB at most, of at most 15 MB each.
 # CARRY is what carry.sh packed. All that can be set stands in `settings`; it counts for `all`.
 # Everything is a function: bash reads a script while it runs it, and this one may be replaced meanwhile.
@@ -17,17 +19,19 @@ settings() {
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
-    first_part=${FIRST_PART:-0.12}      # of the speech, before the codec; the rest is said beside it
-    codec_s=${CODEC_S:-520}
-    judges_from=${JUDGES_FROM:-0.45}    # of the codec's time
-    talker_s=${TALKER_S:-600}           # AGAIN=1: from the weights that are there, with a new schedule
+    hours=${HOURS:-10}                  # of speech before the codec
+    all_hours=${ALL_HOURS:-30}          # of speech before its codes are taken
+    codec_s=${CODEC_S:-540}
+    freeze_from=${FREEZE_FROM:-0.6}     # of the codec's time: codes are fixed from there on
+    rate=${RATE:-4e-4}                  # the codec's highest learning rate
+    last=${LAST:-check}                 # the last stage
+    talker_s=${TALKER_S:-600}
     polish_s=${POLISH_S:-400}           # of the decoder alone; 0: none
-    heard=${HEARD:-30}                  # held-out sentences of each voice, through the codec
+    heard=${HEARD:-10}                  # held-out sentences of each voice, through the codec
     size=(--sizes "${SIZES:-demo}")
-    codec=("${size[@]}" --steps 60000 --batch "${BATCH:-48}" --compile)
+    codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # COMPILE= : not compiled
     talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
-    bundle=${BUNDLE-$carry/teachers.tar.xz}  # set to nothing: the system's own Festival
-    teacher=(${bundle:+--bundle "$bundle"})
+    teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
     export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 }
@@ -36,22 +40,16 @@ settings() {
 
 drive() {
     echo $$ > "$work/driver.pid"
-    note "begins: codec $codec_s s, talker $talker_s s, polish $polish_s s"
-    cp -r "$carry/sentences.txt" "$carry/vocabulary" "$work/"
-    if [ -e "$work/done/encode" ]; then
-        speak_on --only "$first_part" # the decoder's polish needs some; the talker needs none
-    else
-        stage speech within 300 speech.py "$work" "${teacher[@]}" --only "$first_part"
-        speak_on
-    fi
+    note "begins: codec $codec_s s, talker $talker_s s, polish $polish_s s; last stage $last"
+    cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
+    stage speech speak "$hours"
     stage codec train_codec
     stage heard hear_codec
-    [ -e "$work/done/encode" ] || stop_speaking
+    stage rest speak "$all_hours"
     stage encode encode
     stage talker train_talker
-    finish_speaking
     stage foretell within 120 foretell.py "$work"
-    [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --rate 3e-4 --judges-from 0.3
+    [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --again --rate 2e-4
     stage export export_model
     stage keep keep_weights
     stage check check_model
@@ -66,7 +64,7 @@ note() {
 stage() {
     local name=$1 begun=$SECONDS
     shift
-    [ ! -e "$work/done/$name" ] || return 0
+    [ ! -e "$work/done/$name" ] && [ ! -e "$work/over" ] || return 0
     note "$name begins"
     if "$@" > "$logs/$name.txt" 2>&1; then
         touch "$work/done/$name"
@@ -74,6 +72,7 @@ stage() {
     else
         note "$name FAILED after $((SECONDS - begun)) s: $(tail -n 1 "$logs/$name.txt" | cut -c 1-200)"
     fi
+    [ "$name" != "$last" ] || touch "$work/over"
 }
 
 # A script of this folder, for so many seconds at most.
@@ -95,55 +94,39 @@ bring() {
     return 0
 }
 
-speak_on() {
-    # In a process group of its own, to be ended with its workers.
-    setsid nice -n 10 "$python" "$here/speech.py" "$work" "${teacher[@]}" "$@" > "$logs/speaking.txt" 2>&1 < /dev/null &
-    echo $! > "$work/speech.pid"
-}
-
-stop_speaking() {
-    [ -f "$work/speech.pid" ] || return 0
-    kill -- "-$(cat "$work/speech.pid")" 2> /dev/null && sleep 1
-    rm -f "$work/speech.pid"
-    note "spoken: $(tail -n 1 "$logs/speaking.txt")"
-}
-
-# What is said beside a restored run is little, and all of it is needed.
-finish_speaking() {
-    local until=$((SECONDS + 300))
-    [ -f "$work/speech.pid" ] || return 0
-    while [ "$SECONDS" -lt "$until" ] && kill -0 "$(cat "$work/speech.pid")" 2> /dev/null; do sleep 0.5; done
-    stop_speaking
+speak() {
+    within 300 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" --hours "$1"
 }
 
 # codec.py with a second try, from what it has saved, without graphs.
 robust_codec() {
     local seconds=$1
     shift
-    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --limit-s "$seconds" "$@" && return
+    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --seconds "$seconds" "$@" && return
     note "codec.py failed; once more with --no-graph"
-    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --limit-s "$seconds" "$@" --no-graph
+    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --seconds "$seconds" "$@" --no-graph
 }
 
 train_codec() {
-    local status=0
-    robust_codec "$codec_s" --judges-from "$judges_from" || status=1
+    local status=0 more=()
+    [ "${AGAIN:-}" != codec ] || more=(--again)
+    robust_codec "$codec_s" --freeze-from "$freeze_from" --rate "$rate" "${more[@]}" || status=1
     within 60 keep.py "$work" "$fresh" codec && bring || status=1
     return $status
 }
 
 hear_codec() {
-    within 120 evaluate.py codec "$work/heard-codec" --work "$work" "${teacher[@]}" --limit "$heard" &&
-        tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
+    within 120 evaluate.py codec "$work/heard-codec" --work "$work" "${teacher[@]}" --phonemes "$work/heldout.tsv" \
+        --limit "$heard" | tee -a "$work/heard.jsonl" && tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
 }
 
 encode() {
-    within 120 words.py "$work" "${teacher[@]}" && within 300 encode.py "$work" --pack "$fresh" && bring
+    within 300 encode.py "$work" --pack "$fresh" && bring
 }
 
 train_talker() {
     local limits=(--limit-s "$talker_s")
-    [ -z "${AGAIN:-}" ] || limits+=(--again)
+    [ "${AGAIN:-}" != talker ] || limits+=(--again)
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}" --compile && return
     note "talker.py failed; once more without --compile"
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}"
@@ -171,7 +154,8 @@ start() {
     fi
     mkdir -p "$work" "$work/done" "$logs" "$fresh" "$home"
     rm -f "$work/told.txt" "$work/driver.pid"
-    [ -z "${AGAIN:-}" ] || rm -f "$work/done/talker"
+    rm -f "$work/over"
+    [ -z "${AGAIN:-}" ] || rm -f "$work/done/$AGAIN"
     : > "$work/driver.txt"
     # A session of its own: it goes on when this command has ended.
     setsid nohup bash "$here/run.sh" drive "$work" > "$logs/driver.txt" 2>&1 < /dev/null &
@@ -229,7 +213,7 @@ tell() {
     cat "$work/driver.txt"
     driving || echo "(nothing runs)"
     name=$(grep -oE '[a-z]+ begins$' "$work/driver.txt" | tail -n 1 | cut -d ' ' -f 1)
-    for name in $name speaking; do
+    for name in $name; do
         [ -f "$logs/$name.txt" ] || continue
         echo "--- $name"
         tail -n 3 "$logs/$name.txt" | cut -c 1-500
@@ -238,23 +222,33 @@ tell() {
     nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2> /dev/null || true
 }
 
+# The pieces of the teacher's weights, checked.
+assemble() {
+    cd "$work/teacher" || exit 1
+    cat kokoro.safetensors.[0-9][0-9] > kokoro.safetensors && sha256sum --check --quiet SHA256SUMS || exit 1
+    rm -f kokoro.safetensors.[0-9][0-9]
+}
+
 restore() {
     local stage
     mkdir -p "$work/done"
-    "$python" "$here/keep.py" "$work" --restore "$1" && "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
-    for stage in speech codec heard encode; do touch "$work/done/$stage"; done
+    "$python" "$here/keep.py" "$work" --restore "$1" || exit 1
+    if ls "$1"/codes-*.npz > /dev/null 2>&1; then
+        "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
+        for stage in speech rest encode; do touch "$work/done/$stage"; done
+    fi
+    for stage in codec heard; do touch "$work/done/$stage"; done
     [ ! -e "$work/talker.pt" ] || touch "$work/done/talker"
 }
 
 stop() {
     driving && kill -- "-$(cat "$work/driver.pid")"
     while driving; do sleep 0.2; done
-    stop_speaking
     note "stopped"
 }
 
 main() {
-    local usage="run.sh all|wait WORK OUT SECONDS [STAGE], run.sh stop WORK, run.sh restore WORK PARTS"
+    local usage="run.sh all|wait WORK OUT SECONDS [STAGE], run.sh assemble|stop WORK, run.sh restore WORK PARTS"
     local command=${1:-} work=${2:?$usage} out=${3:-}
     settings
     case $command in
@@ -262,6 +256,7 @@ main() {
     wait) wait_for "${4:?$usage}" "${5:-}" ;;
     stop) stop ;;
     restore) restore "${out:?$usage}" ;;
+    assemble) assemble ;;
     drive) drive ;;
     *)
         echo "$usage; not '$command'" >&2

@@ -1,12 +1,13 @@
 """Every dimension of the demo model, in one place, and the config files that follow from them.
 
-`DEMO` is what is shipped: at most 24 MB and few enough operations for two slow CPU cores. `TOY` is for smoke.sh.
+`DEMO` is what is shipped: at most 32 MB and few enough operations for two slow CPU cores. `SMALL` has the decoder of
+two thirds of the channels, to compare with. `TOY` is for smoke.sh.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import paths  # noqa: F401  (puts src and tools on the path)
@@ -50,14 +51,15 @@ class Sizes:
     predictor_kv_heads: int = 2
 
     codebook_dim: int = 128  # after the output projections; the codebooks are half as wide
-    latent: int = 128
-    codec_width: int = 128
-    codec_inner: int = 320
+    latent: int = 160
+    codec_width: int = 160
+    codec_inner: int = 384
     codec_layers: int = 2
     codec_heads: int = 4
     codec_head_dim: int = 32
-    codec_window: int = 25  # frames: 2 s
-    decoder_dim: int = 192  # channels 96, 48, 24, 12: 78 MFLOP a frame
+    codec_window: int = 8  # frames: training crops have 12
+    # Channels 192, 96, 48, 24: 0.3 GFLOP a frame. Multiples of 8 all the way: the tensor cores want it.
+    decoder_dim: int = 384
 
     # The encoder makes the codes to train on. It is not shipped unless asked for, so it may be larger.
     encoder_filters: int = 24
@@ -93,7 +95,8 @@ TOY = Sizes(
     codebook_dim=32, latent=32, codec_width=32, codec_inner=48, codec_layers=1, codec_heads=1, decoder_dim=48,
     encoder_filters=4, encoder_width=32, encoder_inner=48, encoder_layers=1, encoder_heads=1,
 )  # fmt: skip
-BY_NAME = {"demo": DEMO, "toy": TOY}
+SMALL = replace(DEMO, decoder_dim=256, latent=128, codec_width=128, codec_inner=320)
+BY_NAME = {"demo": DEMO, "small": SMALL, "toy": TOY}
 
 
 def _mrope_sections(head_dim: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Milliseconds of a training step of the codec, and the kernels that they go to, on noise in the place of speech.
 
-    python training/step_time.py [--batch 48] [--compile] [--no-graph] [--steps 40] [--kernels 24]
+    python training/step_time.py [--batch 16] [--compile] [--no-graph] [--steps 40] [--kernels 24]
 
 A step that takes much longer than the sum of its kernels waits for Python. `mel` must fall from line to line: every
 step is a real one, replayed or not.
@@ -48,16 +48,17 @@ def timed_steps(trainer: Trainer, corpus: Corpus, steps: int) -> tuple[float, fl
     return time.monotonic() - begun, mel
 
 
-def measure(trainer: Trainer, corpus: Corpus, kernels: int, judged: bool) -> None:
+def measure(trainer: Trainer, corpus: Corpus, kernels: int, fixed: bool) -> None:
     steps = trainer.options.steps
-    trainer.options.judges_from = 0.0 if judged else 2.0
+    trainer.options.freeze_from = 0.0 if fixed else 2.0
     took_s, mel = timed_steps(trainer, corpus, _FIRST_STEPS)
     step = trainer.current_step
     how = "replayed" if isinstance(step, CapturedStep) and step.recorded else "as they are"
-    print(f"judges {judged}: the first {_FIRST_STEPS} steps took {took_s:.1f} s, mel {mel:.3f}; now {how}", flush=True)
+    first = f"the first {_FIRST_STEPS} steps took {took_s:.1f} s, mel {mel:.3f}"
+    print(f"codes fixed {fixed}: {first}; now {how}", flush=True)
     took_s, mel = timed_steps(trainer, corpus, steps)
     memory = torch.cuda.max_memory_reserved() / 2**30 if trainer.device.type == "cuda" else 0.0
-    print(f"judges {judged}: {took_s / steps * 1e3:.1f} ms a step, mel {mel:.3f}, {memory:.1f} GiB", flush=True)
+    print(f"codes fixed {fixed}: {took_s / steps * 1e3:.1f} ms a step, mel {mel:.3f}, {memory:.1f} GiB", flush=True)
     if not kernels:
         return
     on_gpu = trainer.device.type == "cuda"
@@ -68,14 +69,14 @@ def measure(trainer: Trainer, corpus: Corpus, kernels: int, judged: bool) -> Non
     found = [row for row in seen.key_averages() if row.device_type == kind]
     rows = sorted(((getattr(row, name) / 1e3, row.count, row.key) for row in found), reverse=True)
     total_ms, launches = sum(ms for ms, _, _ in rows), sum(count for _, count, _ in rows)
-    print(f"judges {judged}: {total_ms:.1f} ms in {launches} kernels", flush=True)
+    print(f"codes fixed {fixed}: {total_ms:.1f} ms in {launches} kernels", flush=True)
     for ms, count, key in rows[:kernels]:
         print(f"   {ms:8.2f} ms {count:5} x  {key[:110]}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_common(parser, steps=40, batch=48, rate=6e-4)
+    add_common(parser, steps=40, batch=16, rate=4e-4)
     add_own(parser)
     parser.add_argument("--kernels", type=int, default=24, help="to list; 0: no profile at all")
     options = parser.parse_args(["-", *sys.argv[1:]])
@@ -88,8 +89,9 @@ def main() -> None:
         trainer = Trainer(options)
         corpus = Corpus(options.work / "speech", trainer.device)
     trainer.model.train()
-    for judged in (False, True):
-        measure(trainer, corpus, options.kernels, judged)
+    trainer.begin_codebooks(corpus)
+    for fixed in (False, True):
+        measure(trainer, corpus, options.kernels, fixed)
 
 
 if __name__ == "__main__":

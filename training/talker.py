@@ -23,13 +23,13 @@ from guide import Guide
 from journal import Journal, Progress, load, save, set_seed
 from modules import CausalMemory, initialise, make_trainable
 from sizes import BY_NAME
-from teacher import PHONES
+from teacher import PHONE_COUNT
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.predictor import Predictor
 from oscine.model.talker import Talker
-from oscine.types import CODEBOOKS
 
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
@@ -50,7 +50,7 @@ class SpeakingModel(nn.Module):
         self.config = config
         self.talker = Talker(config.talker)
         self.predictor = Predictor(config.predictor)
-        self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * len(PHONES))
+        self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * PHONE_COUNT)
         self.guide = Guide(self.talker.stack.layers)
         self.predicted_frames = 1 << 30  # of a training step
         self.register_buffer("corrupted_codes", torch.tensor(_CORRUPTED_CODES), persistent=False)
@@ -78,7 +78,7 @@ class SpeakingModel(nn.Module):
         logits = self.talker.head(speaking).float()
         wanted = torch.cat((codes[:, 0], ends))
         first = F.cross_entropy(logits, wanted, reduction="none")
-        told = self.phones(before).float().view(-1, len(PHONES))
+        told = self.phones(before).float().view(-1, PHONE_COUNT)
         rest = self._rest_loss(before, codes)
         return {
             "first": first[: len(codes)].mean(),

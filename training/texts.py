@@ -1,5 +1,5 @@
-"""The sentences to train on: natural ones, sentences by rule, numbers, and rows of rarer words. The same seed gives
-the same file. Held-out sentences (texts/heldout.txt) are never among them.
+"""The sentences to train on: natural ones, sentences by rule, numbers, dialogue, single words, long sentences and rows
+of rarer words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are never among them.
 
     python training/texts.py OUT [--count 40000] [--bible FOLDER] [--words /usr/share/dict/american-english-small]
 
@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
-_SHARES = {"bible": 0.27, "numbers": 0.1, "words": 0.2}  # the rest: templates
-_WORDS_LEAST, _MAX_WORDS = 2, 26
+_SHARES = {"bible": 0.25, "numbers": 0.1, "words": 0.14, "dialogue": 0.14, "short": 0.06}  # the rest: templates
+_LONG_SHARE = 0.06  # two to four of the others in a row, up to about 25 s
+_MAX_WORDS, _MAX_LONG_WORDS = 25, 58
 _VOWELS = "aeiou"
 
 
@@ -178,7 +179,15 @@ def _sentences(verse: str) -> Iterator[str]:
 
 
 def speakable(text: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z0-9 ,.;:?!'\"$%&-]+", text)) and _WORDS_LEAST < len(text.split()) < _MAX_WORDS
+    return bool(re.fullmatch(r"[A-Za-z0-9 ,.;:?!'\"$%&-]+", text)) and len(text.split()) <= _MAX_WORDS
+
+
+def joined(sentences: list[str], wanted: int, draw: random.Random) -> Iterator[str]:
+    while wanted > 0:
+        text = " ".join(draw.sample(sentences, draw.randint(2, 4)))
+        if _MAX_WORDS < len(text.split()) <= _MAX_LONG_WORDS:
+            yield text
+            wanted -= 1
 
 
 def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str]:
@@ -204,9 +213,11 @@ def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str
         verses = list(bible_sentences(bible))
         draw.shuffle(verses)
         take(iter(verses), round(count * _SHARES["bible"]))
-    for section in ("numbers", "words"):
+    for section in ("numbers", "words", "dialogue", "short"):
         take(endless(section), round(count * _SHARES[section]))
-    take(endless("templates"), count - len(chosen))
+    long_ones = round(count * _LONG_SHARE)
+    take(endless("templates"), count - long_ones - len(chosen))
+    chosen.extend(joined(chosen, long_ones, draw))
     draw.shuffle(chosen)
     return chosen
 

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oscine.api import Oscine, SpeechOptions, start_engine
     from oscine.config import EngineConfig
-    from oscine.speech import Speech
-    from oscine.types import (
-        AudioChunk,
+    from oscine.errors import (
         CheckpointError,
         ConfigError,
         EngineError,
         OscineError,
         OverloadedError,
         RequestError,
-        SpeechEngine,
-        SpeechRequest,
         TooLongError,
         VoiceError,
     )
+    from oscine.speech import Speech
+    from oscine.types import AudioChunk, SpeechEngine, SpeechRequest
     from oscine.utterance import Utterance
     from oscine.voice import Voice
 
@@ -67,4 +65,5 @@ def __getattr__(name: str) -> Any:
     # Loaded on first use, so that the server and the benchmark client do not import torch.
     if name not in __all__:
         raise AttributeError(f"module 'oscine' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES.get(name, "oscine.types")), name)
+    module = "oscine.errors" if name.endswith("Error") else _MODULES.get(name, "oscine.types")
+    return getattr(importlib.import_module(module), name)

@@ -20,19 +20,13 @@ import numpy as np
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
+from oscine.errors import ConfigError, RequestError
+from oscine.frames import CODEBOOKS, Samples
 from oscine.model.checkpoint import DEMO
 from oscine.narration import NarrationChunk, narrate
 from oscine.segmenter import segment_text
 from oscine.speech import Speech
-from oscine.types import (
-    CODEBOOKS,
-    ConfigError,
-    ReportProgress,
-    RequestError,
-    Samples,
-    SpeechRequest,
-    TextMode,
-)
+from oscine.types import ReportProgress, SpeechRequest, TextMode
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource

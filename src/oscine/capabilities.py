@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oscine.types import ModelCard, RequestError, SpeechRequest, TextMode, VoiceError, unknown_choice
+from oscine.errors import RequestError, VoiceError, unknown_choice
+from oscine.types import ModelCard, SpeechRequest, TextMode
 from oscine.voice import Voice
 
 AUTO = "auto"  # the language: the model detects it from the text

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from pydantic.dataclasses import dataclass
 from pydantic_settings import NoDecode
 
-from oscine.types import FRAME_RATE_HZ
+from oscine.frames import FRAME_RATE_HZ
 
 _MAX_SLOTS = 4096
 _MANY = 2**31

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oscine.types import MAX_CONTINUES_S, AudioChunk, Codes, FinishReason, SpeechEngine, SpeechRequest, Usage
+from oscine.frames import Codes
+from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
 from oscine.utterance import Utterance
 
 _NO_USAGE = Usage(0, 0)

@@ -1,4 +1,4 @@
-"""A finished speech: save it, play it, or show it in a notebook. No torch here."""
+"""Finished speech: save it, play it, or show it in a notebook. No torch here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oscine.audio import pcm16, write_whole
-from oscine.types import Codes, FinishReason, OscineError, RequestError, Samples, unknown_choice
+from oscine.audio import pcm16, write_audio_file
+from oscine.errors import OscineError, RequestError, unknown_choice
+from oscine.frames import Codes, Samples
+from oscine.types import FinishReason
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -28,20 +30,14 @@ class Speech:
         return f"Speech({self.duration_s:.2f} s at {self.sample_rate} Hz, {self.finish_reason}, seed={self.seed})"
 
     def encode(self, format_name: str = "wav") -> bytes:
-        """The bytes of a file: wav, mp3, opus, flac, aac, or raw pcm (16-bit, mono)."""
+        """The bytes of an audio file: wav, mp3, opus, flac, aac, or raw pcm (16-bit, mono)."""
         from oscine.encoding.encoders import encode_whole  # here: codecs take time to load
 
         return encode_whole(format_name, pcm16(self.audio).astype("<i2").tobytes(), rate_hz=self.sample_rate)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file; its suffix chooses the format. The file appears complete or not at all."""
-        encoded = self.encode(format_of(path))
-        try:
-            write_whole(Path(path), encoded, "speech.wav")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None)
-            advice = f"{reason}; choose a folder that you may write to" if reason else str(error)
-            raise OscineError(f"cannot write {str(path)!r}: {advice}") from error
+        """Writes a file atomically; its suffix selects the format."""
+        write_audio_file(path, self.encode(format_of(path)))
 
     def play(self) -> None:
         """Plays on the default output device and waits until the end. Needs `pip install 'oscine[play]'`."""
@@ -55,7 +51,7 @@ class Speech:
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that a file's suffix names; without a suffix, wav."""
+    """The audio format of a file name's suffix; without a suffix, wav."""
     from oscine.encoding.encoders import FORMATS
 
     suffix = Path(path).suffix.lower().removeprefix(".") or "wav"
@@ -68,7 +64,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 def sound_device() -> Any:
     try:
         import sounddevice
-    except (ImportError, OSError) as error:  # OSError: PortAudio itself is missing
+    except (ImportError, OSError) as error:  # OSError: the PortAudio library is missing
         raise OscineError(
             f"cannot play audio: {error}; install it with `pip install 'oscine[play]'` (on Linux also libportaudio2)"
         ) from None

@@ -1,96 +1,26 @@
-"""Requests, results, the engine protocol and the error tree. No torch here.
-
-OscineError
- ├─ CheckpointError   the model folder or hub id cannot be used
- ├─ ConfigError       the settings cannot work; found before weights are loaded
- ├─ OverloadedError   the engine is full; says in how many seconds to retry
- ├─ EngineError       the engine failed or is stopped; the request may be sent again
- └─ RequestError      this request cannot be spoken; others are not affected
-     ├─ VoiceError    the voice, clip or saved voice file cannot be used
-     └─ TooLongError  the prompt does not fit the model's positions
-"""
+"""Requests, results and the engine protocol. No torch here."""
 
 from __future__ import annotations
 
-import difflib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from oscine.voice import Voice
+from oscine.errors import OscineError, RequestError
+from oscine.frames import Codes, Samples
+from oscine.voice import Voice
 
-FRAME_RATE_HZ = 12.5
-CODEBOOKS = 16
 MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
 
 TextMode = Literal["whole", "streaming"]
 # stop: end of speech. length: the frame limit. runaway: runaway detection ended it (the good audio is kept).
 FinishReason = Literal["stop", "length", "runaway", "cancelled", "error"]
-Codes = npt.NDArray[np.int64]  # [frames, 16]
-Samples = npt.NDArray[np.float32]  # mono, -1..1
 ReportProgress = Callable[[str, int, int], None]  # stage, steps done, steps in all
 ClipData = bytes | tuple[npt.NDArray[np.generic], int]  # an audio file's content, or samples with their rate in Hz
-
-
-class OscineError(Exception):
-    """Base class of all errors that Oscine raises on purpose."""
-
-
-class CheckpointError(OscineError):
-    """The model folder or hub id cannot be used."""
-
-
-class ConfigError(OscineError, ValueError):
-    """The settings cannot work."""
-
-
-class OverloadedError(OscineError):
-    """The engine is full: one more stream would not keep all of them in real time."""
-
-    def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
-class EngineError(OscineError):
-    """The engine failed or is stopped; the request may be sent again."""
-
-
-class RequestError(OscineError, ValueError):
-    """This request cannot be spoken. `param` names the wrong field, if there is one."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-class VoiceError(RequestError):
-    """The voice, clip or saved voice file cannot be used."""
-
-
-class TooLongError(RequestError):
-    """The prompt does not fit the model's positions."""
-
-
-_MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked for
-_MAX_NAMES_LISTED = 40
-
-
-def unknown_choice(what: str, name: str, choices: Iterable[str]) -> str:
-    """The message for a name that is not on a list: the name, the nearest choice, and the choices."""
-    names = sorted(choices)
-    name = name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "..."
-    by_lower = {choice.lower(): choice for choice in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-    listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
-    more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
-    return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
 
 
 # Beyond these fp32 overflows: probabilities would be NaN, and every draw would silently be code 0.

@@ -10,7 +10,8 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import Self
 
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineError, SpeechEngine, SpeechRequest
+from oscine.errors import EngineError
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest
 
 
 def synthesize(engine: SpeechEngine, request: SpeechRequest) -> bytes:

@@ -13,7 +13,7 @@ from oscine.bench.http_client import HttpClient
 from oscine.bench.load import LoadRun, OfferedLoad, RunLength, retry_after_s
 from oscine.bench.targets import Target
 from oscine.bench.workload import PlannedRequest, load_workload
-from oscine.types import RequestError
+from oscine.errors import RequestError
 from tests.bench.scripted import END, HEAD, chunk, listening, speech
 
 SPOKEN = HEAD + chunk(speech(0.3)) + chunk(speech(0.2, 1))

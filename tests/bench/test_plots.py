@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from oscine.bench.plots import Series, line_plot, timeline_plot
-from oscine.types import OscineError
+from oscine.errors import OscineError
 from tests.bench.test_report import row
 
 SVG = "{http://www.w3.org/2000/svg}"

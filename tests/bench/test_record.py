@@ -10,7 +10,7 @@ import pytest
 
 from oscine.bench.record import check_writable, read_result, script_result, shown_command, write_result
 from oscine.bench.report import html, markdown
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 from tests.bench.test_report import BOTH
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from oscine.bench.search import SearchLimits, search_rate
 from oscine.bench.summary import MeasurementWindow, RequestOutcome, summarize
-from oscine.types import RequestError
+from oscine.errors import RequestError
 from tests.bench.test_summary import failed, succeeded
 
 

@@ -9,7 +9,7 @@ import pytest
 from oscine.bench.targets import PRESETS, Address, Target
 from oscine.bench.websocket_client import pieces
 from oscine.bench.workload import PlannedRequest
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 REQUEST = PlannedRequest('Say "hi", 你好.', 42, 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oscine.bench.workload import LENGTHS, SETS, Workload, arrivals, builtin_texts, load_workload
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 
 @pytest.mark.parametrize("name", SETS)

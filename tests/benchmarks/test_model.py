@@ -17,12 +17,13 @@ from benchmarks.model import app, facts, pair
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.ticks import time_ticks
 from oscine import SpeechRequest
+from oscine.errors import OscineError, OverloadedError, RequestError
 from oscine.runner.backend import BackendOptions, make_backend
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import FrameOutput
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AudioChunk, Cancel, OscineError, OverloadedError, RequestError
+from oscine.types import AudioChunk, Cancel
 from tests.conftest import CheckpointMaker
 
 CPU = torch.device("cpu")

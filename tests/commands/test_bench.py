@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.bench.scripted import END, HEAD, REFUSED, answer_requests, chunk, in_a_thread, speech
 from typer.testing import CliRunner, Result
 
 from oscine.bench.exchange import Exchange, RequestFailure
 from oscine.bench.http_client import HttpClient
 from oscine.bench.workload import PlannedRequest
 from oscine.commands.bench import bench_app
-from tests.bench.scripted import END, HEAD, REFUSED, answer_requests, chunk, in_a_thread, speech
 
 
 async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.bench.scripted import in_a_thread
-from tests.evaluate.tone_speech import SpeakingServer, installed_recognizer
 from typer.testing import CliRunner, Result
 
 from oscine.bench.workload import Workload
 from oscine.commands.evaluate import eval_app
-from oscine.types import OscineError
+from oscine.errors import OscineError
+from tests.bench.scripted import in_a_thread
+from tests.evaluate.tone_speech import SpeakingServer, installed_recognizer
 
 NAMES = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
 TEXTS = [f"Sentence {name} is said in full." for name in NAMES]

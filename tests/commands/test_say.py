@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import soundfile
 import typer
-from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
-from tests.speakers import RATE
 
 import oscine.api
 from oscine import SpeechRequest, Voice
 from oscine.audio import pcm16
 from oscine.commands import main as cli
+from oscine.errors import VoiceError
 from oscine.narration import narrate
 from oscine.segmenter import segment_text
-from oscine.types import AudioChunk, Command, EngineStatus, Usage, VoiceError
+from oscine.types import AudioChunk, Command, EngineStatus, Usage
+from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
+from tests.speakers import RATE
 
 FRAME_SAMPLES = 1920
 LONG = " ".join(f"This is the sentence with the number {number}, and it is not short." for number in range(40))

@@ -18,15 +18,16 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from oscine.commands.settings import Settings
 from rich.console import Console
 
 from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
 from oscine.audio import pcm16
 from oscine.commands.serve import _bind, _Display
+from oscine.commands.settings import Settings
 from oscine.config import ServerConfig
-from oscine.types import ConfigError, ModelCard
+from oscine.errors import ConfigError
+from oscine.types import ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.serving import eventually
 

@@ -14,7 +14,7 @@ from oscine.commands.settings import (
     setting_fields,
     variable_of,
 )
-from oscine.types import ConfigError
+from oscine.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from oscine.commands.target_options import TargetOptions, with_option_groups
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)

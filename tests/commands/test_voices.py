@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from oscine.commands.main import app
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 from oscine.voice import Voice
 
 VARIABLE = "OSCINE_SERVE_SERVER__VOICES_DIR"

@@ -18,7 +18,7 @@ import soxr
 
 from oscine.audio import wav_header
 from oscine.encoding.encoders import FORMATS, Encoder, encode_whole, open_encoder
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 Pcm = npt.NDArray[np.int16]
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from tests.engine.recorder import ChunkRecorder
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
 from oscine.engine.session import Session, StreamSpec
+from oscine.errors import TooLongError
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
-from oscine.types import AudioChunk, Prompt, SamplingParams, TooLongError
+from oscine.types import AudioChunk, Prompt, SamplingParams
+from tests.engine.recorder import ChunkRecorder
 
 SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
 SPEC = StreamSpec(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)

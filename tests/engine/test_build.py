@@ -15,29 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
-from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
-from tests.engine.test_in_process_parity import assert_delivered
-from tests.reference.speaker import ReferenceSpeaker
 
 from oscine.audio import pcm16, write_wav
 from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
+from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
 from oscine.model.weights import weight_bytes
-from oscine.types import (
-    Cancel,
-    CheckpointError,
-    ConfigError,
-    EngineError,
-    RequestError,
-    SpeechEngine,
-    SpeechRequest,
-    VoiceError,
-)
+from oscine.types import Cancel, SpeechEngine, SpeechRequest
 from oscine.utterance import synthesize
 from oscine.voice import Voice
+from tests.conftest import CheckpointMaker
+from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.test_in_process_parity import assert_delivered
+from tests.reference.speaker import ReferenceSpeaker
 
 RATE_HZ = 24000
 KINDS = ("custom_voice", "voice_design", "base")

@@ -8,30 +8,19 @@ import time
 
 import numpy as np
 import pytest
+
+from oscine.config import EngineConfig, TrimConfig
+from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
+from oscine.model.config import read_config
+from oscine.prompt.builder import PromptBuilder
+from oscine.prompt.tokenizer import Tokenizer
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest, Usage
+from oscine.utterance import synthesize
+from oscine.voice import Voice
 from tests.conftest import CheckpointMaker
 from tests.engine.conftest import MakeEngine
 from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
 from tests.engine.scripted_runner import PLAIN, SAMPLES_PER_FRAME, VirtualClock, frames_of
-
-from oscine.config import EngineConfig, TrimConfig
-from oscine.model.config import read_config
-from oscine.prompt.builder import PromptBuilder
-from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    EndText,
-    EngineError,
-    OverloadedError,
-    RequestError,
-    SpeechEngine,
-    SpeechRequest,
-    Usage,
-    VoiceError,
-)
-from oscine.utterance import synthesize
-from oscine.voice import Voice
 
 
 class FrameRecorder(ChunkRecorder):

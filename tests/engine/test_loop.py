@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 from oscine.config import EngineConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, Shutdown, TextAppended
 from oscine.engine.loop import EngineLoop
-from oscine.types import EngineError, OverloadedError, RequestError, TickHistogram, TooLongError, Usage
+from oscine.errors import EngineError, OverloadedError, RequestError, TooLongError
+from oscine.types import TickHistogram, Usage
+from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 
 class Rig:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.engine.scripted_runner import PLAIN, Listener, prompt_of, session_of
-from tests.engine.test_loop import Rig
 
 from oscine.engine.admission import PromptReady, Shutdown
-from oscine.types import AudioChunk, EngineError, OverloadedError
+from oscine.errors import EngineError, OverloadedError
+from oscine.types import AudioChunk
+from tests.engine.scripted_runner import PLAIN, Listener, prompt_of, session_of
+from tests.engine.test_loop import Rig
 
 
 def test_continuations_are_never_refused_and_go_first() -> None:

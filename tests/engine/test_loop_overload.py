@@ -7,11 +7,11 @@ import dataclasses
 import random
 
 import pytest
-from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
 from oscine.config import ChunkConfig
 from oscine.engine.loop import EngineLoop
-from oscine.types import OverloadedError
+from oscine.errors import OverloadedError
+from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
 CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_wait_s=2.0)
 

@@ -11,12 +11,12 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, TextAppended
 from oscine.engine.loop import EngineLoop
-from oscine.types import OverloadedError
+from oscine.errors import OverloadedError
+from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
 
 STAGES = ("admit", "append", "launch", "collect", "deliver")
 FAILS_ALL = {"launch", "collect"}

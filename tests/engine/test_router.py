@@ -6,24 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.engine.recorder import WAIT_S
-from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
-from oscine.types import (
-    AppendText,
-    ConfigError,
-    EngineError,
-    EngineStatus,
-    OverloadedError,
-    RequestError,
-    SpeechRequest,
-    TickHistogram,
-    VoiceError,
-)
+from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError
+from oscine.types import AppendText, EngineStatus, SpeechRequest, TickHistogram
 from oscine.voice import Voice
+from tests.engine.recorder import WAIT_S
+from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
 
 class Scripted:

@@ -4,11 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.engine.scripted_runner import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SPEC, prompt_of, session_of
 
 from oscine.config import ChunkConfig, EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.session import Session
-from oscine.types import SamplingParams, TooLongError, Usage
+from oscine.errors import TooLongError
+from oscine.types import SamplingParams, Usage
+from tests.engine.scripted_runner import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SPEC, prompt_of, session_of
 
 FRAME = np.full(SAMPLES_PER_FRAME, 5000, np.int16)
 

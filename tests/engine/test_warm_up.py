@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.engine.conftest import MakeEngine
-from tests.engine.recorder import wait_until
-from tests.engine.scripted_runner import PLAIN, ScriptedRunner
 
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.warm_up import warm_up
-from oscine.types import ConfigError
+from oscine.errors import ConfigError
+from tests.engine.conftest import MakeEngine
+from tests.engine.recorder import wait_until
+from tests.engine.scripted_runner import PLAIN, ScriptedRunner
 
 COLD_S = 0.5
 

@@ -8,7 +8,7 @@ import pytest
 
 from oscine.evaluate.audio_quality import Dnsmos, clipped_share, silence_share
 from oscine.evaluate.recognizer import RATE_HZ
-from oscine.types import Samples
+from oscine.frames import Samples
 
 
 def test_dnsmos_gets_audio_within_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:

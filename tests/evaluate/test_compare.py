@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluate.test_score import recording
 
+from oscine.errors import RequestError
 from oscine.evaluate.bootstrap import difference_interval, interval, sign_test, widened
 from oscine.evaluate.compare import Comparison, compare, conclusion
 from oscine.evaluate.recording import Evaluation, Recording
-from oscine.types import RequestError
+from tests.evaluate.test_score import recording
 
 RECOGNIZER = {"name": "perfect", "sha256": "0", "numbers": "int8"}
 TRANSCRIBER = {"recognizer": RECOGNIZER, "dnsmos": None, "speaker": None}

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from oscine.errors import RequestError
+from oscine.evaluate.recording import FORMAT, KIND, Evaluation, read_evaluation
 from tests.evaluate.test_compare import TRANSCRIBER, evaluation
 from tests.evaluate.test_score import recording
-
-from oscine.evaluate.recording import FORMAT, KIND, Evaluation, read_evaluation
-from oscine.types import RequestError
 
 
 @pytest.fixture

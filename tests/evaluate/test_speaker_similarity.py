@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.evaluate.test_transcriber import sound_of
 
+from oscine.errors import RequestError
 from oscine.evaluate.recognizer import RATE_HZ
 from oscine.evaluate.speaker_similarity import OnnxSpeakerEncoder, cosine, filterbank
-from oscine.types import RequestError
+from tests.evaluate.test_transcriber import sound_of
 
 
 def scripted_runtime(shape: list[object], fault: str = "") -> SimpleNamespace:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluate.tone_speech import installed_recognizer, tones
 
+from oscine.errors import OscineError, RequestError
 from oscine.evaluate import transcriber_process
 from oscine.evaluate.optional import MissingLibraryError
 from oscine.evaluate.transcriber import LocalTranscriber, TranscriberConfig
 from oscine.evaluate.transcriber_process import open_transcriber
-from oscine.types import OscineError, RequestError, Samples
+from oscine.frames import Samples
+from tests.evaluate.tone_speech import installed_recognizer, tones
 
 QUIET = TranscriberConfig(dnsmos=False)
 

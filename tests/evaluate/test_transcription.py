@@ -5,14 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluate.test_compare import evaluation
-from tests.evaluate.test_score import recording
 
 from oscine.audio import write_wav
+from oscine.errors import RequestError
 from oscine.evaluate.recording import Evaluation
 from oscine.evaluate.transcriber import Transcript
 from oscine.evaluate.transcription import check_languages, transcribe_recordings
-from oscine.types import RequestError, Samples
+from oscine.frames import Samples
+from tests.evaluate.test_compare import evaluation
+from tests.evaluate.test_score import recording
 
 RATING = {"ovrl": 3.0, "sig": 3.5, "bak": 4.0, "p808": 3.2}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import ROOT, CheckpointMaker
-from tests.variants import linked
 
 from oscine import Oscine
+from oscine.errors import CheckpointError
 from oscine.model import checkpoint
 from oscine.model.checkpoint import find_checkpoint
-from oscine.types import CheckpointError
+from tests.conftest import ROOT, CheckpointMaker
+from tests.variants import linked
 
 
 def refusal(model: Any) -> str:

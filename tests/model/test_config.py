@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CheckpointMaker
-from tests.variants import REMOVED, change_json, linked, replace_file
 
 from oscine import Oscine
+from oscine.errors import CheckpointError
 from oscine.model.config import read_config
-from oscine.types import CheckpointError, DrawParams, SamplingParams
+from oscine.types import DrawParams, SamplingParams
 from random_checkpoint import KINDS, SIZES, published_codec_config, published_config, small_vocabulary, write_vocabulary
+from tests.conftest import CheckpointMaker
+from tests.variants import REMOVED, change_json, linked, replace_file
 
 CODEC = "speech_tokenizer/config.json"
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.conftest import ROOT, CheckpointMaker
-from tests.variants import Tensors, change_json, change_tensors, linked, replace_file
 
 from oscine import Oscine
+from oscine.errors import CheckpointError
 from oscine.model.weights import load_model
 from oscine.speech import Speech
-from oscine.types import CheckpointError
 from random_checkpoint import talker_shapes, write_weights
+from tests.conftest import ROOT, CheckpointMaker
+from tests.variants import Tensors, change_json, change_tensors, linked, replace_file
 
 WEIGHTS = "model.safetensors"
 CODEC_WEIGHTS = "speech_tokenizer/model.safetensors"

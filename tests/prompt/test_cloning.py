@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from tests.conftest import CheckpointMaker
-from tests.speakers import RATE, noise
 
 from oscine.audio import Clip
 from oscine.capabilities import KIND_NAMES
+from oscine.errors import VoiceError
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.cloning import VoiceCloner
-from oscine.types import VoiceError
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, noise
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from oscine.errors import CheckpointError, OscineError
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import CheckpointError, OscineError
 
 IM_START, IM_END = 151644, 151645
 FIRST_SPECIAL = 151643

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tests.reference.kv_cache import DenseKVCache
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from oscine.frames import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
-from oscine.types import CODEBOOKS, FinishReason, Prompt, SamplingParams
+from oscine.types import FinishReason, Prompt, SamplingParams
+from tests.reference.kv_cache import DenseKVCache
 
 _MIN_NEW_TOKENS = 2  # end of speech is not allowed before; official
 

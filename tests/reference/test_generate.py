@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
-from tests.reference.generate import generate
-from tests.variants import change_json, linked
 
+from oscine.frames import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import CODEBOOKS, DrawParams, FinishReason, Prompt, SamplingParams, SpeechRequest, TextMode
+from oscine.types import DrawParams, FinishReason, Prompt, SamplingParams, SpeechRequest, TextMode
+from tests.conftest import CheckpointMaker
+from tests.reference.generate import generate
+from tests.variants import change_json, linked
 
 CPU = torch.device("cpu")
 GREEDY = DrawParams(greedy=True)

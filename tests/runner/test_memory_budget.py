@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from oscine.errors import ConfigError
 from oscine.model.config import read_config
 from oscine.model.weights import load_model
 from oscine.runner.memory_budget import plain_memory_needs, plan_memory
 from oscine.runner.torch.codec import TorchCodec
-from oscine.types import ConfigError
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,14 @@
 
 import pytest
 import torch
+from torch import Tensor
+
+from oscine.frames import CODEBOOKS
+from oscine.model.codec import Codec
+from oscine.model.weights import load_model
+from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.slot_codec import SlotCodec
+from oscine.runner.torch.codec import TorchCodec
 from tests.conftest import CheckpointMaker
 from tests.runner.codec_streams import (
     CPU,
@@ -12,14 +20,6 @@ from tests.runner.codec_streams import (
     slot_vector,
     to_pcm16,
 )
-from torch import Tensor
-
-from oscine.model.codec import Codec
-from oscine.model.weights import load_model
-from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.slot_codec import SlotCodec
-from oscine.runner.torch.codec import TorchCodec
-from oscine.types import CODEBOOKS
 
 
 @pytest.fixture(scope="module")

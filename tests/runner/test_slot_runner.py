@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.reference.speaker import ReferenceSpeaker
 
+from oscine.errors import EngineError, TooLongError
 from oscine.runner.backend import Backend, make_backend
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import EngineError, SamplingParams, SpeechRequest, TooLongError
+from oscine.types import SamplingParams, SpeechRequest
+from tests.reference.speaker import ReferenceSpeaker
 
 SLOTS = 3
 

@@ -32,6 +32,10 @@ _ARGUMENTS = (
     "--use-fake-ui-for-media-stream",
     f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
 )
+STORED = """async () => {
+  const { TakeStore } = await import("./playground/store.js");
+  return (await new TakeStore().all()).map(({ text, request }) => ({ text, request }));
+}"""
 # Empties the store and returns when it is empty.
 CLEAR_HISTORY = """() => new Promise((resolve, reject) => {
   const opening = indexedDB.open("oscine", 1);
@@ -99,8 +103,15 @@ class Visit:
     def snippet(self, form: str) -> str:
         """The link or the code that the page offers."""
         self.page.check(f"[name=share][value={form}]")
-        self.page.wait_for_timeout(20)
         return self.page.text_content("#share-text") or ""
+
+    def stored_texts(self) -> list[str]:
+        """The history as it is stored, oldest first."""
+        return [take["text"] for take in self.stored()]
+
+    def stored(self) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = self.page.evaluate(STORED)
+        return records
 
     def clear_history(self) -> None:
         self.page.evaluate(CLEAR_HISTORY)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from oscine.errors import EngineError, OverloadedError, RequestError
 from oscine.types import (
     AppendText,
     AudioChunk,
@@ -19,12 +20,9 @@ from oscine.types import (
     ClipData,
     Command,
     EndText,
-    EngineError,
     EngineStatus,
     FinishReason,
     ModelCard,
-    OverloadedError,
-    RequestError,
     SpeechRequest,
     Usage,
 )

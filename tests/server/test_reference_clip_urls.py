@@ -14,10 +14,10 @@ from typing import Any
 import httpcore
 import pytest
 
+from oscine.errors import VoiceError
 from oscine.server import reference_clips as clips
 from oscine.server.errors import ApiError
 from oscine.server.reference_clips import ClipPolicy, fetch_clip, is_public_address
-from oscine.types import VoiceError
 
 CLIP = bytes(range(256)) * 3
 URLS = ClipPolicy(urls=True, max_bytes=1000)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oscine.errors import OverloadedError, VoiceError
 from oscine.server.errors import ApiError
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices, clip_hash, fetch_clip
-from oscine.types import OverloadedError, VoiceError
 from oscine.voice import Voice
 
 CLIP = bytes(range(256)) * 3

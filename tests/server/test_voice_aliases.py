@@ -1,11 +1,12 @@
 """Voice names: presets, uploaded voices, and OpenAI's names."""
 
 import pytest
-from tests.server.test_voices import BASE, DESIGN, PRESETS, timbre
 
+from oscine.errors import VoiceError
 from oscine.server.voice_aliases import OPENAI_VOICES, VoiceResolver, reserved_names, voice_aliases
 from oscine.server.voice_store import VoiceStore
-from oscine.types import ModelCard, VoiceError
+from oscine.types import ModelCard
+from tests.server.test_voices import BASE, DESIGN, PRESETS, timbre
 
 
 def test_openais_names_always_mean_the_same_speakers() -> None:

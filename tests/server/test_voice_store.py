@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oscine.errors import ConfigError, VoiceError
 from oscine.server.errors import ApiError
 from oscine.server.voice_store import VoiceStore
-from oscine.types import ConfigError, VoiceError
 from oscine.voice import Voice
 
 RESERVED = ("Ryan", "alloy", "default")

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from oscine.errors import VoiceError
 from oscine.server.errors import handle_errors
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices
 from oscine.server.schemas import invalid_field
 from oscine.server.voice_aliases import VoiceResolver, reserved_names
 from oscine.server.voice_store import VoiceStore
 from oscine.server.voices import voice_routes
-from oscine.types import ModelCard, VoiceError
+from oscine.types import ModelCard
 from oscine.voice import Voice
 
 WIDTH = 8

@@ -15,7 +15,7 @@ from oscine.bench.connections import Clock, Connection, ConnectionPool
 from oscine.bench.exchange import Exchange, error_message
 from oscine.bench.targets import Target
 from oscine.bench.workload import PlannedRequest
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 _TLS_ALERT = b"\x15\x03"  # a TLS server's answer to plain HTTP
 

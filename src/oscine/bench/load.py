@@ -18,7 +18,7 @@ from oscine.bench.metrics import spread
 from oscine.bench.summary import MeasurementWindow, RequestOutcome, Row, analyze, summarize
 from oscine.bench.targets import Target
 from oscine.bench.workload import PlannedRequest, Workload, arrivals
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 _LAG_INTERVAL_S = 0.02
 # A refused caller waits before its next request. Otherwise a full server would be measured by how fast it refuses.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oscine.bench.summary import Row
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from oscine.audio import pcm16, read_clip
 from oscine.bench.exchange import Exchange, RequestFailure, error_message
 from oscine.bench.targets import Target
-from oscine.types import VoiceError
+from oscine.errors import VoiceError
 
 Pcm = npt.NDArray[np.int16]
 Counts = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine import __version__
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 
 KIND = "oscine bench"
 FORMAT = 1

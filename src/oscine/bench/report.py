@@ -12,7 +12,7 @@ from oscine.bench.metrics import MIN_FOR_P95
 from oscine.bench.plots import Series, line_plot, timeline_plot
 from oscine.bench.record import Result
 from oscine.bench.summary import Row
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 _MESSAGE_CHARACTERS = 200
 TableContent = tuple[list[str], list[list[str]]]  # head, rows

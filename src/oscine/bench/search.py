@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from oscine.bench.metrics import MIN_FOR_P95
 from oscine.bench.summary import Row
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)

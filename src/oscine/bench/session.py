@@ -19,7 +19,7 @@ from oscine.bench.summary import Row, analyze
 from oscine.bench.targets import Target
 from oscine.bench.websocket_client import WebSocketClient
 from oscine.bench.workload import Workload
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 _T = TypeVar("_T")
 _REFRESH_S = 0.5

@@ -13,7 +13,7 @@ from oscine.bench.metrics import AUDIBLE_DEFICIT_S, Playback, Timeline, gaps, on
 from oscine.bench.received_audio import InvalidAudioError, decode_audio
 from oscine.bench.targets import Target
 from oscine.bench.workload import PlannedRequest
-from oscine.types import FRAME_RATE_HZ
+from oscine.frames import FRAME_RATE_HZ
 
 # Servers that read max_new_tokens differently may make one frame more than requested, not two.
 _EXTRA_FRAMES = 1.5

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from oscine.bench.workload import PlannedRequest
-from oscine.types import RequestError, unknown_choice
+from oscine.errors import RequestError, unknown_choice
 
 Fields = Mapping[str, Any]
 FORMATS = ("pcm", "wav", "mp3", "opus", "aac", "flac")

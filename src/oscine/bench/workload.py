@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from oscine.types import RequestError, unknown_choice
+from oscine.errors import RequestError, unknown_choice
 
 SETS = ("english", "chinese", "mixed")
 LENGTHS = ("short", "medium", "long")  # about 1.5, 5 and 20 s of speech

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oscine.commands.target_options import INTERRUPTED, Lengths, TargetOptions, Url, with_option_groups
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 
 if TYPE_CHECKING:
     from oscine.bench.load import OfferedLoad

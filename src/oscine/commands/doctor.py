@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 from oscine import __version__
-from oscine.types import EngineError, OscineError, SpeechRequest
+from oscine.errors import EngineError, OscineError
+from oscine.types import SpeechRequest
 
 if TYPE_CHECKING:
     from oscine.api import Oscine

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oscine.commands.target_options import INTERRUPTED, Lengths, TargetOptions, Url, with_option_groups
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 
 if TYPE_CHECKING:
     from oscine.evaluate.recording import Evaluation

@@ -18,7 +18,8 @@ from oscine.commands.doctor import doctor
 from oscine.commands.evaluate import eval_app
 from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
 from oscine.commands.voices import voices_app
-from oscine.types import ConfigError, OscineError, RequestError, SpeechRequest
+from oscine.errors import ConfigError, OscineError, RequestError
+from oscine.types import SpeechRequest
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(bench_app, name="bench")

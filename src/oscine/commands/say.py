@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.speech import Speech, format_of, sound_device
-from oscine.types import OscineError, RequestError, SpeechRequest, VoiceError
+from oscine.types import SpeechRequest
 
 if TYPE_CHECKING:
     from oscine.api import Oscine

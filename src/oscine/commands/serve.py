@@ -18,12 +18,13 @@ from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.remote.heap import freeze_gc
 from oscine.engine.router import Router
+from oscine.errors import OscineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.logs import log_to_stderr
 from oscine.server.web_server import WebServer, bind
-from oscine.types import EngineHealth, OscineError, SpeechEngine
+from oscine.types import EngineHealth, SpeechEngine
 
 if TYPE_CHECKING:
     from oscine.config import EngineConfig

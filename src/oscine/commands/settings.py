@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from oscine.config import EngineConfig, ServerConfig, Strings, Text, WorkerConfig
-from oscine.types import ConfigError, unknown_choice
+from oscine.errors import ConfigError, unknown_choice
 
 ENV_PREFIX = "OSCINE_SERVE_"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from oscine.types import RequestError
+from oscine.errors import RequestError
 
 if TYPE_CHECKING:
     from oscine.bench.targets import Target

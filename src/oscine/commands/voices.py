@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oscine.commands.settings import default_voices_dir, variable_of
-from oscine.types import OscineError, RequestError
+from oscine.errors import OscineError, RequestError
 from oscine.voice import Voice
 
 if TYPE_CHECKING:

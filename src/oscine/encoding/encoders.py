@@ -19,7 +19,7 @@ import soxr
 
 from oscine.audio import wav_header
 from oscine.encoding.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
-from oscine.types import RequestError, unknown_choice
+from oscine.errors import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 _RATES_HZ = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)

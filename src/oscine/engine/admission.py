@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from oscine.config import EngineConfig
 from oscine.engine.policy import Load, expected_frames, refusal
 from oscine.engine.session import Session
-from oscine.types import EngineError, FinishReason, OscineError, OverloadedError, Prompt
+from oscine.errors import EngineError, OscineError, OverloadedError
+from oscine.types import FinishReason, Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.warm_up import warm_up
+from oscine.errors import ConfigError, EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import (
@@ -31,7 +32,7 @@ from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.backend import BackendOptions, choose_backend, make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import ConfigError, EngineError, ReportProgress
+from oscine.types import ReportProgress
 
 _log = logging.getLogger(__name__)
 

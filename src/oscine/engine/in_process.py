@@ -16,20 +16,12 @@ from oscine.engine.loop import EngineLoop
 from oscine.engine.session import Session, StreamSpec
 from oscine.engine.streaming_text import StreamingText
 from oscine.engine.tick_cost import TickCost
+from oscine.errors import EngineError
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import Runner
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    Command,
-    EndText,
-    EngineError,
-    EngineStatus,
-    SpeechRequest,
-)
+from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource

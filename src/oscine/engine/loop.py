@@ -19,9 +19,10 @@ from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, S
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
+from oscine.errors import EngineError, OscineError, RequestError, TooLongError
 from oscine.levels import rms_dbfs
 from oscine.runner.runner import Runner, Ticket
-from oscine.types import AudioChunk, EngineError, EngineStatus, FinishReason, OscineError, RequestError, TooLongError
+from oscine.types import AudioChunk, EngineStatus, FinishReason
 
 _log = logging.getLogger(__name__)
 _MAX_FAILURES = 3  # of the runner in a row, without a good tick between them

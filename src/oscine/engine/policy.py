@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.tick_cost import TickCost
-from oscine.types import FRAME_RATE_HZ, OverloadedError
+from oscine.errors import OverloadedError
+from oscine.frames import FRAME_RATE_HZ
 
 FRAME_S = 1 / FRAME_RATE_HZ
 _INITIAL_ROWS = 4

@@ -14,18 +14,8 @@ from typing import TypeVar
 
 from cachetools import LRUCache
 
-from oscine.types import (
-    AudioChunk,
-    ClipData,
-    Command,
-    ConfigError,
-    EngineError,
-    EngineStatus,
-    OverloadedError,
-    SpeechEngine,
-    SpeechRequest,
-    TickHistogram,
-)
+from oscine.errors import ConfigError, EngineError, OverloadedError
+from oscine.types import AudioChunk, ClipData, Command, EngineStatus, SpeechEngine, SpeechRequest, TickHistogram
 from oscine.voice import Voice
 
 _Result = TypeVar("_Result")

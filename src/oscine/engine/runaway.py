@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from oscine.config import RunawayConfig
+from oscine.frames import FRAME_RATE_HZ
 from oscine.levels import FLOOR_DBFS
-from oscine.types import FRAME_RATE_HZ
 
 _MIN_ROUNDS = 4  # of a repeated sequence
 _CHECK_EVERY = 8  # frames

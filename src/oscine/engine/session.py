@@ -11,19 +11,11 @@ from oscine.config import ChunkConfig, EngineConfig
 from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
 from oscine.engine.silence_trimming import SilenceTrimmer
+from oscine.errors import OscineError, TooLongError
+from oscine.frames import CODEBOOKS, Codes
 from oscine.levels import Pcm
 from oscine.runner.runner import SlotAssignment
-from oscine.types import (
-    CODEBOOKS,
-    AudioChunk,
-    Codes,
-    FinishReason,
-    OscineError,
-    Prompt,
-    SamplingParams,
-    TooLongError,
-    Usage,
-)
+from oscine.types import AudioChunk, FinishReason, Prompt, SamplingParams, Usage
 
 _MIN_GAP_S = 0.001  # a shorter gap is inaudible
 

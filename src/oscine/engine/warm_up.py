@@ -15,15 +15,8 @@ import numpy as np
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.policy import FRAME_S
-from oscine.types import (
-    AudioChunk,
-    ConfigError,
-    EngineError,
-    OverloadedError,
-    ReportProgress,
-    RequestError,
-    SpeechRequest,
-)
+from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError
+from oscine.types import AudioChunk, ReportProgress, SpeechRequest
 
 _TEXT = "Hello."
 _TOKENS = 17  # enough frames for all utterances of a batch to overlap, and for the cold first ticks to decay

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from oscine.bench.metrics import ONSET_DBFS, WINDOW_S
 from oscine.evaluate.optional import import_for_transcriber
 from oscine.evaluate.recognizer import RATE_HZ
+from oscine.frames import Samples
 from oscine.levels import amplitude
-from oscine.types import Samples
 
 Pcm = npt.NDArray[np.int16]
 

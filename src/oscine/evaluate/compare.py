@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from oscine.audio import read_clip
+from oscine.errors import RequestError
 from oscine.evaluate.bootstrap import add, difference_interval, sign_test, widened
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.score import FIGURES, Figure, Score, Take, by_take, by_text, score_all, shown, shown_range
-from oscine.types import RequestError
 
 MIN_TEXTS = 8  # the bootstrap interval of fewer texts is too narrow
 MAX_CHANCE = 0.05  # of the sign test: the bootstrap interval of a rare flag is too narrow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 
 class MissingLibraryError(OscineError):

@@ -7,8 +7,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from oscine.errors import OscineError, RequestError, unknown_choice
 from oscine.evaluate.optional import MissingLibraryError, import_for_transcriber, one_line
-from oscine.types import OscineError, RequestError, Samples, unknown_choice
+from oscine.frames import Samples
 
 RATE_HZ = 16_000  # of all audio that is transcribed or rated
 _WEIGHTS = "model.bin"

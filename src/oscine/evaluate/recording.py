@@ -11,8 +11,8 @@ import msgspec
 
 from oscine.bench.record import Result, read_result, write_result
 from oscine.bench.result_schema import ORIGIN, keys
+from oscine.errors import RequestError
 from oscine.evaluate.audio_quality import DnsmosScores
-from oscine.types import RequestError
 
 KIND = "oscine eval"
 FORMAT = 2

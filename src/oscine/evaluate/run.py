@@ -21,10 +21,10 @@ from oscine.bench.record import make_result
 from oscine.bench.session import open_client, progress_line, run_async, served_models
 from oscine.bench.targets import Target
 from oscine.bench.workload import PlannedRequest, Workload
+from oscine.errors import OscineError, RequestError
 from oscine.evaluate.audio_quality import clipped_share, silence_share
 from oscine.evaluate.recording import FORMAT, KIND, RESULT, Evaluation, Recording
 from oscine.evaluate.word_error_rate import language_code
-from oscine.types import OscineError, RequestError
 
 _BUSY = ("http_429", "http_503")
 _MAX_WAIT_S = 10.0

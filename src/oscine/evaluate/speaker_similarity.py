@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from oscine.errors import RequestError
 from oscine.evaluate.optional import import_for_transcriber, one_line
 from oscine.evaluate.recognizer import RATE_HZ
-from oscine.types import RequestError, Samples
+from oscine.frames import Samples
 
 BINS = 80
 _WINDOW = 400  # samples of one filterbank frame, 25 ms

@@ -10,7 +10,7 @@ from oscine.evaluate.audio_quality import Dnsmos, DnsmosScores
 from oscine.evaluate.optional import MissingLibraryError
 from oscine.evaluate.recognizer import FasterWhisper
 from oscine.evaluate.speaker_similarity import OnnxSpeakerEncoder
-from oscine.types import Samples
+from oscine.frames import Samples
 
 About = dict[str, Any]
 

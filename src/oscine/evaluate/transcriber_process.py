@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oscine.errors import OscineError, RequestError
 from oscine.evaluate.optional import MissingLibraryError, one_line
 from oscine.evaluate.transcriber import About, LocalTranscriber, Transcriber, TranscriberConfig, Transcript
-from oscine.types import OscineError, RequestError, Samples
+from oscine.frames import Samples
 
 Message = dict[str, Any]
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from oscine.audio import read_clip, resample
+from oscine.errors import RequestError
 from oscine.evaluate.recognizer import RATE_HZ
 from oscine.evaluate.recording import Evaluation, Recording
 from oscine.evaluate.speaker_similarity import cosine
 from oscine.evaluate.transcriber import About, Transcriber
 from oscine.evaluate.word_error_rate import language_code
-from oscine.types import RequestError, Samples
+from oscine.frames import Samples
 
 
 def transcribe_recordings(

@@ -12,8 +12,8 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError, safe_open
 
+from oscine.errors import CheckpointError
 from oscine.model.json_files import read_json
-from oscine.types import CheckpointError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import (
     CODEC_FIRST_KERNEL,
     CODEC_KERNEL,
@@ -19,7 +20,6 @@ from oscine.model.config import (
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import Stack
 from oscine.model.streaming import History, SlidingWindowCache, StreamState
-from oscine.types import CODEBOOKS
 
 _WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives the same samples
 

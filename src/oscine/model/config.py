@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from oscine.errors import CheckpointError, RequestError
+from oscine.frames import CODEBOOKS, FRAME_RATE_HZ
 from oscine.model.json_files import Section, read_json
-from oscine.types import CODEBOOKS, FRAME_RATE_HZ, CheckpointError, DrawParams, ModelCard, RequestError, SamplingParams
+from oscine.types import DrawParams, ModelCard, SamplingParams
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from oscine.types import OscineError
+from oscine.errors import OscineError
 
 Device = Literal["auto", "cpu", "cuda"] | str
 Dtype = Literal["auto", "float32", "bfloat16"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from oscine.types import CheckpointError
+from oscine.errors import CheckpointError
 
 T = TypeVar("T")
 _ABSENT = object()

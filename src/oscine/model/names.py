@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import CodecDecoderConfig, CodecEncoderConfig, ModelConfig, SpeakerEncoderConfig, StackConfig
-from oscine.types import CODEBOOKS
 
 Names = dict[str, tuple[str, ...]]
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import PredictorConfig
 from oscine.model.layers import Stack
 from oscine.model.streaming import ContiguousKVCache
-from oscine.types import CODEBOOKS
 
 
 class Predictor(nn.Module):

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from oscine.errors import CheckpointError
 from oscine.model.checkpoint import TensorFiles
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.layers import FusedLinear
@@ -22,7 +23,6 @@ from oscine.model.names import (
     speech_names,
 )
 from oscine.model.speech_model import SpeechModel
-from oscine.types import CheckpointError
 
 TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oscine.capabilities import check_text, resolve_request
+from oscine.errors import CheckpointError, TooLongError, VoiceError
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import CheckpointError, Prompt, SpeechRequest, TooLongError, VoiceError
+from oscine.types import Prompt, SpeechRequest
 from oscine.voice import Voice
 
 _MIN_FREE_POSITIONS = 2  # the first frame needs two

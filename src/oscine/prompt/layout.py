@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from oscine.frames import Codes, Samples
 from oscine.model.config import ModelConfig
-from oscine.types import NO_CODEC, SPEAKER, Codes, Prompt, Samples, TextMode, reference_frame
+from oscine.types import NO_CODEC, SPEAKER, Prompt, TextMode, reference_frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BpeTokenizer
 
-from oscine.types import CheckpointError
+from oscine.errors import CheckpointError
 
 # Qwen's own split. When it loads a local folder, the official package silently uses Mistral's instead (a loader patch
 # for another model); they differ on mixed-case words such as "iPhone". The model was presumably trained with this one.

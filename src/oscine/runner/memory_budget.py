@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oscine.errors import ConfigError
 from oscine.model.config import ModelConfig
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
-from oscine.types import ConfigError
 
 if TYPE_CHECKING:
     from oscine.runner.backend import Backend

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oscine.types import Codes, Prompt, SamplingParams
+from oscine.frames import Codes
+from oscine.types import Prompt, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import torch
 from cachetools import LRUCache
 from torch import Tensor
 
+from oscine.errors import EngineError, TooLongError
 from oscine.runner.backend import Backend, CaptureProgress
 from oscine.runner.block_allocator import BlockAllocator, blocks_for
 from oscine.runner.prefix_cache import PrefixCache, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
-from oscine.types import EngineError, Prompt, SamplingParams, TooLongError
+from oscine.types import Prompt, SamplingParams
 
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a reference
 _CACHED_REFERENCES = 32

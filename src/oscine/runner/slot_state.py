@@ -77,26 +77,12 @@ class SlotState:
         sampling: SamplingParams,
     ) -> None:
         """Starts a request in `slot` and clears the previous one."""
-        first, rest = sampling.first, sampling.rest
-        ints = {
-            "position": position,
-            "frame": 0,
-            "text_count": len(text_ids),
-            "hold_eos": int(streaming_text),
-            "first_top_k": first.top_k,
-            "rest_top_k": rest.top_k,
-            "first_greedy": int(first.greedy),
-            "rest_greedy": int(rest.greedy),
-            "seed_low": sampling.seed & _MASK32,
-            "seed_high": sampling.seed >> 32,
-        }
-        floats = {
-            "first_temperature": first.temperature,
-            "rest_temperature": rest.temperature,
-            "first_tail": first.tail,
-            "rest_tail": rest.tail,
-            "penalty": sampling.repetition_penalty,
-        }
+        ints = {"position": position, "frame": 0, "text_count": len(text_ids), "hold_eos": int(streaming_text)}
+        ints |= {"seed_low": sampling.seed & _MASK32, "seed_high": sampling.seed >> 32}
+        floats = {"penalty": sampling.repetition_penalty}
+        for part, draw in (("first", sampling.first), ("rest", sampling.rest)):
+            ints |= {f"{part}_top_k": draw.top_k, f"{part}_greedy": int(draw.greedy)}
+            floats |= {f"{part}_temperature": draw.temperature, f"{part}_tail": draw.tail}
         self.ints[:, slot] = self._upload([ints[name] for name in _INTS], torch.int64)
         self.floats[:, slot] = self._upload([floats[name] for name in _FLOATS], torch.float32)
         self.inputs[slot] = input_row

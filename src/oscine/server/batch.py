@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
+from oscine.errors import OverloadedError
 from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error
 from oscine.server.json_body import JsonRoute
@@ -22,7 +23,6 @@ from oscine.server.schemas import BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import usage_fields, whole_file
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
-from oscine.types import OverloadedError
 
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from oscine.types import EngineError, OscineError, OverloadedError, RequestError, TooLongError
+from oscine.errors import EngineError, OscineError, OverloadedError, RequestError, TooLongError
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,9 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 import httpcore
 from cachetools import LRUCache
 
+from oscine.errors import OverloadedError, VoiceError
 from oscine.server.errors import ApiError
-from oscine.types import OverloadedError, SpeechEngine, VoiceError
+from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
 IPAddress = IPv4Address | IPv6Address

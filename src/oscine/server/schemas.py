@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from oscine.errors import unknown_choice
 from oscine.server.errors import ApiError
-from oscine.types import unknown_choice
 
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -11,12 +11,13 @@ from typing import Any
 from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import ServerConfig
 from oscine.encoding.encoders import Format, checked_format
+from oscine.errors import RequestError, unknown_choice
 from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.server.errors import ApiError
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices, fetch_clip
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions, shown_name
 from oscine.server.voice_aliases import VoiceResolver
-from oscine.types import ModelCard, RequestError, SamplingParams, SpeechRequest, unknown_choice
+from oscine.types import ModelCard, SamplingParams, SpeechRequest
 from oscine.voice import Voice
 
 # Default model names of OpenAI's clients; the served checkpoint answers to them too.

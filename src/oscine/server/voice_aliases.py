@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Sequence
 
 from oscine.capabilities import unknown_voice
+from oscine.errors import VoiceError
 from oscine.server.voice_store import VoiceStore
-from oscine.types import ModelCard, VoiceError
+from oscine.types import ModelCard
 from oscine.voice import Voice
 
 # The order is fixed: an alias must mean the same speaker in every version.

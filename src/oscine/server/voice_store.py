@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from oscine.errors import ConfigError, OscineError, VoiceError
 from oscine.server.errors import ApiError
-from oscine.types import ConfigError, OscineError, VoiceError
 from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)

@@ -14,12 +14,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from oscine.capabilities import check_can_clone, check_speaker_width
+from oscine.errors import VoiceError
 from oscine.server.errors import ApiError
 from oscine.server.reference_clips import clip_hash, too_large
 from oscine.server.schemas import StrictModel, invalid_field
 from oscine.server.service import Service
 from oscine.server.voice_store import NAME_PATTERN, StoredVoice, not_uploaded
-from oscine.types import ModelCard, VoiceError
+from oscine.types import ModelCard
 from oscine.voice import Voice
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB

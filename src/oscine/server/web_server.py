@@ -15,10 +15,10 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from oscine.errors import ConfigError, OscineError
 from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.server.logs import log_fields
 from oscine.server.service import Service
-from oscine.types import ConfigError, OscineError
 
 _log = logging.getLogger(__name__)
 

@@ -21,19 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from oscine import types
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    ClipData,
-    Command,
-    EngineError,
-    EngineStatus,
-    OscineError,
-    OverloadedError,
-    RequestError,
-    SpeechRequest,
-)
+from oscine.errors import EngineError, OscineError, OverloadedError, RequestError
+from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, EngineStatus, SpeechRequest
 from oscine.voice import Voice
 
 CHUNK_SAMPLES = 100

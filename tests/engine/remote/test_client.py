@@ -11,22 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from oscine.engine.remote.client import EngineClient
+from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechRequest
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
 from tests.engine.remote.helpers import CONFIG, LONG, SampleRecorder, gone, speak, speak_and_then, started
-
-from oscine.engine.remote.client import EngineClient
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    EndText,
-    EngineError,
-    OverloadedError,
-    RequestError,
-    SpeechRequest,
-    VoiceError,
-)
 
 
 @pytest.fixture(scope="module")

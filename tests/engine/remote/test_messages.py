@@ -4,24 +4,17 @@ import numpy as np
 import pytest
 
 from oscine.engine.remote import messages as wire
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
+from oscine.errors import (
     CheckpointError,
     ConfigError,
-    EndText,
     EngineError,
-    EngineStatus,
     OscineError,
     OverloadedError,
     RequestError,
-    SpeechRequest,
-    TickHistogram,
     TooLongError,
-    Usage,
     VoiceError,
 )
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineStatus, SpeechRequest, TickHistogram, Usage
 from oscine.voice import Voice
 
 STATUS = EngineStatus(

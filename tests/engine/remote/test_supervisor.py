@@ -11,6 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from oscine.config import WorkerConfig
+from oscine.engine.remote.client import EngineClient
+from oscine.errors import CheckpointError, ConfigError, EngineError, OverloadedError
+from oscine.types import SpeechRequest
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
 from tests.engine.remote.helpers import (
@@ -22,16 +27,6 @@ from tests.engine.remote.helpers import (
     speak,
     speak_and_then,
     started,
-)
-
-from oscine.config import WorkerConfig
-from oscine.engine.remote.client import EngineClient
-from oscine.types import (
-    CheckpointError,
-    ConfigError,
-    EngineError,
-    OverloadedError,
-    SpeechRequest,
 )
 
 ROOT = Path(__file__).parents[3]

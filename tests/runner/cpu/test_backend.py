@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from tests.conftest import CheckpointMaker
-from tests.reference.generate import generate
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
@@ -26,7 +25,9 @@ from oscine.runner.runner import SlotAssignment
 from oscine.runner.sampling import DrawTable
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import CODEBOOKS, DrawParams, SamplingParams, SpeechRequest
+from oscine.types import DrawParams, SamplingParams, SpeechRequest
+from tests.conftest import CheckpointMaker
+from tests.reference.generate import generate
 
 CPU = torch.device("cpu")
 VOCAB = 128  # of the published 2048 codes, so that the tables are small

@@ -6,17 +6,18 @@ tests/runner/cuda/test_interpreted.py runs smaller shapes without one.)
 
 import pytest
 import torch
-from tests.reference.generate import prefill, trailing_rows
-from tests.reference.kv_cache import DenseKVCache
-from tests.reference.speaker import ReferenceSpeaker
 from torch import Tensor
 
+from oscine.frames import CODEBOOKS
 from oscine.model.predictor import Predictor
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import CODEBOOKS, SpeechRequest
+from oscine.types import SpeechRequest
+from tests.reference.generate import prefill, trailing_rows
+from tests.reference.kv_cache import DenseKVCache
+from tests.reference.speaker import ReferenceSpeaker
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from oscine.config import ServerConfig
+from oscine.errors import OverloadedError
 from tests.server.browsing import Visit
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES
-
-from oscine.config import ServerConfig
-from oscine.types import OverloadedError
 
 
 def test_a_refusal_is_shown_beside_its_field(one: Visit) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
+from tests.server.serving import eventually
 
 from oscine.audio import read_clip
 
@@ -28,12 +29,13 @@ def test_the_history_survives_a_reload_with_its_audio(one: Visit) -> None:
     one.choose_voice("finch")
     one.speak("Hello.")
     one.wait_for("done")
+    eventually(lambda: one.stored_texts() == ["Hello."])
     one.page.click("#history-clear")
     assert one.page.locator("#history li").count() == 0
     for text in ("Hello.", "Again."):
         one.speak(text)
         one.wait_for("done")
-    one.page.wait_for_timeout(100)  # the last one is being stored
+    eventually(lambda: one.stored_texts() == ["Hello.", "Again."])
     one.page.reload()
     one.wait_until_loaded()
     one.page.wait_for_selector("#history li >> nth=1")
@@ -45,7 +47,7 @@ def test_the_history_survives_a_reload_with_its_audio(one: Visit) -> None:
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == 6 * FRAME_SAMPLES
     one.page.click("[aria-label='Remove “Again.”']")
-    one.page.wait_for_timeout(100)
+    eventually(lambda: one.stored_texts() == ["Hello."])
     one.page.reload()
     one.page.wait_for_selector("#history li")
     assert one.page.locator("#history .said").all_text_contents() == ["Hello."]
@@ -72,10 +74,8 @@ def test_a_stored_speech_holds_no_clip_and_its_settings_can_be_used_again(opened
     one.page.fill("#seed", "5")
     one.speak("Hello.")
     one.wait_for("done")
-    one.page.wait_for_selector("#history li")
-    one.page.wait_for_timeout(100)
-    stored = one.page.evaluate(FILL_STORE.replace("map(({ text }) => text)", "map((take) => take.request)"), [0, 1])
-    assert stored == [{"seed": "5", "input": "Hello."}]
+    eventually(lambda: one.stored_texts() == ["Hello."])
+    assert one.stored()[0]["request"] == {"seed": "5", "input": "Hello."}
     one.page.fill("#text", "Other.")
     one.page.fill("#seed", "")
     one.page.click("[aria-label='Use text and settings of “Hello.”']")

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from oscine.errors import VoiceError
+from oscine.types import ClipData
+from oscine.voice import Voice
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, ScriptedEngine, spoken
 from tests.server.serving import eventually
-
-from oscine.types import ClipData, VoiceError
-from oscine.voice import Voice
 
 
 def test_words_are_spoken_while_they_are_typed(one: Visit) -> None:

@@ -17,16 +17,15 @@ from oscine.engine.remote.delivery import Delivery, DeliveryQueue
 from oscine.engine.remote.spawn import pickle_build
 from oscine.engine.remote.supervisor import Supervisor
 from oscine.engine.remote.worker import Build
+from oscine.errors import EngineError, OscineError
 from oscine.types import (
     AudioChunk,
     Cancel,
     ClipData,
     Command,
-    EngineError,
     EngineHealth,
     EngineStatus,
     FinishReason,
-    OscineError,
     ReportProgress,
     SpeechRequest,
 )

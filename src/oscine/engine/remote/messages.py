@@ -12,25 +12,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from oscine import types
-from oscine.types import (
-    CODEBOOKS,
-    AppendText,
-    AudioChunk,
-    Cancel,
-    Codes,
-    Command,
-    EndText,
-    EngineStatus,
-    OscineError,
-    RequestError,
-    SpeechRequest,
-)
+from oscine import errors
+from oscine.errors import OscineError, RequestError
+from oscine.frames import CODEBOOKS, Codes
+from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest
 from oscine.voice import Voice
 
 _COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in (AppendText, EndText, Cancel)}
 _ERRORS: dict[str, type[OscineError]] = {
-    name: cls for name, cls in vars(types).items() if isinstance(cls, type) and issubclass(cls, OscineError)
+    name: cls for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, OscineError)
 }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from oscine.engine.remote.messages import ToWorker, encode
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import Build
-from oscine.types import ConfigError, EngineError
+from oscine.errors import ConfigError, EngineError
 
 KILL_S = 30.0  # a process that hangs in a driver may not even die
 _LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a process that it forked could delay their end

@@ -15,18 +15,8 @@ from collections.abc import Callable, Mapping
 from oscine.config import WorkerConfig
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.spawn import WorkerProcess
-from oscine.types import (
-    CheckpointError,
-    ConfigError,
-    EngineError,
-    EngineHealth,
-    EngineState,
-    EngineStatus,
-    FinishReason,
-    OscineError,
-    OverloadedError,
-    ReportProgress,
-)
+from oscine.errors import CheckpointError, ConfigError, EngineError, OscineError, OverloadedError
+from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
 _log = logging.getLogger(__name__)
 _FIRST_START_S = 10.0  # a guess, until a start has been measured

@@ -24,7 +24,8 @@ import numpy as np
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.heap import freeze_gc
 from oscine.engine.remote.transport import Transport
-from oscine.types import AudioChunk, Cancel, EngineError, OscineError, ReportProgress, SpeechEngine
+from oscine.errors import EngineError, OscineError
+from oscine.types import AudioChunk, Cancel, ReportProgress, SpeechEngine
 
 Build = Callable[[ReportProgress], SpeechEngine]
 

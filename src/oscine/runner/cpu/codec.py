@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oscine.model.codec import Codec, ConvNeXt, ResidualUnit, VocoderBlock
+from oscine.frames import CODEBOOKS
+from oscine.model.codec import Codec, ConvNeXt, ResidualUnit
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import attention
 from oscine.model.streaming import StreamState
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
 from oscine.runner.cpu.recorded_step import BufferPool, RecordedStep
 from oscine.runner.slot_codec import SlotCodec
-from oscine.types import CODEBOOKS
 
 _AnyConv = CausalConv | CausalUpsample
 
@@ -95,7 +95,9 @@ class _RecordedFrame:
             self._convnext(convnext, x)
         x = self._conv(codec.vocoder_in, x)
         for block in blocks:
-            x = self._block(block, x)
+            x = self._upsample(block.upsample, x, block.snake)
+            for unit in block.units:
+                self._unit(unit, x)
         self.samples = self._conv(codec.vocoder_out, x, codec.snake)[0]  # [rows, columns], scaled to PCM16
         self.step.add(self.samples.clamp_, -1, 1)
         self.step.add(self.samples.mul_, 32767)
@@ -118,8 +120,9 @@ class _RecordedFrame:
         at, rope = StackBuffers(config, self._rows, self._stack.pool), Rope(config, self._rows)
         self.step.add(rope.set, self.frames.numpy())
         self.step.add(torch.addmm, codec.stack_in.bias, signal.T, codec.stack_in.weight.T, out=at.x.tensor)
-        mask = self._window_mask()
-        windows = [(self._window(at.k), self._window(at.v)) for _ in range(config.layers)]
+        window = codec.config.decoder.stack.window
+        mask = self._window_mask(window)
+        windows = [(self._window(at.k, window), self._window(at.v, window)) for _ in range(config.layers)]
 
         def attend(layer: int) -> Tensor:
             (keys, append_key), (values, append_value) = windows[layer]
@@ -131,10 +134,8 @@ class _RecordedFrame:
         weight, bias = codec.stack_out.weight, codec.stack_out.bias[:, None]
         self.step.add(torch.addmm, bias, weight, at.normed.tensor.T, out=signal)
 
-    def _window_mask(self) -> Tensor:
+    def _window_mask(self, window: int) -> Tensor:
         """Added to the scores; hides positions before the stream's first frame."""
-        window = self._stack.config.window
-        assert window is not None
         ages = torch.arange(window - 1, -1, -1)
         mask, hidden = torch.zeros(self._rows, 1, 1, window), torch.zeros(self._rows, 1, 1, window, dtype=torch.bool)
         self.step.add(torch.gt, ages, self.frames[:, None, None, None], out=hidden)
@@ -142,10 +143,9 @@ class _RecordedFrame:
         self.step.add(mask.masked_fill_, hidden, float("-inf"))
         return mask
 
-    def _window(self, new: Tensor) -> tuple[Tensor, RecordedStep]:
+    def _window(self, new: Tensor, window: int) -> tuple[Tensor, RecordedStep]:
         """The window's keys or values, and the step that appends `new` [rows, kv heads, 1, head_dim] to them."""
-        window, (rows, kv_heads, _, dim) = self._stack.config.window, new.shape
-        assert window is not None
+        rows, kv_heads, _, dim = new.shape
         step, tail = RecordedStep(), self._tail(kv_heads, window - 1, dim)
         seen = torch.zeros(rows, kv_heads, window, dim)
         step.add(seen[:, :, :-1].copy_, tail)
@@ -167,13 +167,6 @@ class _RecordedFrame:
             signal.add_((convnext.gamma * convnext.down(wide)).T)
 
         self.step.add(add_mlp, x.flatten(1), mixed.flatten(1).T)
-
-    def _block(self, block: VocoderBlock, x: Tensor) -> Tensor:
-        x = self._upsample(block.upsample, x, block.snake)
-        units: Any = block.units
-        for unit in units:
-            self._unit(unit, x)
-        return x
 
     def _unit(self, unit: ResidualUnit, x: Tensor) -> None:
         """Updates x in place."""

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oscine.frames import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers, Weight
 from oscine.runner.cpu.recorded_step import BufferPool, Floats, Ints, RecordedStep
 from oscine.runner.sampling import DrawTable, draw
-from oscine.types import CODEBOOKS
 
 MAX_TABLE_BYTES = 64 * 2**20  # published sizes would need 600 MiB
 _FLOAT_BYTES = 4

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
@@ -26,7 +27,7 @@ from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_codec import SilentCodec, SlotCodec
 from oscine.runner.slot_state import SlotState
-from oscine.types import CODEBOOKS, SamplingParams
+from oscine.types import SamplingParams
 
 # Captured graphs, libraries, buffers, and fragmentation. A server of 1.7B with 128 slots used 1.3 GiB more than the
 # counted sizes, including the device's context, which exists before free memory is read.

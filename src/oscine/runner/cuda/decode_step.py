@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.kernels.attention import predictor_attention, talker_attention
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.linear import SplitKScratch, linear
@@ -23,7 +24,6 @@ from oscine.model.layers import Stack, rope_angles
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.slot_state import SlotState
-from oscine.types import CODEBOOKS
 
 _TEXT_TABLE_ROWS = 8192  # projected at a time
 _QKV_TABLE_ROWS = 128  # of one product
@@ -112,19 +112,10 @@ class DecodeStep:
     def advance(self, slots: Tensor) -> None:
         """Computes the talker's next input row from the sampled codes, and advances each slot's counters by one."""
         state, model = self._state, self._model
-        next_input(
-            self._codes[: len(slots)],
-            slots,
-            model.talker.code_embedding.weight,
-            model.predictor.embeddings,
-            self._text_table,
-            state.text_ids,
-            state.int_row("text_count"),
-            model.config.tts_pad_id,
-            state.int_row("frame"),
-            state.int_row("position"),
-            state.inputs,
-        )
+        tables = (model.talker.code_embedding.weight, model.predictor.embeddings, self._text_table)
+        text = (state.text_ids, state.int_row("text_count"), model.config.tts_pad_id)
+        counters = (state.int_row("frame"), state.int_row("position"))
+        next_input(self._codes[: len(slots)], slots, *tables, *text, *counters, state.inputs)
 
     @torch.inference_mode()
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from oscine.frames import CODEBOOKS
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
@@ -18,7 +19,7 @@ from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.runner.slot_codec import SilentCodec, SlotCodec
 from oscine.runner.slot_state import SlotState
 from oscine.runner.torch.codec import TorchCodec
-from oscine.types import CODEBOOKS, SamplingParams
+from oscine.types import SamplingParams
 
 MIN_NEW_TOKENS = 2  # speech cannot end earlier; official
 

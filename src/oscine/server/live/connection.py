@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from oscine.errors import unknown_choice
 from oscine.server.errors import ApiError
 from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
-from oscine.types import unknown_choice
 
 _MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
 _MAX_REASON_BYTES = 120  # a close frame holds 123

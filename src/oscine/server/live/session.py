@@ -17,6 +17,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from oscine.capabilities import check_characters, resolve_request
+from oscine.errors import OscineError, RequestError
 from oscine.narration import PlaybackClock
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, api_error
@@ -35,7 +36,6 @@ from oscine.server.logs import request_id
 from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
-from oscine.types import OscineError, RequestError
 
 _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000

@@ -30,7 +30,7 @@ export class Share {
   changed() {
     if (this.#due) return;
     this.#due = true;
-    setTimeout(() => {
+    queueMicrotask(() => {
       this.#due = false;
       byId("share-text").textContent = this.#text();
     });

@@ -1,0 +1,72 @@
+"""Every error that Oscine raises on purpose. No torch here.
+
+OscineError
+ ├─ CheckpointError   the model folder or hub id cannot be used
+ ├─ ConfigError       the settings cannot work; found before weights are loaded
+ ├─ OverloadedError   the engine is full; says in how many seconds to retry
+ ├─ EngineError       the engine failed or is stopped; the request may be sent again
+ └─ RequestError      this request cannot be spoken; others are not affected
+     ├─ VoiceError    the voice, clip or saved voice file cannot be used
+     └─ TooLongError  the prompt does not fit the model's positions
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OscineError(Exception):
+    """Base class of all errors that Oscine raises on purpose."""
+
+
+class CheckpointError(OscineError):
+    """The model folder or hub id cannot be used."""
+
+
+class ConfigError(OscineError, ValueError):
+    """The settings cannot work."""
+
+
+class OverloadedError(OscineError):
+    """The engine is full: one more stream would not keep all of them in real time."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineError(OscineError):
+    """The engine failed or is stopped; the request may be sent again."""
+
+
+class RequestError(OscineError, ValueError):
+    """This request cannot be spoken. `param` names the wrong field, if there is one."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class VoiceError(RequestError):
+    """The voice, clip or saved voice file cannot be used."""
+
+
+class TooLongError(RequestError):
+    """The prompt does not fit the model's positions."""
+
+
+_MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked for
+_MAX_NAMES_LISTED = 40
+
+
+def unknown_choice(what: str, name: str, choices: Iterable[str]) -> str:
+    """The message for a name that is not on a list: the name, the nearest choice, and the choices."""
+    names = sorted(choices)
+    name = name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "..."
+    by_lower = {choice.lower(): choice for choice in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
+    more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
+    return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"

@@ -1,0 +1,74 @@
+"""Sentences -> phonemes in the teacher's alphabet. CPU only; needs hibari-tts (its grapheme-to-phoneme part).
+
+    python training/phonemes.py SENTENCES OUT.tsv [--hibari FOLDER] [--workers 2]
+
+A line of OUT is "text TAB phonemes". A space in the phonemes separates two words of text.split(), "_" stands for a
+space inside a word ("1985" is read as two words). A leading "*" says that the words could not be matched with the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+INNER_SPACE, UNMATCHED = "_", "*"
+_MAX_PHONEMES = 440  # the teacher's limit is 510; above 400 its pace becomes uneven
+_g2p: Any = None
+
+
+def _open(folder: Path | None) -> None:
+    global _g2p
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    from hibari.g2p import G2P
+
+    _g2p = G2P()
+
+
+def phonemize(text: str) -> str | None:
+    """None: too long, or nothing to say."""
+    from hibari.g2p.normalize import normalize
+
+    text = " ".join(text.split())
+    tokens = _g2p.phonemize_tokens(_g2p.tokenize(normalize(text)))
+    said = "".join((one.phonemes or "").replace(" ", INNER_SPACE) + (" " if one.whitespace else "") for one in tokens)
+    said = said.strip().replace("\t", " ")
+    if not said or len(said) > _MAX_PHONEMES:
+        return None
+    words = said.split(" ")
+    # "7:51" becomes two words.
+    counts = [len(normalize(word).split()) for word in text.split()]
+    if sum(counts) != len(words) or not all(words) or not all(counts):
+        return UNMATCHED + " ".join(filter(None, words))
+    left = iter(words)
+    return " ".join(INNER_SPACE.join(islice(left, count)) for count in counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sentences", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--hibari", type=Path, help="the unpacked wheel; default: installed")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    texts = options.sentences.read_text(encoding="utf-8").splitlines()
+    begun = time.monotonic()
+    with ProcessPoolExecutor(options.workers, initializer=_open, initargs=(options.hibari,)) as pool:
+        read = list(pool.map(phonemize, texts, chunksize=64))
+    lines = [f"{text}\t{said}" for text, said in zip(texts, read, strict=True) if said]
+    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    unmatched = sum(said.startswith(UNMATCHED) for said in read if said)
+    print(
+        f"{len(lines)} of {len(texts)} sentences in {time.monotonic() - begun:.0f} s; {unmatched} with unmatched words"
+    )
+
+
+if __name__ == "__main__":
+    main()
