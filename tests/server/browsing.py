@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine
-from tests.server.serving import serving
 
 from oscine.audio import wav_header
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import ModelCard
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine
+from tests.server.serving import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
+
 from tests.server.browsing import Visit, chromium, visit
 
 Opener = Callable[..., Visit]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.server.browsing import Visit, visit
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES
 

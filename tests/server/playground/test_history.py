@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from oscine.audio import read_clip
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
 from tests.server.serving import eventually
-
-from oscine.audio import read_clip
 
 
 def test_the_history_plays_a_speech_again(one: Visit) -> None:

@@ -1,6 +1,7 @@
 """The player of the playground: its queue, and seeking in the waveform."""
 
 import numpy as np
+
 from tests.server.browsing import Visit
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import playwright
 import pytest
-from tests.server.browsing import Visit, clip_file
-from tests.server.playground.conftest import Opener
-from tests.server.scripted_engine import BASE_CARD, spoken
 
 from oscine.config import ServerConfig
 from oscine.voice import Voice
+from tests.server.browsing import Visit, clip_file
+from tests.server.playground.conftest import Opener
+from tests.server.scripted_engine import BASE_CARD, spoken
 
 TEXT = """It's "quoted", $HOME, `whoami` \\ 100 %\nand 你好 🙂 </script>."""
 SEED = 2**64 - 1  # more digits than a JavaScript number keeps

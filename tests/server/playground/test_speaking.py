@@ -1,12 +1,12 @@
 """Speaking on the playground: the samples that the server generates are the samples that are played."""
 
 import pytest
+
+from oscine.audio import wav_header
 from tests.server.browsing import PLAIN_HOST, Visit
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
 from tests.server.serving import eventually
-
-from oscine.audio import wav_header
 
 
 def test_every_generated_sample_is_played_once_and_can_be_saved(one: Visit) -> None:

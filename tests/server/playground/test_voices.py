@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from tests.server.browsing import Visit, clip_file
-from tests.server.playground.conftest import Opener
-from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
 
 from oscine.audio import read_clip
 from oscine.types import ClipData
 from oscine.voice import Voice
+from tests.server.browsing import Visit, clip_file
+from tests.server.playground.conftest import Opener
+from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
 
 
 def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: Path) -> None:
