@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bench.exchange import Exchange
-from oscine.bench.http_client import HttpClient
-from oscine.bench.load import LoadRun, OfferedLoad, RunLength
-from oscine.bench.metrics import spread
-from oscine.bench.session import run_async
-from oscine.bench.targets import Target
-from oscine.bench.workload import load_workload
+from oscine_bench.exchange import Exchange
+from oscine_bench.http_client import HttpClient
+from oscine_bench.load import LoadRun, OfferedLoad, RunLength
+from oscine_bench.metrics import spread
+from oscine_bench.session import run_async
+from oscine_bench.targets import Target
+from oscine_bench.workload import load_workload
 
 CHUNK_S = 0.08
 CHUNK_BYTES = 3840

@@ -15,7 +15,6 @@ import torch
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.ticks import time_ticks
-from oscine.bench.metrics import spread
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
@@ -32,6 +31,7 @@ from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
+from oscine_bench.metrics import spread
 
 TEXT = "Hello there, how are you today?"
 _CLIP_S = 3.0

@@ -49,9 +49,9 @@ def bench_model(
 ) -> None:
     """Measure the engine without a server: frames with the codec and codes only, and the first audio."""
     from benchmarks.measure_model import MeasurementPlan, measure
-    from oscine.bench.record import check_writable, script_result, write_result
     from oscine.model.device import choose_device  # not at the top: `--help` should not wait for torch
     from oscine.runner.memory_budget import DoesNotFitError
+    from oscine_bench.record import check_writable, script_result, write_result
 
     if out is not None:
         check_writable(out)

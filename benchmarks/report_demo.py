@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from benchmarks.report_engine import listeners_table
 from benchmarks.report_table import Result, Row, origin, paragraph, table
-from oscine.evaluate.score import FIGURES, Figure, shown, shown_range
+from oscine_eval.score import FIGURES, Figure, shown, shown_range
 
 _PAIRS = ("truncated", "repeated", "DNSMOS")
 _FIGURES = {figure.key: figure for figure in FIGURES}

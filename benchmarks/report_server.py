@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report_table import SIZES, Result, Row, origin, table
-from oscine.bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
+from oscine_bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
 
 VOICES = {"preset": "a preset voice", "clone": "a cloned voice, uploaded once, in context"}
-# Charts in docs/images: their name in oscine.bench.report, and their alternative text.
+# Charts in docs/images: their name in oscine_bench.report, and their alternative text.
 IMAGES = {
     "server-x-real-time.svg": ("x-real-time", "x real time against callers"),
     "server-first-audio.svg": ("first-audio", "first audio, p95, against requests per second"),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oscine.bench.record import script_result, write_result
+from oscine_bench.record import script_result, write_result
 
 
 def command_words() -> list[str]:

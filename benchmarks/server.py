@@ -33,15 +33,15 @@ import numpy as np
 from benchmarks.results import command_words
 from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio import pcm16, wav_header
-from oscine.bench.load import OfferedLoad, RunLength
-from oscine.bench.record import make_result, write_result
-from oscine.bench.report import COLUMNS, load_name, warnings
-from oscine.bench.search import SearchLimits, seconds_for_p95
-from oscine.bench.session import Bench, run_async
-from oscine.bench.targets import Target
-from oscine.bench.workload import load_workload
 from oscine.errors import OscineError
 from oscine.frames import FRAME_RATE_HZ
+from oscine_bench.load import OfferedLoad, RunLength
+from oscine_bench.record import make_result, write_result
+from oscine_bench.report import COLUMNS, load_name, warnings
+from oscine_bench.search import SearchLimits, seconds_for_p95
+from oscine_bench.session import Bench, run_async
+from oscine_bench.targets import Target
+from oscine_bench.workload import load_workload
 
 CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
 VOICES = {"preset": "preset voice", "clone": "cloned voice"}

@@ -15,15 +15,15 @@ from typing import Any
 
 from benchmarks.server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
 from benchmarks.vanishing_clients import draw_clients, vanish_all
-from oscine.bench.exchange import BenchClient, Exchange
-from oscine.bench.http_client import HttpClient
-from oscine.bench.load import LoadRun, OfferedLoad, RunLength
-from oscine.bench.metrics import spread
-from oscine.bench.session import progress_line, run_async
-from oscine.bench.summary import RequestOutcome, analyze, peak_overlap
-from oscine.bench.targets import Target
-from oscine.bench.websocket_client import WebSocketClient
-from oscine.bench.workload import PlannedRequest, Workload
+from oscine_bench.exchange import BenchClient, Exchange
+from oscine_bench.http_client import HttpClient
+from oscine_bench.load import LoadRun, OfferedLoad, RunLength
+from oscine_bench.metrics import spread
+from oscine_bench.session import progress_line, run_async
+from oscine_bench.summary import RequestOutcome, analyze, peak_overlap
+from oscine_bench.targets import Target
+from oscine_bench.websocket_client import WebSocketClient
+from oscine_bench.workload import PlannedRequest, Workload
 
 GAP_S = 0.1  # largest playback deficit: below what a listener notices, above the delays of a busy scheduler
 # Growth that is not a leak: allocators keep some pages, and a pool may start threads that the warm-up did not need. A

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from tests.reference.codec_stream import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES
 from torch import Tensor
 
 from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
+from tests.reference.codec_stream import OFFICIAL_CONTEXT_FRAMES, OFFICIAL_WINDOW_FRAMES
 
 
 def stack_states(states: Sequence[StreamState]) -> StreamState:

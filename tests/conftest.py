@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.oracle.client import Official
-from tests.oracle.vocabulary import cached_vocabulary
 
 from random_checkpoint import write_checkpoint
+from tests.oracle.client import Official
+from tests.oracle.vocabulary import cached_vocabulary
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"

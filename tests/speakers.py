@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.conftest import CheckpointMaker
 
 from oscine import Oscine, Voice
+from tests.conftest import CheckpointMaker
 
 RATE = 24000
 WIDTH = 96  # of the tiny 1.7B talker

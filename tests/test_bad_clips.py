@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from tests.conftest import CheckpointMaker
-from tests.speakers import RATE, SHORT, Speakers, check_error, noise
 
 from oscine import OscineError, RequestError, VoiceError
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, SHORT, Speakers, check_error, noise
 
 
 @pytest.fixture(scope="module")

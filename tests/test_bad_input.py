@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
-from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
-from tests.variants import change_json, linked
 
 from oscine import Oscine, OscineError, RequestError, SpeechRequest, TooLongError, Voice, VoiceError
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from random_checkpoint import ADDED_TOKENS
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
+from tests.variants import change_json, linked
 
 SPECIAL_TEXT = "".join(ADDED_TOKENS)
 

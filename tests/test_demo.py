@@ -21,10 +21,10 @@ from benchmarks.server_process import ServerProcess
 from demo_files import CARD, DEMO, files, fingerprint
 from oscine import Oscine, VoiceError
 from oscine.audio import Clip, read_clip, resample
-from oscine.evaluate.recognizer import RATE_HZ as RECOGNIZER_HZ
-from oscine.evaluate.transcriber import Transcriber, TranscriberConfig
-from oscine.evaluate.transcriber_process import open_transcriber
-from oscine.evaluate.word_error_rate import Alignment, align, normalize
+from oscine_eval.recognizer import RATE_HZ as RECOGNIZER_HZ
+from oscine_eval.transcriber import Transcriber, TranscriberConfig
+from oscine_eval.transcriber_process import open_transcriber
+from oscine_eval.word_error_rate import Alignment, align, normalize
 from tests.conftest import require_environment
 from tests.server.live.live_client import Client
 

@@ -41,16 +41,14 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"config", "engine", "errors", "frames", "model", "narration", "segmenter", "speech", "types"},
     # Is handed an engine, never makes one.
     "server": {
-        *(ROOT, "audio", "capabilities", "config", "encoding", "errors", "frames", "levels", "narration", "segmenter"),
+        *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "narration", "segmenter"),
         *("types", "utterance", "voice"),
     },
-    "bench": {ROOT, "audio", "errors", "frames", "levels", "types"},  # meets an engine only over the wire
-    "evaluate": {"audio", "bench", "errors", "frames", "levels", "types"},  # as does this
 }
 EVERYTHING = {"__main__", "commands"}
 _TORCHLESS = (
     *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
-    *("speech", "commands.main", "commands.serve", "server.app", "commands.bench", "commands.evaluate"),
+    *("speech", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 
@@ -109,6 +107,29 @@ def test_no_edge_is_allowed_that_no_file_uses() -> None:
         used.setdefault(own_part(file), set()).update(part_of(module) for module in runtime_imports([tree]))
     unused = {part: sorted(allowed - used[part]) for part, allowed in ALLOWED.items() if allowed - used[part]}
     assert not unused
+
+
+# They meet an engine only over the wire: what they share with it are audio files, errors and levels.
+MEASURING = {"oscine_bench": set(), "oscine_eval": {"oscine_bench"}}
+
+
+@pytest.mark.parametrize("package", MEASURING)
+def test_the_measuring_packages_know_no_engine(package: str) -> None:
+    shared = {
+        "oscine",
+        "oscine.audio",
+        "oscine.errors",
+        "oscine.frames",
+        "oscine.levels",
+        "oscine.speech",
+        "oscine.types",
+    }
+    for file in sorted((PACKAGE.parent / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module and module.split(".")[0].startswith("oscine"):
+                own = module.split(".")[0] in {package, *MEASURING[package]}
+                assert own or module in shared, f"{file.name} imports {module}"
 
 
 def test_the_parts_form_no_cycle() -> None:

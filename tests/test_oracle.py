@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import CheckpointMaker
-from tests.oracle.client import Official, OracleError
 
 from random_checkpoint import KINDS, SIZES
+from tests.conftest import CheckpointMaker
+from tests.oracle.client import Official, OracleError
 
 RATE = 24000
 TEXTS = ("One.", "Hello there, how are you today?", "What?", "Guten Morgen")
@@ -67,9 +67,7 @@ def test_some_texts_stop_and_some_reach_the_limit(official: Official, checkpoint
             assert len(item["codes"]) == len(item["ids"]) - 1
 
 
-def test_a_small_vocabulary_is_read_like_a_large_one(
-    official: Official, small_checkpoints: CheckpointMaker
-) -> None:
+def test_a_small_vocabulary_is_read_like_a_large_one(official: Official, small_checkpoints: CheckpointMaker) -> None:
     folder = small_checkpoints("0b6", "custom_voice")
     (ids,) = official.call("tokenize", folder=folder, texts=["<|im_start|>assistant\nyes<|im_end|>\n"])["ids"]
     assert len(ids) == 3 + len("yes") + 2  # three role ids, a body and two end ids, as the prompt expects

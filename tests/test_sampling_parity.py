@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
-from tests.oracle.client import Official
-from tests.reference.generate import generate, uniforms
 
 from oscine import SpeechRequest
 from oscine.model.weights import load_model
@@ -17,6 +14,9 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.sampling import DrawTable, penalize, probabilities
 from oscine.types import DrawParams, SamplingParams
+from tests.conftest import CheckpointMaker
+from tests.oracle.client import Official
+from tests.reference.generate import generate, uniforms
 
 EOS, CODES, CODE_VOCAB = 2150, 2048, 3072
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.segmenter import Part, Segmenter, SegmenterConfig, segment_text
+from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 
 # Every sentence on its own; none is too long.
 EACH = SegmenterConfig(first_chars=1, segment_chars=1, max_chars=1_000_000)
@@ -102,7 +102,7 @@ SENTENCES = {
 }
 
 
-def joined(parts: Iterable[Part]) -> list[str]:
+def joined(parts: Iterable[SegmentPiece]) -> list[str]:
     """The segments that parts make."""
     segments, open_text = [], ""
     for part in parts:
@@ -228,27 +228,27 @@ def test_sizes_that_cannot_work_are_refused(sizes: tuple[int, int, int]) -> None
 def test_live_text_passes_at_once_while_the_segment_is_short() -> None:
     splitter = Segmenter()
     for piece in ("Hello", ".", " ", '"', "So", " I", " said", ". ", "\n\n", "好", "。", "「"):
-        assert splitter.push(piece) == [Part(piece, ends=False)]
-    assert splitter.finish() == [Part("", ends=True)]
+        assert splitter.push(piece) == [SegmentPiece(piece, ends=False)]
+    assert splitter.finish() == [SegmentPiece("", ends=True)]
 
 
 def test_only_white_space_and_opening_marks_wait_and_only_when_the_segment_may_end() -> None:
     splitter = Segmenter(SMALL)
-    assert splitter.push("Twenty characters it") == [Part("Twenty characters it", ends=False)]
+    assert splitter.push("Twenty characters it") == [SegmentPiece("Twenty characters it", ends=False)]
     assert splitter.push(" ") == []
-    assert splitter.push("has") == [Part(" has", ends=False)]
-    assert splitter.push(".") == [Part(".", ends=False)]
-    assert splitter.push("”") == [Part("”", ends=False)]
+    assert splitter.push("has") == [SegmentPiece(" has", ends=False)]
+    assert splitter.push(".") == [SegmentPiece(".", ends=False)]
+    assert splitter.push("”") == [SegmentPiece("”", ends=False)]
     assert splitter.push(" ") == [] and splitter.push("“") == []
-    assert splitter.push("Th") == [Part(" ", ends=True), Part("“Th", ends=False)]
-    assert splitter.push("en.") == [Part("en.", ends=False)]
-    assert splitter.finish() == [Part("", ends=True)]
+    assert splitter.push("Th") == [SegmentPiece(" ", ends=True), SegmentPiece("“Th", ends=False)]
+    assert splitter.push("en.") == [SegmentPiece("en.", ends=False)]
+    assert splitter.finish() == [SegmentPiece("", ends=True)]
 
 
 def test_a_mark_that_is_followed_by_nothing_ends_no_segment_of_its_own() -> None:
     splitter = Segmenter(SMALL)
-    assert splitter.push("Twenty characters it has. (") == [Part("Twenty characters it has.", ends=False)]
-    assert splitter.finish() == [Part(" (", ends=True)]
+    assert splitter.push("Twenty characters it has. (") == [SegmentPiece("Twenty characters it has.", ends=False)]
+    assert splitter.finish() == [SegmentPiece(" (", ends=True)]
 
 
 def test_white_space_that_carries_an_accent_is_no_border() -> None:
@@ -260,8 +260,8 @@ def test_a_splitter_is_fresh_after_finish() -> None:
     splitter = Segmenter(SMALL)
     assert splitter.finish() == [] and splitter.push("") == []
     splitter.push("Nineteen characters")
-    assert splitter.finish() == [Part("", ends=True)]
-    assert splitter.push("Go. On. ") == [Part("Go. On. ", ends=False)]
+    assert splitter.finish() == [SegmentPiece("", ends=True)]
+    assert splitter.push("Go. On. ") == [SegmentPiece("Go. On. ", ends=False)]
 
 
 # Words, marks of all kinds and anything at all: what matters happens where they meet.

@@ -18,8 +18,8 @@ from benchmarks.server_trials import (
     overload,
     vanishing,
 )
-from oscine.bench.load import OfferedLoad, RunLength
 from oscine.frames import FRAME_RATE_HZ
+from oscine_bench.load import OfferedLoad, RunLength
 from tests.conftest import CheckpointMaker
 
 Served = tuple[ServerProcess, str]

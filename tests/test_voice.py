@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tests.conftest import CheckpointMaker
-from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
 
 from oscine import OscineError, Voice, VoiceError
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
 
 
 def vector(seed: int = 0) -> np.ndarray:

@@ -156,7 +156,9 @@ def highlights() -> str:
         f"{alone['x_real_time']:.1f} x real time on two slow cores, for {kept} listeners at once. OpenAI's clients work "
         f"unchanged. A GPU server starts in {figures['server']['start_s']:.0f} s.",
     ]
-    return "\n".join(textwrap.fill(f"* {bullet}", 120, subsequent_indent="  ", break_on_hyphens=False) for bullet in bullets)
+    return "\n".join(
+        textwrap.fill(f"* {bullet}", 120, subsequent_indent="  ", break_on_hyphens=False) for bullet in bullets
+    )
 
 
 def loads(rows: list[Result]) -> dict[int, Result]:

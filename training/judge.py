@@ -25,14 +25,14 @@ from sizes import SPEAKERS
 
 from demo_files import DEMO, fingerprint
 from oscine.audio import read_clip, resample
-from oscine.bench.record import script_result, write_result
-from oscine.evaluate.bootstrap import difference_interval
-from oscine.evaluate.recognizer import RATE_HZ
-from oscine.evaluate.recording import Recording
-from oscine.evaluate.score import FIGURES, by_take, score_all, totals
-from oscine.evaluate.transcriber import TranscriberConfig, Transcript
-from oscine.evaluate.transcriber_process import open_transcriber
 from oscine.frames import FRAME_RATE_HZ
+from oscine_bench.record import script_result, write_result
+from oscine_eval.bootstrap import difference_interval
+from oscine_eval.recognizer import RATE_HZ
+from oscine_eval.recording import Recording
+from oscine_eval.score import FIGURES, by_take, score_all, totals
+from oscine_eval.transcriber import TranscriberConfig, Transcript
+from oscine_eval.transcriber_process import open_transcriber
 
 MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")

@@ -12,7 +12,7 @@ from typing import Any
 
 import paths
 
-from oscine.bench.plots import Series, line_plot
+from oscine_bench.plots import Series, line_plot
 
 # Plot name -> (title, what is drawn, [(stage, value, name in the legend)])
 _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import paths
 
-from oscine.evaluate.word_error_rate import align, normalize
+from oscine_eval.word_error_rate import align, normalize
 
 _JUDGED_HZ = 16000
 Samples = npt.NDArray[np.float32]

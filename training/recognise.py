@@ -15,10 +15,10 @@ from typing import Any
 import paths
 
 from oscine.audio import read_clip, resample
-from oscine.evaluate.recognizer import RATE_HZ
-from oscine.evaluate.transcriber import Transcriber, TranscriberConfig
-from oscine.evaluate.transcriber_process import open_transcriber
-from oscine.evaluate.word_error_rate import align, normalize
+from oscine_eval.recognizer import RATE_HZ
+from oscine_eval.transcriber import Transcriber, TranscriberConfig
+from oscine_eval.transcriber_process import open_transcriber
+from oscine_eval.word_error_rate import align, normalize
 
 
 def measure(transcriber: Transcriber, folder: Path, texts: list[str]) -> dict[str, Any]:

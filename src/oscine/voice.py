@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from oscine.errors import VoiceError
 from oscine.frames import CODEBOOKS, Codes, Samples
 
 _FORMAT = "oscine.voice.1"
-_Array = TypeVar("_Array", bound="np.ndarray[Any, Any]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +127,7 @@ class Voice:
         return voice, notes
 
 
-def _frozen_copy(array: _Array) -> _Array:
+def _frozen_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A read-only copy: hashes and caches rely on it."""
     copy = array.copy()
     copy.flags.writeable = False

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.report import BEGIN, END, RESULTS, ROOT, Report
 from benchmarks.report_server import images
-from oscine.bench.record import script_result
-from tests.bench.test_report import result, row
+from oscine_bench.record import script_result
+from tests.oscine_bench.test_report import result, row
 
 
 @pytest.fixture

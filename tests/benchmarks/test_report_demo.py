@@ -11,7 +11,7 @@ from benchmarks.report import Report
 from benchmarks.report_demo import kept_in_real_time
 from demo_card import demo_card
 from demo_files import CARD, files, fingerprint, parameters
-from oscine.bench.record import script_result
+from oscine_bench.record import script_result
 from tests.conftest import CheckpointMaker
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.server import Trial, upload_voice
-from oscine.bench.load import OfferedLoad, RunLength
-from oscine.bench.search import SearchLimits
-from oscine.bench.session import Bench
-from oscine.bench.targets import Target
-from oscine.bench.workload import Workload
-from tests.bench.scripted import END, HEAD, chunk, in_a_thread, speech
+from oscine_bench.load import OfferedLoad, RunLength
+from oscine_bench.search import SearchLimits
+from oscine_bench.session import Bench
+from oscine_bench.targets import Target
+from oscine_bench.workload import Workload
+from tests.oscine_bench.scripted import END, HEAD, chunk, in_a_thread, speech
 
 FRAMES = 5
 uploads: list[bytes] = []

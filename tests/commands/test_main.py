@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from tests.conftest import CheckpointMaker
-from tests.speakers import RATE, noise
 
 from oscine import Oscine, SpeechRequest, Voice, __version__
 from oscine.audio import pcm16
 from oscine.commands import main as cli
+from tests.conftest import CheckpointMaker
+from tests.speakers import RATE, noise
 
 OSCINE = Path(sys.executable).with_name("oscine")
 VOICES = "aiden, dylan, eric, ono_anna, ryan, serena, sohee, uncle_fu, vivian"

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from configuration_docs import PAGE, page
 from prometheus_client.core import Metric
 
+from configuration_docs import PAGE, page
 from oscine.server.metrics import Metrics
 from oscine.types import EngineHealth, EngineStatus
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import CheckpointMaker
-from tests.engine.scripted_runner import PLAIN, ScriptedRunner
 
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from tests.conftest import CheckpointMaker
+from tests.engine.scripted_runner import PLAIN, ScriptedRunner
 
 MakeEngine = Callable[..., InProcessEngine]
 

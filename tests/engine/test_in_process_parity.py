@@ -9,9 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.conftest import CheckpointMaker
-from tests.engine.recorder import ChunkRecorder
-from tests.reference.speaker import ReferenceSpeaker
 
 from oscine.audio import pcm16
 from oscine.config import EngineConfig, RunawayConfig, TrimConfig
@@ -22,6 +19,9 @@ from oscine.runner.backend import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AppendText, Cancel, EndText, SpeechRequest
+from tests.conftest import CheckpointMaker
+from tests.engine.recorder import ChunkRecorder
+from tests.reference.speaker import ReferenceSpeaker
 
 SLOTS = 3
 SAMPLES_PER_FRAME = 1920

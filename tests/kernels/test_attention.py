@@ -8,10 +8,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from tests.kernels.measures import assert_same_roundings, graph_seconds, report
-
 from oscine.kernels.attention import predictor_attention, talker_attention
 from oscine.model.layers import RMSNorm, apply_rope, rope_angles
+from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
 EPS = 1e-6
 THETA = 1e6

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+
 from tests.kernels.measures import assert_same_roundings
 
 pytest.importorskip("triton")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.kernels.measures import assert_same_roundings, graph_seconds
 from torch import Tensor
+
+from tests.kernels.measures import assert_same_roundings, graph_seconds
 
 pytest.importorskip("triton")
 

@@ -6,9 +6,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from tests.kernels.measures import assert_same_roundings, graph_seconds, report
-
 from oscine.kernels.embed import gather, next_input
+from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
 BOOKS = 16
 

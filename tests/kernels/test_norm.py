@@ -3,10 +3,9 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from tests.kernels.measures import assert_same_roundings
-
 from oscine.kernels.norm import rms_norm
 from oscine.model.layers import RMSNorm
+from tests.kernels.measures import assert_same_roundings
 
 EPS = 1e-6
 

@@ -5,10 +5,9 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
+from oscine.kernels.prefill import write_keys_values
 from tests.kernels.measures import assert_same_roundings
 from tests.kernels.test_attention import EPS, Heads, random
-
-from oscine.kernels.prefill import write_keys_values
 
 PAGE = 16
 

@@ -6,12 +6,11 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from tests.kernels.measures import graph_seconds
-from tests.reference.generate import uniforms
-
 from oscine.kernels.sample import Draws, FirstCode, sample
 from oscine.runner.sampling import DrawTable, draw, penalize, probabilities
 from oscine.types import DrawParams
+from tests.kernels.measures import graph_seconds
+from tests.reference.generate import uniforms
 
 PARAMS = {
     "default": DrawParams(),

@@ -4,13 +4,13 @@ import random
 
 import pytest
 import torch
-from tests.codec_states import decode_official, select_rows, stack_states
-from tests.conftest import CheckpointMaker
 from torch import Tensor
 
 from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
 from oscine.model.weights import load_model
+from tests.codec_states import decode_official, select_rows, stack_states
+from tests.conftest import CheckpointMaker
 
 CPU = torch.device("cpu")
 WINDOW_FRAMES = 72

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import CheckpointMaker
 
 from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.types import Prompt, SpeechRequest
 from oscine.voice import Voice
+from tests.conftest import CheckpointMaker
 
 # The small vocabulary: bytes, then merges; "user" and "assistant" are one id each.
 NEWLINE = 10

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.conftest import CheckpointMaker
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.layout import LayoutInput, build_layout
 from oscine.types import NO_CODEC, SPEAKER, Prompt, reference_frame
+from tests.conftest import CheckpointMaker
 
 # Text side
 P, B, E, IM_END = 900, 901, 902, 903  # tts_pad, tts_bos, tts_eos

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.reference.codec_stream import CodecStream
-from tests.reference.generate import generate
 
 from oscine.audio import ClipSource
 from oscine.model.config import ModelConfig
@@ -20,6 +18,8 @@ from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import SlotAssignment
 from oscine.types import FinishReason, SpeechRequest
 from oscine.voice import Voice
+from tests.reference.codec_stream import CodecStream
+from tests.reference.generate import generate
 
 
 @dataclass(frozen=True)

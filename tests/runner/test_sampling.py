@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.reference.generate import uniforms
 from torch import Tensor
 
 from oscine.runner.sampling import DrawTable, draw, penalize, philox, probabilities
 from oscine.types import DrawParams
+from tests.reference.generate import uniforms
 
 CPU = torch.device("cpu")
 ONES = 0xFFFFFFFF

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 from msgspec.structs import replace
-from tests.runner.codec_streams import random_codec, short_config
 
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.types import Prompt
+from tests.runner.codec_streams import random_codec, short_config
 
 CODES, CODE_VOCAB, EOS = 16, 32, 24
 TEXT_VOCAB = 32

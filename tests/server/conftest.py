@@ -2,6 +2,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+
 from tests.server.scripted_engine import ScriptedEngine
 
 

@@ -5,8 +5,6 @@ import re
 
 import httpx
 import pytest
-from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
-from tests.server.serving import client_of, eventually, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
@@ -15,6 +13,8 @@ from oscine import __version__
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import EngineHealth
+from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
+from tests.server.serving import client_of, eventually, serving
 
 SPEECH = "/v1/audio/speech"
 KEYS = ServerConfig(api_keys=("first-key", "second-key"), streams_per_key=1)

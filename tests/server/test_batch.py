@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of, eventually, serving
 
 from oscine.audio import wav_header
 from oscine.config import ServerConfig
 from oscine.server import batch
 from oscine.server.app import build_app
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of, eventually, serving
 
 SPEECH = "/v1/audio/speech"
 BATCH = "/v1/audio/speech/batch"

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import require_environment
-from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import eventually, serving
 
 from oscine.audio import Clip, read_clip, resample
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import SpeechRequest
+from tests.conftest import require_environment
+from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import eventually, serving
 
 ROOT = Path(__file__).parents[2]
 PROCESS_S = 120  # far more than needed: a hung client must not hang the tests

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import httpx
 import numpy as np
 import pytest
-from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of
 
 from oscine.audio import read_clip
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of
 
 PCM = spoken("Hello.", 3)
 

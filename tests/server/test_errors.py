@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
-from tests.server.serving import client_of
 
 from oscine.config import ServerConfig
+from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
+from tests.server.serving import client_of
 
 SPEECH = "/v1/audio/speech"
 CONFIG = ServerConfig(max_text_chars=1000, max_batch_items=3, max_body_bytes=20_000)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.server.scripted_engine import CARD, ScriptedEngine
-from tests.server.serving import serving
 from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.server import http_protocol as protocol
 from oscine.server.app import build_app
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import serving
 
 SPEECH = b"POST /v1/audio/speech HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
 GET = b"GET /health HTTP/1.1\r\nhost: here\r\n"

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, ValidationError
-from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
-from tests.server.serving import client_of
 
 from oscine.server.errors import ApiError
 from oscine.server.json_body import parse_json
 from oscine.server.schemas import BatchBody, SpeechBody
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
+from tests.server.serving import client_of
 
 SPEECH = "/v1/audio/speech"
 BATCH = "/v1/audio/speech/batch"

@@ -6,10 +6,10 @@ import httpx
 import hypothesis
 import pytest
 import schemathesis
-from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
-from tests.server.serving import client_of, eventually
 
 from oscine.config import ServerConfig
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
+from tests.server.serving import client_of, eventually
 
 _ENGINE = ScriptedEngine()
 _OPERATIONS = {

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of, eventually, serving
 
 from oscine.audio import read_clip, wav_header
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
+from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of, eventually, serving
 
 SPEECH = "/v1/audio/speech"
 CONFIG = ServerConfig(segment_chars=60)

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
-from tests.server.serving import client_of
 
 from oscine.server.schemas import SpeechBody
 from oscine.types import SamplingParams
+from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
+from tests.server.serving import client_of
 
 SPEECH = "/v1/audio/speech"
 SERVED = "Qwen3-TTS-12Hz-0.6B-CustomVoice"

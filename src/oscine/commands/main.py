@@ -13,13 +13,13 @@ from rich.markup import escape
 from rich.text import Text
 
 from oscine import __version__
-from oscine.commands.bench import bench_app
 from oscine.commands.doctor import doctor
-from oscine.commands.evaluate import eval_app
 from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
 from oscine.types import SpeechRequest
+from oscine_bench.command import bench_app
+from oscine_eval.command import eval_app
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(bench_app, name="bench")

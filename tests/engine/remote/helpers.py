@@ -4,12 +4,11 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
-from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
-
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.types import AppendText, SpeechRequest
+from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
 
 CONFIG = WorkerConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
 IMPATIENT = WorkerConfig(heartbeat_s=2.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=0.3, backoff_s=0.05)

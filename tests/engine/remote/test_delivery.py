@@ -1,10 +1,10 @@
 import threading
 
 import pytest
-from tests.engine.recorder import WAIT_S, ChunkRecorder
 
 from oscine.engine.remote.delivery import Delivery, DeliveryQueue
 from oscine.types import AudioChunk
+from tests.engine.recorder import WAIT_S, ChunkRecorder
 
 
 def no_failure() -> None:

@@ -3,9 +3,9 @@ import socket
 import threading
 
 import pytest
-from tests.engine.recorder import WAIT_S, wait_until
 
 from oscine.engine.remote.transport import Transport
+from tests.engine.recorder import WAIT_S, wait_until
 
 
 @pytest.fixture

@@ -7,14 +7,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.engine.recorder import WAIT_S, wait_until
-from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
-from tests.engine.remote.helpers import LONG
-
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import EngineServer
 from oscine.types import AudioChunk, SpeechRequest
+from tests.engine.recorder import WAIT_S, wait_until
+from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
+from tests.engine.remote.helpers import LONG
 
 
 @contextlib.contextmanager

@@ -3,6 +3,10 @@
 import pytest
 import torch
 from msgspec.structs import replace
+from torch import Tensor
+
+from oscine.model.codec import Codec
+from oscine.model.config import CodecConfig, read_config
 from tests.conftest import CheckpointMaker
 from tests.runner.codec_streams import (
     CPU,
@@ -15,10 +19,6 @@ from tests.runner.codec_streams import (
     slot_vector,
     to_pcm16,
 )
-from torch import Tensor
-
-from oscine.model.codec import Codec
-from oscine.model.config import CodecConfig, read_config
 
 pytest.importorskip("triton")
 

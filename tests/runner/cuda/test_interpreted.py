@@ -6,10 +6,6 @@ Graphs are off, so the same kernels run one by one. tests/runner/cuda/test_backe
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CheckpointMaker
-from tests.reference.generate import prefill
-from tests.reference.kv_cache import DenseKVCache
-from tests.runner.tiny_model import random_prompt, tiny_model
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
@@ -19,6 +15,10 @@ from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import DrawParams, SamplingParams
+from tests.conftest import CheckpointMaker
+from tests.reference.generate import prefill
+from tests.reference.kv_cache import DenseKVCache
+from tests.runner.tiny_model import random_prompt, tiny_model
 
 pytest.importorskip("triton")
 if torch.cuda.is_available():

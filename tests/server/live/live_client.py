@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine
-from tests.server.serving import serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -15,6 +13,8 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.service import Service
 from oscine.types import ModelCard
+from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine
+from tests.server.serving import serving
 
 HELD_SAMPLES = 120  # held back until it is known whether another segment follows
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.server.live.live_client import server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine
 

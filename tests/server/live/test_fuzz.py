@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.server.live.live_client import Received, Server, server_of
-from tests.server.scripted_engine import ScriptedEngine
-from tests.server.serving import eventually
 from websockets.exceptions import ConnectionClosed
 
 from oscine.config import ServerConfig
+from tests.server.live.live_client import Received, Server, server_of
+from tests.server.scripted_engine import ScriptedEngine
+from tests.server.serving import eventually
 
 PIECES = [
     "Hello",

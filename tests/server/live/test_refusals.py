@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.server.live.live_client import Client, Server, server_of
-from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
-from tests.server.serving import eventually
 from websockets.typing import Subprotocol
 
 from oscine.config import ServerConfig
 from oscine.voice import Voice
+from tests.server.live.live_client import Client, Server, server_of
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
+from tests.server.serving import eventually
 
 SMALL = ServerConfig(segment_chars=60, max_text_chars=100, live_idle_s=1.0, stalled_s=1.0, api_keys=("sesame",))
 KEY = {"additional_headers": {"Authorization": "Bearer sesame"}}

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from oscine.audio import read_clip
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually
-
-from oscine.audio import read_clip
 
 FRAME_S = FRAME_SAMPLES / RATE_HZ
 LONG = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from oscine.segmenter import Part, Segmenter, SegmenterConfig
+from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece
 from oscine.utterance import Utterance
 
 
@@ -66,7 +66,7 @@ class LiveText:
         self._add(self._segmenter.finish())
         self.ended.set()
 
-    def _add(self, pieces: list[Part]) -> None:
+    def _add(self, pieces: list[SegmentPiece]) -> None:
         for piece in pieces:
             segment = self._growing
             if segment is None:
