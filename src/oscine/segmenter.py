@@ -71,6 +71,7 @@ _PARTICLES = "とっをがはにのもで"  # a Japanese sentence continues with
 
 _GAP = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W_]+")
+_LETTER = re.compile(r"[^\W_]")
 _SPACES = re.compile(r"[\s\u200b]+")
 _NEWLINE = re.compile(r"[\n\r\x85\u2028\u2029]")
 _BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\x85\u2028])[^\S\n\r\x85\u2028]*[\n\r\x85\u2028]|\u2029")
@@ -124,22 +125,20 @@ def segment_text(text: str, config: SegmenterConfig = _DEFAULTS) -> list[str]:
     if weights[-1] <= config.segment_chars:
         return [text]
     borders = _borders_by_rank(text)
-    segments, start, target_chars = [], 0, config.first_chars
+    segments, start, aim_chars = [], 0, config.first_chars
     while start < len(text):
-        end = _segment_end(text, weights, borders, start, target_chars, config.max_chars)
+        end = _segment_end(text, weights, borders, start, aim_chars, config.max_chars)
         segments.append(text[start:end].strip())
-        start, target_chars = end, config.segment_chars
+        start, aim_chars = end, config.segment_chars
     return segments if len(segments) > 1 else [text]
 
 
-def _segment_end(
-    text: str, weights: list[int], borders: _Borders, start: int, target_chars: int, max_chars: int
-) -> int:
+def _segment_end(text: str, weights: list[int], borders: _Borders, start: int, aim_chars: int, max_chars: int) -> int:
     def index_at(chars: int) -> int:
         return bisect_right(weights, weights[start] + chars) - 1
 
-    min_chars = target_chars // 4  # shorter segments are avoided
-    low, target, high = max(index_at(min_chars), start + 1), index_at(target_chars), index_at(max_chars)
+    min_chars = aim_chars // 4  # shorter segments are avoided
+    low, target, high = max(index_at(min_chars), start + 1), index_at(aim_chars), index_at(max_chars)
     if target == len(text):
         return target
     ends = borders[_Rank.END]
@@ -160,10 +159,10 @@ def _nearest(borders: list[int], low: int, target: int, high: int) -> int | None
 
 
 def _cut_between_characters(text: str, start: int, target: int) -> int:
-    first_word = _WORD.search(text, start)
-    if first_word is None:
+    first_letter = _LETTER.search(text, start)  # not _WORD: its time would be quadratic in a long word
+    if first_letter is None:
         return len(text)
-    cuts = range(max(target, first_word.start() + 1), len(text))
+    cuts = range(max(target, first_letter.end()), len(text))
     return next((at for at in cuts if text[at].isalnum() and not _is_joined(text[at - 1], text[at])), len(text))
 
 
