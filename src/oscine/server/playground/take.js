@@ -30,16 +30,16 @@ export class Take {
     this.#askedAtMs = askedAtMs;
   }
 
-  // As it is stored, and back. A clip is not stored: it is somebody's voice.
+  // As it is stored, and back. The clip is left out: it is somebody's voice.
   record() {
     const { ref_audio: clip, ...request } = this.request;
     const { text, voice, rateHz, live, state, finishReason, seed, complete, firstSoundMs } = this;
-    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs, hadClip: Boolean(clip) };
+    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs };
     return { ...fields, state: this.running ? this.outcome : state, request, samples: this.samples() };
   }
 
-  static restore({ samples, firstSoundMs, hadClip, request, ...fields }) {
-    const take = new Take({ ...fields, request });
+  static restore({ samples, firstSoundMs, ...fields }) {
+    const take = new Take(fields);
     take.add(samples);
     const { state, finishReason, seed, complete } = fields;
     Object.assign(take, { state, outcome: state, finishReason, seed, complete, firstSoundMs });
