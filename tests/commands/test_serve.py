@@ -23,11 +23,12 @@ from rich.console import Console
 from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
 from oscine.audio import pcm16
-from oscine.commands.serve import _bind, _Display
 from oscine.commands.settings import Settings
+from oscine.commands.startup_display import StartupDisplay, describe_capacity
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError
-from oscine.types import ModelCard
+from oscine.server.web_server import bind
+from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.serving import eventually
 
@@ -224,7 +225,7 @@ def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: P
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         code, told = run("--model", str(model), "--port", str(taken.getsockname()[1]))
-    assert code == 1 and "cannot be listened on" in told
+    assert code == 1 and "cannot listen on" in told
 
 
 def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
@@ -237,37 +238,59 @@ def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Pa
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no..host", "no\0host"])
 def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be listened on: .*; choose an address of this machine with --host"):
-        _bind(host, 0)
+    with pytest.raises(ConfigError, match=r"cannot listen on .*: .*; choose an address of this machine with --host"):
+        bind(host, 0)
 
 
 def test_a_taken_port_is_not_blamed_on_the_host() -> None:
-    with _bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
-        _bind("127.0.0.1", taken.getsockname()[1])
+    with bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
+        bind("127.0.0.1", taken.getsockname()[1])
 
 
-def shown(settings: Settings, *, terminal: bool) -> str:
-    """What a person sees of a start."""
+def status(*, slots: int, real_time: int, device: str) -> EngineStatus:
+    return EngineStatus(True, slots, 0, 0, 0, 0.0, device=device, real_time_streams=real_time)
+
+
+def shown(settings: Settings, *, terminal: bool, host: str = "127.0.0.1") -> str:
+    """The output of a start."""
     screen = io.StringIO()
     card = ModelCard(settings.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
-    display = _Display(settings, card, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
-    with display, _bind("127.0.0.1", 0) as listener:
+    display = StartupDisplay(
+        settings, card, Console(file=screen, force_terminal=terminal, width=200, color_system=None)
+    )
+    with display, bind(host, 0) as listener:
         report = display.reporter("cpu")
         report("[/weights]", 1, 2)
         report("memory: [/all] of it", 1, 2)
-        display.ready(listener, 8)
+        report("warning: a CPU build", 1, 2)
+        display.ready(listener, status(slots=8, real_time=8, device="NVIDIA H200, bfloat16"))
     return screen.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("name", ["[/x]", "[red]", ":smile:"])
-def test_a_name_is_shown_as_it_is(name: str, terminal: bool) -> None:
+def test_a_name_is_printed_verbatim(name: str, terminal: bool) -> None:
     told = shown(Settings(name=name), terminal=terminal)
-    assert f"model   {name} (custom_voice), 8 streams at once" in told and "memory  [/all] of it" in told
+    assert f"model   {name} (custom_voice)\n" in told and "memory  [/all] of it" in told
+    assert "device  NVIDIA H200, bfloat16, 8 slots\n" in told and "warning a CPU build" in told
     assert not terminal or f"{name} on cpu: [/weights]" in told
 
 
-def test_a_playground_is_told_of_where_there_is_one() -> None:
+def test_the_banner_never_promises_more_streams_than_stay_in_real_time() -> None:
+    slow = describe_capacity(status(slots=32, real_time=6, device="CPU, 2 threads, float32"))
+    assert slow == "CPU, 2 threads, float32, about 6 streams in real time"
+    fast = describe_capacity(status(slots=128, real_time=128, device="NVIDIA H200, bfloat16"))
+    assert fast == "NVIDIA H200, bfloat16, 128 slots"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_the_url_of_the_banner_can_be_opened(host: str) -> None:
+    printed = shown(Settings(server=ServerConfig(host=host)), terminal=False, host=host)
+    assert "http://127.0.0.1:" in printed and "http://0.0.0.0" not in printed
+    assert ("--api-key requires a key" in printed) == (host == "0.0.0.0")
+
+
+def test_the_banner_names_the_playground_if_it_is_served() -> None:
     without = Settings(server=ServerConfig(playground=False))
     assert "playground; API under http://127.0.0.1:" in shown(Settings(), terminal=False)
     assert "playground" not in shown(without, terminal=False) and "API under" in shown(without, terminal=False)

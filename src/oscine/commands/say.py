@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from oscine.capabilities import unsupported_script
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.speech import Speech, format_of, sound_device
 from oscine.types import SpeechRequest
@@ -116,6 +117,8 @@ def speak(
 ) -> tuple[list[Speech], float]:
     """The speeches and how many seconds they took. Standard output and the loudspeaker get audio as it is made."""
     tts.check(requests)  # before anything is shown or written
+    if warning := unsupported_script(" ".join(request.text for request in requests), tts.config.card("")):
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     begun_s = time.perf_counter()
     made_s = 0.0
     done: set[int] = set()
