@@ -1,6 +1,6 @@
-"""Session fixtures: tiny checkpoints with random weights, and the official package that judges us on them.
+"""Session fixtures: tiny checkpoints with random weights, and the official package as the oracle.
 
-Everything slow is written once below .cache/, under a name that changes with the code and arguments that made it.
+Slow results are cached in .cache/; their names contain a hash of the code and arguments that made them.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ CheckpointMaker = Callable[..., Path]
 
 
 def require_environment(name: str, what: str) -> Path:
-    """The folder .venv-NAME, which `make NAME` makes. Without it a test is skipped, but never silently where it is
-    asked for (OSCINE_NAME=required)."""
+    """The folder .venv-NAME, which `make NAME` creates. Without it the test is skipped; with CI or OSCINE_NAME=required
+    set, it fails."""
     folder = ROOT / f".venv-{name}"
-    if not (folder / f"{name}-stamp").exists():  # written last: the environment is whole
+    if not (folder / f"{name}-stamp").exists():  # written last: the environment is complete
         message = f"{what} not installed in {folder.name}; run `make {name}`"
         if os.environ.get("CI") or os.environ.get(f"OSCINE_{name.upper()}") == "required":
             pytest.fail(message, pytrace=False)
@@ -49,15 +49,15 @@ def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) ->
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             fresh = write_checkpoint(Path(scratch) / "fresh", size=size, kind=kind, bpe=bpe, **options)
             try:
-                os.replace(fresh, folder)  # a run that is cut short leaves no half checkpoint behind
+                os.replace(fresh, folder)  # atomic: an interrupted run leaves no incomplete checkpoint
             except OSError:
-                assert folder.exists()  # another run was faster
+                assert folder.exists()  # another run has written it
     return folder
 
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Path:
-    """Folder with Qwen's true vocab.json and merges.txt."""
+    """Folder with the real vocab.json and merges.txt of Qwen."""
     maker = (ROOT / "tests" / "oracle" / "vocabulary.py").read_bytes()
     folder = CACHE / f"vocabulary-{hashlib.sha256(maker).hexdigest()[:16]}"
     if folder.exists():
@@ -68,7 +68,7 @@ def vocabulary() -> Path:
 
 @pytest.fixture(scope="session")
 def checkpoints(vocabulary: Path) -> CheckpointMaker:
-    """Tiny checkpoints with the true vocabulary: checkpoints("1b7", "base", seed=3)."""
+    """Tiny checkpoints with the real vocabulary: checkpoints("1b7", "base", seed=3)."""
 
     def checkpoint(size: str, kind: str, **options: Any) -> Path:
         return cached_checkpoint(vocabulary, size, kind, **options)
@@ -78,7 +78,7 @@ def checkpoints(vocabulary: Path) -> CheckpointMaker:
 
 @pytest.fixture(scope="session")
 def small_checkpoints() -> CheckpointMaker:
-    """Tiny checkpoints with a small vocabulary: quick to write and read, and no oracle needed."""
+    """Tiny checkpoints with a small vocabulary: fast to write and read, and they need no oracle."""
 
     def checkpoint(size: str, kind: str, **options: Any) -> Path:
         return cached_checkpoint(None, size, kind, **options)

@@ -1,4 +1,4 @@
-"""Loaded tiny checkpoints for tests of what callers meet: ask, be refused, and ask again."""
+"""Loaded tiny checkpoints for tests of refusals: a good request, a bad one, and the good one again."""
 
 from functools import cache
 from pathlib import Path
@@ -19,13 +19,13 @@ def noise(seconds: float, rate_hz: int = RATE) -> np.ndarray:
 
 
 class Speakers:
-    """The checkpoints by name ("1b7-base"), loaded once, with what each needs to speak and what it then said."""
+    """Checkpoints by name ("1b7-base"), each loaded once."""
 
     def __init__(self, checkpoint: CheckpointMaker) -> None:
         self.checkpoint = checkpoint
         self.load = cache(self._load)
         self.voice = cache(self._clone)
-        self.said = cache(self._say)
+        self.first_codes = cache(self._codes)
 
     def folder(self, name: str) -> Path:
         return self.checkpoint(*name.split("-"))
@@ -37,24 +37,24 @@ class Speakers:
         return self.load(name).clone((noise(0.5), RATE), "hello you")
 
     def fields(self, name: str) -> dict[str, Any]:
-        """The least that this kind of checkpoint must be given."""
+        """The fields that a request to this checkpoint needs."""
         kind = name.partition("-")[2]
         if kind == "base":
             return SHORT | {"voice": self.voice(name)}
         return SHORT | ({"instruct": "a calm voice"} if kind == "voice_design" else {})
 
-    def _say(self, name: str) -> np.ndarray:
+    def _codes(self, name: str) -> np.ndarray:
         return self.load(name).speak("hello there", **self.fields(name)).codes
 
-    def check_unharmed(self, name: str) -> None:
-        before = self.said(name)
+    def check_unchanged(self, name: str) -> None:
+        before = self.first_codes(name)
         assert before.shape == (2, 16)
-        np.testing.assert_array_equal(self._say(name), before)
+        np.testing.assert_array_equal(self._codes(name), before)
 
 
-def check_error(error: BaseException, kind: type, param: str | None, said: tuple[str, ...]) -> None:
+def check_error(error: BaseException, kind: type, param: str | None, messages: tuple[str, ...]) -> None:
     assert type(error) is kind, repr(error)
     assert getattr(error, "param", None) == param
-    for words in said:
-        assert words in str(error)
+    for message in messages:
+        assert message in str(error)
     assert "\n" not in str(error)

@@ -1,4 +1,4 @@
-"""Any clip becomes mono floats or a VoiceError that says why."""
+"""Any clip is read as mono floats or refused with a VoiceError."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refusal(source: Any) -> str:
 def test_files_are_read_at_their_own_rate(how: dict[str, Any], error: float, tmp_path: Path) -> None:
     samples = tone()
     content = encoded(samples, **how)
-    path = tmp_path / "clip.bin"  # the content tells the format, not the name
+    path = tmp_path / "clip.bin"  # the content decides the format, not the name
     path.write_bytes(content)
     for source in (content, path, str(path)):
         clip = read_clip(source)
@@ -143,14 +143,14 @@ def test_array_types_give_float32(dtype: str) -> None:
     np.testing.assert_allclose(clip.samples, tone(), atol=1e-3)
 
 
-def test_a_clip_is_its_own_source() -> None:
+def test_a_clip_can_be_read_again() -> None:
     clip = read_clip((tone(), RATE_HZ))
     again = read_clip(clip)
     np.testing.assert_array_equal(again.samples, clip.samples)
     assert again.duration_s == 0.5
 
 
-def test_our_own_stream_header_is_read() -> None:
+def test_wav_with_a_streaming_header_is_read() -> None:
     streamed = wav_header(RATE_HZ) + pcm16(tone()).tobytes()
     np.testing.assert_allclose(read_clip(streamed).samples, tone(), atol=1 / 16384)
 
@@ -163,7 +163,7 @@ def test_float_files_may_peak_above_one() -> None:
 # Refusing
 
 
-def test_paths_that_are_no_file(tmp_path: Path) -> None:
+def test_paths_without_a_regular_file_are_refused(tmp_path: Path) -> None:
     assert "there is no audio file" in refusal(tmp_path / "absent.wav")
     assert "is a folder" in refusal(tmp_path)
     (tmp_path / "empty.wav").touch()
@@ -175,7 +175,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret.wav"
     path.write_bytes(encoded(tone()))
     path.chmod(0)
@@ -195,15 +195,15 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         encoded(tone())[:30],
         encoded(tone(), format="FLAC")[:60],
         encoded(tone(), format="OGG", subtype="VORBIS")[:60],
-        encoded_av(tone(), RATE_HZ, "mp4", "aac", "fltp")[:2000],  # its index stands at the end
+        encoded_av(tone(), RATE_HZ, "mp4", "aac", "fltp")[:2000],  # its index is at the end
     ],
     ids=["prose", "zeros", "riff", "png", "playlist", "concat", "noise", "cut-wav", "cut-flac", "cut-ogg", "cut-m4a"],
 )
-def test_what_is_no_audio_is_refused(content: bytes) -> None:
+def test_content_that_is_not_audio_is_refused(content: bytes) -> None:
     refusal(content)
 
 
-def test_a_playlist_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_playlist_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inner.wav").write_bytes(encoded(tone()))
     monkeypatch.chdir(tmp_path)
     playlist = b"ffconcat version 1.0\nfile inner.wav\n"
@@ -212,7 +212,7 @@ def test_a_playlist_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refusal(playlist)
 
 
-def test_damage_anywhere_never_lets_a_decoders_error_out() -> None:
+def test_a_damaged_file_raises_nothing_but_voice_errors() -> None:
     rng = np.random.default_rng(5)
     whole = [
         encoded(tone(0.2)),
@@ -224,23 +224,23 @@ def test_damage_anywhere_never_lets_a_decoders_error_out() -> None:
     ]
     for content in whole:
         for _ in range(25):
-            spoilt = bytearray(content)
-            for at in rng.integers(0, min(len(spoilt), 400), 4):
-                spoilt[at] = rng.integers(0, 256)
+            damaged = bytearray(content)
+            for at in rng.integers(0, min(len(damaged), 400), 4):
+                damaged[at] = rng.integers(0, 256)
             try:
-                clip = read_clip(bytes(spoilt[: rng.integers(1, len(spoilt) + 1)]))
+                clip = read_clip(bytes(damaged[: rng.integers(1, len(damaged) + 1)]))
             except VoiceError:
                 continue
             assert np.isfinite(clip.samples).all()
 
 
-def test_clips_without_sound() -> None:
+def test_clips_without_samples_are_refused() -> None:
     assert "0 samples" in refusal(encoded(np.zeros(0, np.float32)))
     for shape in [(0,), (0, 2), (2, 0)]:
         assert "0 samples" in refusal((np.zeros(shape, np.float32), RATE_HZ))
 
 
-def test_a_video_without_sound_is_refused() -> None:
+def test_a_video_without_audio_is_refused() -> None:
     file = io.BytesIO()
     with av.open(file, "w", format="matroska") as out:
         stream = out.add_stream("mpeg4", rate=10, width=16, height=16, pix_fmt="yuv420p")
@@ -250,29 +250,29 @@ def test_a_video_without_sound_is_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_samples_that_are_no_numbers(bad: float) -> None:
+def test_samples_that_are_not_finite_are_refused(bad: float) -> None:
     samples = tone()
     samples[12_000 - 1] = bad
     assert "at 0.500 s" in refusal((samples, RATE_HZ))
-    assert "no number" in refusal(encoded(samples, subtype="FLOAT"))
-    assert "no number" in refusal((np.full(10, 1e300), RATE_HZ))
+    assert f"has a {bad} sample at 0.500 s" in refusal(encoded(samples, subtype="FLOAT"))
+    assert "has a inf sample at 0.000 s" in refusal((np.full(10, 1e300), RATE_HZ))
 
 
 @pytest.mark.parametrize("rate_hz", [0, -8000, 999, 768_001, 24_000.5, math.nan, math.inf, True, "24000", None])
-def test_rates_out_of_reach(rate_hz: Any) -> None:
+def test_rates_out_of_range_are_refused(rate_hz: Any) -> None:
     assert "1000 to 768000" in refusal((tone(), rate_hz))
 
 
-def test_a_file_with_a_rate_out_of_reach() -> None:
+def test_a_file_with_a_rate_out_of_range_is_refused() -> None:
     assert "100 Hz" in refusal(encoded(tone(), 100))
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
-        ((np.zeros((2, 2, 2), np.float32), RATE_HZ), "1 or 2 dimensions"),
+        ((np.zeros((2, 2, 2), np.float32), RATE_HZ), "got shape ("),
         ((np.float32(0.5), RATE_HZ), "numpy array"),
-        ((np.array(0.5), RATE_HZ), "1 or 2 dimensions"),
+        ((np.array(0.5), RATE_HZ), "got shape ("),
         (([0.1, 0.2], RATE_HZ), "numpy.asarray"),
         ((np.zeros(9, np.int64), RATE_HZ), "int64"),
         ((np.zeros(9, np.bool_), RATE_HZ), "bool"),
@@ -281,19 +281,19 @@ def test_a_file_with_a_rate_out_of_reach() -> None:
         ((np.array([None]), RATE_HZ), "object"),
         ((32768 * tone(), RATE_HZ), "32768 for 16-bit"),
         ((tone(), RATE_HZ, 1), "tuple of 3"),
-        (tone(), "give its rate too"),
+        (tone(), "an array without its rate"),
         (None, "got NoneType"),
         (17, "got int"),
     ],
 )
-def test_arrays_that_are_no_clip(source: Any, said: str) -> None:
-    assert said in refusal(source)
+def test_arrays_of_the_wrong_kind_are_refused(source: Any, message: str) -> None:
+    assert message in refusal(source)
 
 
-def test_huge_clips_are_refused_before_they_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_clips_are_refused_before_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "huge.wav").open("wb") as file:
         file.truncate(audio.MAX_FILE_BYTES + 1)
-    assert "256 MiB are read" in refusal(tmp_path / "huge.wav")
+    assert "the limit is 256 MiB" in refusal(tmp_path / "huge.wav")
     monkeypatch.setattr(audio, "MAX_VALUES", 10_000)
     assert "million samples" in refusal(encoded(tone(), format="FLAC"))
     assert "million samples" in refusal((tone(), RATE_HZ))
@@ -311,7 +311,7 @@ def test_resampling_has_the_length_and_numbers_of_librosa(rate_hz: int, n: int) 
     assert clip.rate_hz == RATE_HZ
     assert clip.samples.dtype == np.float32
     assert len(clip.samples) == math.ceil(n * (RATE_HZ / rate_hz))
-    # librosa.resample(res_type="soxr_hq") is this call, then filled or cut to that length; 0.11 gave equal bits.
+    # librosa.resample(res_type="soxr_hq") is this call, padded or cut to that length; librosa 0.11 gives equal bits.
     expected = soxr.resample(samples, rate_hz, RATE_HZ, quality="soxr_hq")[: len(clip.samples)]
     np.testing.assert_allclose(clip.samples[: len(expected)], expected, atol=1e-6)
     assert not clip.samples[len(expected) :].any()
@@ -322,13 +322,13 @@ def test_resampling_to_the_same_rate_changes_nothing() -> None:
     assert resample(clip, RATE_HZ) is clip
 
 
-def test_resampling_keeps_the_sound() -> None:
+def test_resampling_keeps_the_waveform() -> None:
     up = resample(Clip(tone(rate_hz=16_000), 16_000), RATE_HZ)
     inner = slice(1000, -1000)
     np.testing.assert_allclose(up.samples[inner], tone()[inner], atol=1e-3)
 
 
-# Judging a reference
+# Checking a reference clip
 
 
 def test_a_good_reference_passes() -> None:
@@ -338,23 +338,23 @@ def test_a_good_reference_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "message"),
     [
-        (tone(0.2), "0.20 s long, at least 0.4 s"),
-        (tone(61.0), "61.0 s long, at most 60 s"),
-        (np.zeros(RATE_HZ, np.float32), "-inf dBFS, at least -60 is needed"),
-        (tone(1.0, peak=0.0001), "-80 dBFS, at least -60 is needed"),
+        (tone(0.2), "has 0.20 s, the minimum is 0.4 s"),
+        (tone(61.0), "has 61.0 s, the maximum is 60 s"),
+        (np.zeros(RATE_HZ, np.float32), "-inf dBFS, the minimum is -60"),
+        (tone(1.0, peak=0.0001), "-80 dBFS, the minimum is -60"),
     ],
     ids=["short", "long", "silent", "faint"],
 )
-def test_a_reference_without_a_voice_is_refused(samples: Samples, said: str) -> None:
+def test_a_reference_that_cannot_be_cloned_is_refused(samples: Samples, message: str) -> None:
     with pytest.raises(VoiceError) as caught:
         check_reference(Clip(samples, RATE_HZ))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.param == "ref_audio"
 
 
-def test_the_limits_can_be_moved() -> None:
+def test_the_limits_are_parameters() -> None:
     check_reference(Clip(tone(0.1, peak=1e-4), RATE_HZ), min_s=0.05, silence_dbfs=-90)
-    with pytest.raises(VoiceError, match="at most 2 s"):
+    with pytest.raises(VoiceError, match="the maximum is 2 s"):
         check_reference(Clip(tone(3.0), RATE_HZ), max_s=2)

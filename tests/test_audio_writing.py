@@ -1,4 +1,4 @@
-"""What is written is exact and never half there."""
+"""PCM16, WAV headers and atomic writes."""
 
 import io
 import os
@@ -59,7 +59,7 @@ def test_a_written_wav_reads_back(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["speech.wav"]
 
 
-def test_a_new_wav_has_the_usual_permissions(tmp_path: Path) -> None:
+def test_a_new_wav_has_default_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     write_wav(str(tmp_path / "speech.wav"), tone(), RATE_HZ)
     modes = {stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()}
@@ -93,17 +93,20 @@ def test_a_device_is_written_and_not_replaced() -> None:
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OscineError, match="there is no folder"):
         write_wav(tmp_path / "absent" / "speech.wav", tone(), RATE_HZ)
     with pytest.raises(OscineError, match="it is a folder"):
         write_wav(tmp_path, tone(), RATE_HZ)
+    (tmp_path / "circle.wav").symlink_to("circle.wav")
+    with pytest.raises(OscineError, match="leads back to itself"):
+        write_wav(tmp_path / "circle.wav", tone(), RATE_HZ)
     with pytest.raises(OscineError, match="cannot write"):
         write_wav("a\0b.wav", tone(), RATE_HZ)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OscineError, match="Permission denied"):
         write_wav(tmp_path / "speech.wav", tone(), RATE_HZ)

@@ -1,7 +1,8 @@
-"""Texts are parted where a speaker would breathe, nothing is lost, and it does not matter how they arrive."""
+"""Texts are split where a reader would pause, nothing is lost, and streaming gives the same segments."""
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_t
 EACH = SegmenterConfig(first_chars=1, segment_chars=1, max_chars=1_000_000)
 SMALL = SegmenterConfig(first_chars=10, segment_chars=20, max_chars=40)
 
-# "|" stands where a sentence ends and the next one begins.
+# "|" marks where a sentence ends and the next one begins.
 SENTENCES = {
     "plain": "One went. |Two came! |Three? |Four",
     "runs of marks": "What?! |Really... |Yes!!! |No…",
@@ -102,21 +103,21 @@ SENTENCES = {
 }
 
 
-def joined(parts: Iterable[SegmentPiece]) -> list[str]:
-    """The segments that parts make."""
-    segments, open_text = [], ""
-    for part in parts:
-        open_text += part.text
-        if part.ends:
-            segments.append(open_text)
-            open_text = ""
-    assert open_text == "", "the last part ends its segment"
+def join(pieces: Iterable[SegmentPiece]) -> list[str]:
+    segments, growing = [], ""
+    for piece in pieces:
+        growing += piece.text
+        if piece.ends:
+            segments.append(growing)
+            growing = ""
+    assert growing == "", "the last piece ends its segment"
     return segments
 
 
-def spoken_live(pieces: Iterable[str], config: SegmenterConfig) -> list[str]:
-    splitter = Segmenter(config)
-    return joined([part for piece in pieces for part in splitter.push(piece)] + splitter.finish())
+def stream(texts: Iterable[str], config: SegmenterConfig) -> list[str]:
+    """The segments of a streaming text."""
+    segmenter = Segmenter(config)
+    return join([piece for text in texts for piece in segmenter.push(text)] + segmenter.finish())
 
 
 def weight(text: str) -> int:
@@ -127,7 +128,7 @@ def visible(text: str) -> str:
     return "".join(text.split())
 
 
-def speaks(text: str) -> bool:
+def has_word(text: str) -> bool:
     return any(char.isalnum() for char in text)
 
 
@@ -138,27 +139,27 @@ def test_sentences_end_where_a_reader_would_end_them(marked: str) -> None:
 
 
 @pytest.mark.parametrize("marked", SENTENCES.values(), ids=SENTENCES.keys())
-def test_a_live_text_ends_its_segments_there_too(marked: str) -> None:
-    assert spoken_live(marked.replace("|", ""), EACH) == marked.split("|")
+def test_streaming_text_ends_its_segments_there_too(marked: str) -> None:
+    assert stream(marked.replace("|", ""), EACH) == marked.split("|")
 
 
-def test_a_short_text_is_returned_as_it_was_sent() -> None:
+def test_a_short_text_is_returned_unchanged() -> None:
     for text in ("", " ", " Hello. World \n", "Hi. " * 100, "。" * 400, "好" * 133):
         assert segment_text(text) == [text]
 
 
-def test_a_text_that_cannot_be_parted_is_returned_as_it_was_sent() -> None:
+def test_a_text_that_cannot_be_split_is_returned_unchanged() -> None:
     for text in (" " * 1000, "?! " * 1000, "😀" * 1000, " " * 500 + "a" + "." * 500):
         assert segment_text(text) == [text]
 
 
-def test_sentences_are_gathered_a_short_segment_first() -> None:
+def test_sentences_are_collected_and_the_first_segment_is_short() -> None:
     sentence = "This sentence has forty characters, all in. "
     segments = segment_text(sentence * 40)
     assert [round(len(segment) / len(sentence)) for segment in segments] == [4, 9, 9, 9, 9]
 
 
-def test_wide_characters_count_three() -> None:
+def test_wide_characters_count_as_three() -> None:
     lengths = {
         language: {len(segment) for segment in segment_text(sentence * 90)[1:-1]}
         for language, sentence in {"zh": "一二三四五六七八九。", "ko": "가나다라마바사아. ", "en": "Abcdefgh. "}.items()
@@ -172,7 +173,7 @@ def test_a_sentence_is_not_cut_for_a_short_first_segment() -> None:
     assert segments[0] == long_one.capitalize()
 
 
-def test_a_short_rest_does_not_stand_alone() -> None:
+def test_a_short_rest_is_not_a_segment_of_its_own() -> None:
     text = "This is a sentence of some length, I think. " * 18 + "Yes."
     assert segment_text(text)[-1].startswith("This") and segment_text(text)[-1].endswith("think. Yes.")
     assert segment_text("Oh. A" + " long sentence" * 40 + ". Then.")[0].startswith("Oh. A long")
@@ -191,15 +192,15 @@ def test_a_short_rest_does_not_stand_alone() -> None:
     ],
     ids=["lines", "commas", "lower case", "Chinese commas", "dashes", "spaces", "Thai"],
 )
-def test_a_sentence_that_is_too_long_is_cut_at_the_best_place_there_is(text: str, ends: str) -> None:
+def test_a_sentence_that_is_too_long_is_cut_at_the_best_border(text: str, ends: str) -> None:
     segments = segment_text(text)
     assert len(segments) > 2 and all(segment.endswith(ends) for segment in segments)
     assert all(100 < weight(segment) <= 400 for segment in segments[1:-1])
-    for segment in spoken_live(text, SegmenterConfig())[:-1]:
+    for segment in stream(text, SegmenterConfig())[:-1]:
         assert 400 <= weight(segment) <= 800 and segment.strip().endswith(ends)
 
 
-def test_a_better_place_is_preferred() -> None:
+def test_a_better_border_is_preferred() -> None:
     text = "Well " + "some words, " * 20 + "\n" + "other words, " * 60
     assert segment_text(text)[0].endswith("some words,") and segment_text(text)[1].startswith("other")
 
@@ -207,64 +208,64 @@ def test_a_better_place_is_preferred() -> None:
 @pytest.mark.parametrize(
     "word", ["a", "字", "가", "\u1112\u1161\u11ab", "क्ष", "กำ", "e\u0301\u0323", "ﾊﾟ", "x👩🏽\u200d🚀"]
 )
-def test_a_text_without_any_place_is_cut_between_characters(word: str) -> None:
-    for segments in (segment_text(word * 1000), spoken_live(word * 1000, SegmenterConfig())):
+def test_a_text_without_borders_is_cut_between_characters(word: str) -> None:
+    for segments in (segment_text(word * 1000), stream(word * 1000, SegmenterConfig())):
         assert len(segments) > 1 and "".join(segments) == word * 1000
         assert all(len(segment) % len(word) == 0 for segment in segments)
         assert max(map(weight, segments)) <= 800 + len(word)
 
 
-def test_a_long_rule_cuts_no_word() -> None:
+def test_a_long_rule_does_not_cut_a_word() -> None:
     text = "Title of it\n" + "=" * 3000 + "\nText of it."
     assert segment_text(text) == ["Title of it\n" + "=" * 3000, "Text of it."]
 
 
-@pytest.mark.parametrize("sizes", [(0, 1, 2), (1, 3, 2), (3, 2, 4)])
-def test_sizes_that_cannot_work_are_refused(sizes: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match=f"ascend, got {sizes[0]}, {sizes[1]} and {sizes[2]}"):
-        SegmenterConfig(*sizes)
+@pytest.mark.parametrize("lengths", [(0, 1, 2), (1, 3, 2), (3, 2, 4)])
+def test_lengths_that_do_not_ascend_are_refused(lengths: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"at least 1 and ascend, got {lengths}")):
+        SegmenterConfig(*lengths)
 
 
-def test_live_text_passes_at_once_while_the_segment_is_short() -> None:
-    splitter = Segmenter()
+def test_streaming_text_passes_at_once_while_the_segment_is_short() -> None:
+    segmenter = Segmenter()
     for piece in ("Hello", ".", " ", '"', "So", " I", " said", ". ", "\n\n", "好", "。", "「"):
-        assert splitter.push(piece) == [SegmentPiece(piece, ends=False)]
-    assert splitter.finish() == [SegmentPiece("", ends=True)]
+        assert segmenter.push(piece) == [SegmentPiece(piece, ends=False)]
+    assert segmenter.finish() == [SegmentPiece("", ends=True)]
 
 
-def test_only_white_space_and_opening_marks_wait_and_only_when_the_segment_may_end() -> None:
-    splitter = Segmenter(SMALL)
-    assert splitter.push("Twenty characters it") == [SegmentPiece("Twenty characters it", ends=False)]
-    assert splitter.push(" ") == []
-    assert splitter.push("has") == [SegmentPiece(" has", ends=False)]
-    assert splitter.push(".") == [SegmentPiece(".", ends=False)]
-    assert splitter.push("”") == [SegmentPiece("”", ends=False)]
-    assert splitter.push(" ") == [] and splitter.push("“") == []
-    assert splitter.push("Th") == [SegmentPiece(" ", ends=True), SegmentPiece("“Th", ends=False)]
-    assert splitter.push("en.") == [SegmentPiece("en.", ends=False)]
-    assert splitter.finish() == [SegmentPiece("", ends=True)]
+def test_only_white_space_and_opening_marks_are_held_back_when_the_segment_may_end() -> None:
+    segmenter = Segmenter(SMALL)
+    assert segmenter.push("Twenty characters it") == [SegmentPiece("Twenty characters it", ends=False)]
+    assert segmenter.push(" ") == []
+    assert segmenter.push("has") == [SegmentPiece(" has", ends=False)]
+    assert segmenter.push(".") == [SegmentPiece(".", ends=False)]
+    assert segmenter.push("”") == [SegmentPiece("”", ends=False)]
+    assert segmenter.push(" ") == [] and segmenter.push("“") == []
+    assert segmenter.push("Th") == [SegmentPiece(" ", ends=True), SegmentPiece("“Th", ends=False)]
+    assert segmenter.push("en.") == [SegmentPiece("en.", ends=False)]
+    assert segmenter.finish() == [SegmentPiece("", ends=True)]
 
 
-def test_a_mark_that_is_followed_by_nothing_ends_no_segment_of_its_own() -> None:
-    splitter = Segmenter(SMALL)
-    assert splitter.push("Twenty characters it has. (") == [SegmentPiece("Twenty characters it has.", ends=False)]
-    assert splitter.finish() == [SegmentPiece(" (", ends=True)]
+def test_an_opening_mark_at_the_end_of_the_text_starts_no_segment() -> None:
+    segmenter = Segmenter(SMALL)
+    assert segmenter.push("Twenty characters it has. (") == [SegmentPiece("Twenty characters it has.", ends=False)]
+    assert segmenter.finish() == [SegmentPiece(" (", ends=True)]
 
 
-def test_white_space_that_carries_an_accent_is_no_border() -> None:
+def test_white_space_with_an_accent_is_not_a_border() -> None:
     text = "wordwor. \u0301-Word"
-    assert spoken_live(text, SegmenterConfig(5, 10, 20)) == spoken_live([text], SegmenterConfig(5, 10, 20)) == [text]
+    assert stream(text, SegmenterConfig(5, 10, 20)) == stream([text], SegmenterConfig(5, 10, 20)) == [text]
 
 
-def test_a_splitter_is_fresh_after_finish() -> None:
-    splitter = Segmenter(SMALL)
-    assert splitter.finish() == [] and splitter.push("") == []
-    splitter.push("Nineteen characters")
-    assert splitter.finish() == [SegmentPiece("", ends=True)]
-    assert splitter.push("Go. On. ") == [SegmentPiece("Go. On. ", ends=False)]
+def test_a_segmenter_starts_a_new_text_after_finish() -> None:
+    segmenter = Segmenter(SMALL)
+    assert segmenter.finish() == [] and segmenter.push("") == []
+    segmenter.push("Nineteen characters")
+    assert segmenter.finish() == [SegmentPiece("", ends=True)]
+    assert segmenter.push("Go. On. ") == [SegmentPiece("Go. On. ", ends=False)]
 
 
-# Words, marks of all kinds and anything at all: what matters happens where they meet.
+# Words and marks of all kinds: borders depend on their neighbors.
 SNIPPETS = [
     "Mr",
     "z",
@@ -314,37 +315,37 @@ quick = settings(max_examples=150, deadline=None, derandomize=True, database=Non
 
 @quick
 @given(text=texts, config=configs)
-def test_nothing_is_lost_or_doubled_and_every_segment_speaks(text: str, config: SegmenterConfig) -> None:
+def test_no_text_is_lost_or_repeated_and_every_segment_has_a_word(text: str, config: SegmenterConfig) -> None:
     segments = segment_text(text, config)
     assert visible("".join(segments)) == visible(text)
     if len(segments) > 1:
-        assert all(segment == segment.strip() and speaks(segment) for segment in segments)
+        assert all(segment == segment.strip() and has_word(segment) for segment in segments)
 
 
 @quick
 @given(text=texts, config=configs, data=st.data())
-def test_live_text_is_complete_and_parted_alike_however_it_is_cut(
+def test_streaming_text_is_complete_and_its_segments_do_not_depend_on_the_pieces(
     text: str, config: SegmenterConfig, data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    segments = spoken_live(pieces, config)
+    segments = stream(pieces, config)
     assert "".join(segments) == text
-    assert segments == spoken_live(text, config) == spoken_live([text], config)
+    assert segments == stream(text, config) == stream([text], config)
     if len(segments) > 1:
-        assert all(speaks(segment) and not segment[0].isspace() for segment in segments[1:])
+        assert all(has_word(segment) and not segment[0].isspace() for segment in segments[1:])
 
 
 @quick
 @given(text=texts)
-def test_live_and_whole_texts_have_the_same_sentences(text: str) -> None:
-    assert [s.strip() for s in spoken_live([text], EACH)] == [s.strip() for s in segment_text(text, EACH) if text]
+def test_streaming_and_whole_texts_have_the_same_sentences(text: str) -> None:
+    assert [s.strip() for s in stream([text], EACH)] == [s.strip() for s in segment_text(text, EACH) if text]
 
 
 @quick
 @given(text=texts, config=configs)
-def test_no_character_is_parted_from_its_marks(text: str, config: SegmenterConfig) -> None:
-    for left, right in pairwise(spoken_live([text], config)):
+def test_no_character_is_separated_from_its_combining_marks(text: str, config: SegmenterConfig) -> None:
+    for left, right in pairwise(stream([text], config)):
         assert unicodedata.category(right[0])[0] != "M" and not left.endswith("\u200d")
     assert all(unicodedata.category(segment[0])[0] != "M" for segment in segment_text(text, config)[1:])
 
@@ -354,7 +355,7 @@ def test_no_character_is_parted_from_its_marks(text: str, config: SegmenterConfi
 def test_no_segment_is_longer_than_allowed(text: str) -> None:
     text = text.replace(".....", ".").replace("     ", " ")
     assert all(weight(segment) <= SMALL.max_chars + 8 for segment in segment_text(text, SMALL)[1:])
-    assert all(weight(segment.rstrip(" .,\n。-")) <= SMALL.max_chars for segment in spoken_live([text], SMALL))
+    assert all(weight(segment.rstrip(" .,\n。-")) <= SMALL.max_chars for segment in stream([text], SMALL))
 
 
 PATHOLOGICAL = {
@@ -375,10 +376,10 @@ PATHOLOGICAL = {
 
 
 @pytest.mark.parametrize("text", PATHOLOGICAL.values(), ids=PATHOLOGICAL.keys())
-def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    began_s = time.process_time()
+def test_time_is_linear_in_the_text(text: str) -> None:
+    start_s = time.process_time()
     segments = segment_text(text)
-    live = spoken_live((text[at : at + 16] for at in range(0, len(text), 16)), SegmenterConfig())
-    # Under a second each here; whatever is quadratic takes minutes.
-    assert time.process_time() - began_s < 10
+    live = stream((text[at : at + 16] for at in range(0, len(text), 16)), SegmenterConfig())
+    # Under a second each; quadratic time would be minutes.
+    assert time.process_time() - start_s < 10
     assert visible("".join(segments)) == visible(text) and "".join(live) == text

@@ -1,4 +1,4 @@
-"""A voice is a value: equal by content, unchangeable, the same after a file, and never half a one."""
+"""A voice is an immutable value: equal by content, unchanged by saving and loading, and always complete."""
 
 import json
 import os
@@ -67,108 +67,108 @@ def test_a_voice_cannot_be_changed_from_outside() -> None:
             array[0] = 1
 
 
-def test_arrays_of_any_memory_order_are_taken() -> None:
+def test_arrays_of_any_memory_order_are_accepted() -> None:
     backwards = Voice(vector()[::-1], np.asfortranarray(codes())[::-1], "hello you")
     assert backwards == Voice(vector()[::-1].copy(), codes()[::-1].copy(), "hello you")
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("arguments", "message"),
     [
-        (([1.0, 2.0],), "one row of float32, got list"),
-        ((vector().astype(np.float64),), "one row of float32, got float64 [96]"),
+        (([1.0, 2.0],), "must be one row of float32, got list"),
+        ((vector().astype(np.float64),), "must be one row of float32, got float64 [96]"),
         ((vector(), codes()), "go together"),
         ((vector(), None, "hello"), "go together"),
-        ((vector(), codes(), 5), "a transcript is a string, got int"),
-        ((vector(), codes().tolist(), "hello"), "int64 [frames, 16], got list"),
-        ((vector(), codes().astype(np.int32), "hello"), "int64 [frames, 16], got int32 [6, 16]"),
-        ((vector(), codes()[:, :15], "hello"), "int64 [frames, 16], got int64 [6, 15]"),
-        ((vector(), codes()[:0], "hello"), "int64 [frames, 16], got int64 [0, 16]"),
-        ((vector(), codes()[0], "hello"), "int64 [frames, 16], got int64 [16]"),
+        ((vector(), codes(), 5), "a transcript must be a string, got int"),
+        ((vector(), codes().tolist(), "hello"), "must be int64 [frames, 16], got list"),
+        ((vector(), codes().astype(np.int32), "hello"), "must be int64 [frames, 16], got int32 [6, 16]"),
+        ((vector(), codes()[:, :15], "hello"), "must be int64 [frames, 16], got int64 [6, 15]"),
+        ((vector(), codes()[:0], "hello"), "must be int64 [frames, 16], got int64 [0, 16]"),
+        ((vector(), codes()[0], "hello"), "must be int64 [frames, 16], got int64 [16]"),
         ((vector(), codes() - 3000, "hello"), "must not be negative"),
     ],
 )
-def test_parts_that_make_no_voice_are_refused(parts: tuple[Any, ...], said: str) -> None:
+def test_incomplete_or_malformed_voices_are_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(OscineError) as caught:
-        Voice(*parts)
-    check_error(caught.value, VoiceError, "voice", (said,))
+        Voice(*arguments)
+    check_error(caught.value, VoiceError, "voice", (message,))
 
 
 @pytest.mark.parametrize(
-    ("vector", "said"),
+    ("vector", "message"),
     [
         ([float("nan")] * WIDTH, "NaN or infinite"),
         ([float("inf")] * WIDTH, "NaN or infinite"),
         (np.full(WIDTH, 1e300), "NaN or infinite"),
-        (np.ones((2, WIDTH)), "one row of float32, got float32 [2, 96]"),
-        (np.float32(3), "one row of float32, got float32 []"),
-        ([], "one row of float32, got float32 [0]"),
-        ("0.1, 0.2", "a list of numbers, got str"),
-        (["a", "b"], "a list of numbers, got list"),
-        ([[1.0, 2.0], [3.0]], "a list of numbers, got list"),
-        (None, "a list of numbers, got NoneType"),
-        (np.ones(WIDTH, complex), "a list of numbers, got complex128 [96]"),
+        (np.ones((2, WIDTH)), "must be one row of float32, got float32 [2, 96]"),
+        (np.float32(3), "must be one row of float32, got float32 []"),
+        ([], "must be one row of float32, got float32 [0]"),
+        ("0.1, 0.2", "must be a list of numbers, got str"),
+        (["a", "b"], "must be a list of numbers, got list"),
+        ([[1.0, 2.0], [3.0]], "must be a list of numbers, got list"),
+        (None, "must be a list of numbers, got NoneType"),
+        (np.ones(WIDTH, complex), "must be a list of numbers, got complex128 [96]"),
     ],
 )
-def test_a_bad_embedding_is_refused(vector: Any, said: str) -> None:
+def test_a_bad_embedding_is_refused(vector: Any, message: str) -> None:
     with pytest.raises(OscineError) as caught:
         Voice.from_embedding(vector)
-    check_error(caught.value, VoiceError, "voice", (said,))
+    check_error(caught.value, VoiceError, "voice", (message,))
 
 
-def truncated(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def tampered(path: Path) -> None:
+def tamper(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-def foreign(path: Path) -> None:
+def write_foreign(path: Path) -> None:
     save_file({"speaker": np.ones(WIDTH, np.float32)}, path)
 
 
-def rewritten(path: Path, about: dict[str, str], drop: str = "") -> None:
+def rewrite(path: Path, about: dict[str, str], drop: str = "") -> None:
     tensors = load_file(path)
     tensors.pop(drop, None)
     save_file(tensors, path, metadata={"format": "oscine.voice.1", "content_hash": "0"} | about)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "message"),
     [
         (lambda path: path.unlink(), "there is no voice file"),
         (lambda path: path.write_bytes(b""), "not a readable voice file"),
         (lambda path: path.write_bytes(b"RIFF" * 100), "not a readable voice file"),
-        (truncated, "not a readable voice file"),
-        (foreign, "not a voice saved by Oscine"),
-        (tampered, "does not match its own content hash"),
-        (lambda path: rewritten(path, {"transcript": '"hello"'}), "does not match its own content hash"),
-        (lambda path: rewritten(path, {"transcript": "hello"}), "damaged voice file: Expecting value"),
-        (lambda path: rewritten(path, {"transcript": "5"}), "damaged voice file: a transcript is a string"),
-        (lambda path: rewritten(path, {}), "damaged voice file: reference codes and their transcript go together"),
-        (lambda path: rewritten(path, {"transcript": '"a"'}, drop="speaker"), "damaged voice file: a speaker vector"),
-        (lambda path: rewritten(path, {"transcript": '"a"', "notes": "["}), "damaged voice file: Expecting value"),
-        (lambda path: rewritten(path, {"transcript": '"a"', "notes": '{"a": 1}'}), "damaged voice file: its notes"),
+        (truncate, "not a readable voice file"),
+        (write_foreign, "not a voice file of Oscine"),
+        (tamper, "does not match its content hash"),
+        (lambda path: rewrite(path, {"transcript": '"hello"'}), "does not match its content hash"),
+        (lambda path: rewrite(path, {"transcript": "hello"}), "damaged voice file: Expecting value"),
+        (lambda path: rewrite(path, {"transcript": "5"}), "damaged voice file: a transcript must be a string"),
+        (lambda path: rewrite(path, {}), "damaged voice file: reference codes and their transcript go together"),
+        (lambda path: rewrite(path, {"transcript": '"a"'}, drop="speaker"), "damaged voice file: a speaker vector"),
+        (lambda path: rewrite(path, {"transcript": '"a"', "notes": "["}), "damaged voice file: Expecting value"),
+        (lambda path: rewrite(path, {"transcript": '"a"', "notes": '{"a": 1}'}), "damaged voice file: its notes"),
     ],
     ids=[
         *("missing", "empty", "garbage", "truncated", "foreign", "tampered", "hash", "json", "type", "pair", "speaker"),
         *("notes", "note"),
     ],
 )
-def test_a_bad_voice_file_is_refused(tmp_path: Path, spoil: Callable[[Path], object], said: str) -> None:
+def test_a_bad_voice_file_is_refused(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
     path = tmp_path / "voice.safetensors"
     in_context().save(path)
-    spoil(path)
+    damage(path)
     with pytest.raises(OscineError) as caught:
         Voice.load(path)
-    check_error(caught.value, VoiceError, "voice", (str(path), said))
+    check_error(caught.value, VoiceError, "voice", (str(path), message))
 
 
-def test_a_whole_model_is_not_read_as_a_voice(small_checkpoints: CheckpointMaker) -> None:
-    with pytest.raises(VoiceError, match="not a voice saved by Oscine"):
+def test_a_model_file_is_not_read_as_a_voice(small_checkpoints: CheckpointMaker) -> None:
+    with pytest.raises(VoiceError, match="not a voice file of Oscine"):
         Voice.load(small_checkpoints("1b7", "base") / "model.safetensors")
 
 
@@ -183,10 +183,10 @@ def test_a_saved_voice_is_the_same_voice(tmp_path: Path, transcript: str) -> Non
         assert again == voice
         assert again.transcript == voice.transcript
         np.testing.assert_array_equal(again.speaker, voice.speaker)
-        Voice.load(str(tmp_path / name))  # a path as text is as good
+        Voice.load(str(tmp_path / name))  # a path may be a string
 
 
-def test_notes_travel_with_a_voice_and_are_no_part_of_it(tmp_path: Path) -> None:
+def test_notes_are_saved_with_a_voice_and_are_not_part_of_it(tmp_path: Path) -> None:
     notes = {"consent": "yes, 你好", "": "\ud800\0"}
     in_context().save(tmp_path / "noted", notes)
     in_context().save(tmp_path / "plain")
@@ -195,7 +195,7 @@ def test_notes_travel_with_a_voice_and_are_no_part_of_it(tmp_path: Path) -> None
     assert Voice.load(tmp_path / "noted") == Voice.load(tmp_path / "plain")
 
 
-def test_a_saved_voice_speaks_what_the_cloned_one_spoke(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
+def test_a_saved_voice_speaks_as_the_cloned_one_does(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
     speakers = Speakers(small_checkpoints)
     tts = speakers.load("1b7-base")
     for transcript in ("hello you", None):
@@ -235,13 +235,13 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert Voice.load(tmp_path / "voice") == in_context() and (tmp_path / "pipe").is_fifo()
 
 
-def test_a_new_voice_file_has_the_usual_permissions(tmp_path: Path) -> None:
+def test_a_new_voice_file_has_default_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     in_context().save(tmp_path / "voice")
     assert len({stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}) == 1
 
 
-def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+def test_the_file_states_its_format_and_content_hash(tmp_path: Path) -> None:
     in_context().save(tmp_path / "voice.safetensors")
     content = (tmp_path / "voice.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -250,11 +250,11 @@ def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     assert json.loads(header["__metadata__"]["transcript"]) == "hello you"
 
 
-@pytest.mark.parametrize("place", ["", ".", "missing/voice.safetensors", "file/voice.safetensors", "x" * 300])
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize("name", ["", ".", "missing/voice.safetensors", "file/voice.safetensors", "x" * 300])
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("not a folder")
     with pytest.raises(OscineError) as caught:
-        in_context().save(place)
-    check_error(caught.value, VoiceError, "voice", (f"cannot be written to {place!r}",))
+        in_context().save(name)
+    check_error(caught.value, VoiceError, "voice", (f"cannot be written to {name!r}",))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,4 +1,4 @@
-"""Checkpoints with one thing changed: links to a whole one, and a real file only where it differs."""
+"""Changed checkpoints: folders of links to a complete one, with real files where they differ."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def replace_file(path: Path, content: bytes | str) -> None:
 
 
 def change_json(path: Path, dotted_key: str, value: Any) -> None:
-    """Sets one key ("talker_config.vocab_size"), or takes it out (REMOVED)."""
+    """Sets one key ("talker_config.vocab_size"), or removes it (REMOVED)."""
     content = json.loads(path.read_text(encoding="utf-8"))
     *parents, leaf = dotted_key.split(".")
     owner = content
