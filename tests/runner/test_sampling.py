@@ -47,7 +47,7 @@ def test_philox_gives_the_known_answers(counter, key, words, library) -> None:
     assert tuple(word.item() for word in answer) == words
 
 
-def test_uniforms_are_addressed_by_seed_frame_and_codebook() -> None:
+def test_uniforms_depend_on_seed_frame_and_codebook_only() -> None:
     seeds = [0, 1, 2**32, 2**64 - 1]
     block = uniforms(seeds, 0, 130, CPU)
     assert block.shape == (4, 130, 16)
@@ -69,7 +69,7 @@ def test_uniforms_are_addressed_by_seed_frame_and_codebook() -> None:
         DrawParams(temperature=1.5, top_k=0, top_p=0.8),
     ],
 )
-def test_codes_come_as_often_as_their_probabilities_say(params: DrawParams) -> None:
+def test_codes_are_drawn_with_their_probabilities(params: DrawParams) -> None:
     draws, vocab = 16_000, 40
     logits = normal_logits(1, vocab, seed=1)
     expected = draws * probabilities(logits, table(params))[0].double().numpy()
@@ -84,7 +84,7 @@ def test_codes_come_as_often_as_their_probabilities_say(params: DrawParams) -> N
 
 
 @pytest.mark.parametrize("edge", [0, 39])
-def test_the_most_extreme_uniforms_draw_no_impossible_code(edge: int) -> None:
+def test_the_extreme_uniforms_draw_no_impossible_code(edge: int) -> None:
     # The only possible ids lie at one end, so that the other end is a run of zeros to fall into.
     logits = torch.full((3, 40), float("-inf"))
     logits[:, edge] = 1.0
@@ -123,7 +123,7 @@ def test_the_likeliest_code_survives_the_smallest_top_p() -> None:
     assert torch.equal(draw(logits, table(*[DrawParams(top_k=0, top_p=1e-6)] * 16), uniform), logits.argmax(-1))
 
 
-def test_a_row_in_a_table_is_the_row_alone() -> None:
+def test_a_row_in_a_batch_equals_the_row_alone() -> None:
     params = [
         DrawParams(),
         DrawParams(greedy=True),

@@ -75,13 +75,14 @@ class TorchBackend:
         state = self.state
         rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
         positions, frames = rows.int_row("position"), rows.int_row("frame")
+        # Both tables before the talker's step: on a GPU an upload from pageable memory waits for enqueued work.
+        first_table = DrawTable.of([params.first for params in sampling], slots.device)
+        rest_table = DrawTable.of([params.rest for params in sampling], slots.device)
         cache = DecodeCacheView(self.kv, state.block_table[slots], positions, max_context)
         hidden = self._talker_step(state.inputs[slots], cache)
         uniforms = uniform(rows.int_row("seed_low"), rows.int_row("seed_high"), frames)
-        first = self._first_codes(rows, slots, hidden, sampling, uniforms[:, 0])
-        codes = self._frame_codes(
-            hidden, first, DrawTable.of([params.rest for params in sampling], slots.device), uniforms
-        )
+        first = self._first_codes(rows, slots, hidden, first_table, uniforms[:, 0])
+        codes = self._frame_codes(hidden, first, rest_table, uniforms)
         self.codec.run(codes, slots, pcm)
         state.inputs[slots] = self.model.frame_rows(codes) + self._text_rows(rows, slots)
         state.int_row("position")[slots] = positions + 1
@@ -92,16 +93,14 @@ class TorchBackend:
         """Input rows [rows, width] -> hidden states [rows, width]."""
         return self.model.talker.stack(inputs[:, None], cache)[:, 0]
 
-    def _first_codes(
-        self, rows: SlotState, slots: Tensor, hidden: Tensor, sampling: Sequence[SamplingParams], uniforms: Tensor
-    ) -> Tensor:
+    def _first_codes(self, rows: SlotState, slots: Tensor, hidden: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
         config, seen = self.model.config, self.state.seen
         logits = penalize(self.model.talker.logits(hidden), seen[slots], rows.float_row("penalty")[:, None])
         eos_id, eos = config.talker.eos_id, logits[:, config.talker.eos_id].clone()
         logits[:, config.predictor.vocab :] = float("-inf")
         may_end = (rows.int_row("frame") >= MIN_NEW_TOKENS) & (rows.int_row("hold_eos") == 0)
         logits[:, eos_id] = torch.where(may_end, eos, float("-inf"))
-        codes = draw(logits, DrawTable.of([params.first for params in sampling], slots.device), uniforms)
+        codes = draw(logits, table, uniforms)
         seen[slots, codes] = True
         return codes
 
