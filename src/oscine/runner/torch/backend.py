@@ -93,7 +93,9 @@ class TorchBackend:
         """Input rows [rows, width] -> hidden states [rows, width]."""
         return self.model.talker.stack(inputs[:, None], cache)[:, 0]
 
-    def _first_codes(self, rows: SlotState, slots: Tensor, hidden: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
+    def _first_codes(
+        self, rows: SlotState, slots: Tensor, hidden: Tensor, table: DrawTable, uniforms: Tensor
+    ) -> Tensor:
         config, seen = self.model.config, self.state.seen
         logits = penalize(self.model.talker.logits(hidden), seen[slots], rows.float_row("penalty")[:, None])
         eos_id, eos = config.talker.eos_id, logits[:, config.talker.eos_id].clone()
