@@ -42,6 +42,21 @@ SHORT_POSITIONS = 1024  # 80 s of prompt and speech: enough for segments of the 
 CPU_SLOTS = 4
 GB = 10**9
 
+HIGHLIGHTS = """
+**Quick.** On one {machine} the 1.7B model sends its first audio after {alone_ms} ms, and after {crowd_ms} ms with 128
+callers at once ({omni}: {omni_alone_ms} and {omni_crowd_ms} ms).
+* **Many listeners.** 128 callers get {x:.0f} seconds of audio per second ({omni}: {omni_x:.0f}). At {rate:.0f} requests
+per second no player has a gap, and first audio arrives within {p95_ms:.0f} ms (p95). Beyond its limit the server
+answers 429 with a time to retry, and running streams stay whole.
+* **Exact.** Greedy codes equal those of the official package in every mode, and streamed audio equals whole audio. A
+stream gets the same codes alone and in a full batch. Tests run the official package beside ours.
+* **Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. A
+barge-in stops within a frame (80 ms) and tells which words were played.
+* **Simple.** One command, and no GPU to try it: a small demo voice ships in the package and speaks {demo_x:.1f} x real
+time on two slow cores, for up to {kept} listeners. OpenAI's clients work unchanged. A GPU server with compiled kernels
+starts in {start_s:.0f} s.
+"""
+
 Result = dict[str, Any]
 
 
@@ -58,7 +73,8 @@ def published(size: str, kind: str) -> ModelConfig:
         return read_config(folder)
 
 
-def total_bytes(config: ModelConfig, backend: type[Backend], dtype: torch.dtype, slots: int, positions: int) -> int:
+def planned_bytes(config: ModelConfig, backend: type[Backend], dtype: torch.dtype, slots: int, positions: int) -> int:
+    """Without weights."""
     budget = plan_memory(
         config,
         slots=slots,
@@ -68,20 +84,25 @@ def total_bytes(config: ModelConfig, backend: type[Backend], dtype: torch.dtype,
         available_bytes=None,
         backend=backend,
     )
-    return budget.total_bytes + weight_bytes(config, dtype)
+    return budget.total_bytes
 
 
-def slots_on(config: ModelConfig, card_gb: int, positions: int) -> int:
-    """The most slots that fit on a GPU, up to MAX_SLOTS; 0: none."""
+def slots_on_cards(config: ModelConfig, weights: int, positions: int) -> dict[str, int]:
+    """The most slots that fit on each GPU, up to MAX_SLOTS; 0: none."""
     from oscine.runner.cuda.backend import CudaBackend  # needs Triton
 
-    room = card_gb * GB - CONTEXT_BYTES
-    fitting = (
-        slots
-        for slots in range(MAX_SLOTS, 0, -1)
-        if total_bytes(config, CudaBackend, torch.bfloat16, slots, positions) <= room
-    )
-    return next(fitting, 0)
+    needed = {
+        slots: planned_bytes(config, CudaBackend, torch.bfloat16, slots, positions) + weights + CONTEXT_BYTES
+        for slots in range(1, MAX_SLOTS + 1)
+    }
+    return {
+        str(card): max((slots for slots, count in needed.items() if count <= card * GB), default=0) for card in CARDS_GB
+    }
+
+
+def cpu_bytes(config: ModelConfig, positions: int) -> int:
+    dtype = torch.float32
+    return planned_bytes(config, CpuBackend, dtype, CPU_SLOTS, positions) + weight_bytes(config, dtype)
 
 
 def memory() -> Result:
@@ -89,16 +110,17 @@ def memory() -> Result:
     figures = {}
     for name, (size, kind) in CHECKPOINTS.items():
         config = published(size, kind)
+        weights = weight_bytes(config, torch.bfloat16)
         figures[name] = {
-            "weights_gb": round(weight_bytes(config, torch.bfloat16) / GB, 2),
-            "cpu_gb": round(total_bytes(config, CpuBackend, torch.float32, CPU_SLOTS, default) / GB, 1),
-            "slots": {str(card): slots_on(config, card, default) for card in CARDS_GB},
-            "slots_short": {str(card): slots_on(config, card, SHORT_POSITIONS) for card in CARDS_GB},
+            "weights_gb": round(weights / GB, 2),
+            "cpu_gb": round(cpu_bytes(config, default) / GB, 1),
+            "slots": slots_on_cards(config, weights, default),
+            "slots_short": slots_on_cards(config, weights, SHORT_POSITIONS),
         }
     return {
         "name": "memory",
         "command": "python tools/readme_figures.py",
-        "computed": "plan of src/oscine/runner/memory_budget.py plus weights, for the published shapes; nothing was run",
+        "computed": "the plan of src/oscine/runner/memory_budget.py plus the weights; nothing was run",
         "positions": default,
         "positions_short": SHORT_POSITIONS,
         "cpu_slots": CPU_SLOTS,
@@ -122,9 +144,9 @@ def memory_table(result: Result) -> str:
         lines.append("| " + " | ".join([name, f"{row['weights_gb']:.1f} GB", *cells, f"{row['cpu_gb']:.1f} GB"]) + " |")
     note = (
         f"Slots: with the default of {result['positions']} positions per slot / with "
-        f"`--set engine.memory.positions_per_slot={result['positions_short']}` (80 s per segment; the server splits long "
-        f"texts anyway). CPU: {result['cpu_slots']} slots. Computed by the planner that also runs at startup, for the "
-        "published shapes; only the H200 of the benchmarks was measured."
+        f"`--set engine.memory.positions_per_slot={result['positions_short']}` (80 s per segment; the server splits "
+        f"long texts anyway). CPU: {result['cpu_slots']} slots. Computed by the planner that also runs at startup, for "
+        "the published shapes; only the H200 of the benchmarks was measured."
     )
     return "\n".join(lines) + "\n\n" + textwrap.fill(note, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -141,24 +163,23 @@ def highlights() -> str:
     best = next(one for one in search["tried"] if one["rate_per_s"] == search["rate_per_s"])
     alone = demo["figures"]["alone"]
     kept = max(int(n) for n, one in demo["figures"]["listeners"].items() if not late(one))
-    bullets = [
-        f"**Quick.** On one {server['machine']} the 1.7B model sends its first audio after {p50(own[1])} ms, and after "
-        f"{p50(own[128])} ms with 128 callers at once ({omni['version']}: {p50(theirs[1])} and {p50(theirs[128])} ms).",
-        f"**Many listeners.** 128 callers get {own[128]['x_real_time']:.0f} seconds of audio per second "
-        f"({omni['name']}: {theirs[128]['x_real_time']:.0f}). At {search['rate_per_s']:.0f} requests per second no player "
-        f"has a gap, and first audio arrives within {best['first_audio_ms']['p95']:.0f} ms (p95). Beyond that, requests "
-        "get 429 with a time to retry, and running streams stay whole.",
-        "**Exact.** Greedy codes equal those of the official package in every mode, streamed audio equals whole audio, and "
-        "a stream sounds the same alone and in a full batch. Tests run the official package beside ours.",
-        "**Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. "
-        "A barge-in stops within a frame (80 ms) and tells which words were played.",
-        f"**Simple.** One command, no GPU needed to try it: a small demo voice ships in the package and speaks "
-        f"{alone['x_real_time']:.1f} x real time on two slow cores, for {kept} listeners at once. OpenAI's clients work "
-        f"unchanged. A GPU server starts in {figures['server']['start_s']:.0f} s.",
-    ]
-    return "\n".join(
-        textwrap.fill(f"* {bullet}", 120, subsequent_indent="  ", break_on_hyphens=False) for bullet in bullets
+    bullets = HIGHLIGHTS.format(
+        machine=server["machine"],
+        alone_ms=p50(own[1]),
+        crowd_ms=p50(own[128]),
+        omni=omni["version"],
+        omni_alone_ms=p50(theirs[1]),
+        omni_crowd_ms=p50(theirs[128]),
+        x=own[128]["x_real_time"],
+        omni_x=theirs[128]["x_real_time"],
+        rate=search["rate_per_s"],
+        p95_ms=best["first_audio_ms"]["p95"],
+        demo_x=alone["x_real_time"],
+        kept=kept,
+        start_s=figures["server"]["start_s"],
     )
+    lines = " ".join(bullets.split()).split(" * ")
+    return "\n".join(textwrap.fill(f"* {line}", 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
 def loads(rows: list[Result]) -> dict[int, Result]:

@@ -40,9 +40,9 @@ SETTINGS = """
 [engine]
 slots = 8
 queue_wait_s = 600.0
-guard.enabled = false
+runaway.enabled = false
 memory.positions_per_slot = 1024
-[process]
+[worker]
 backoff_s = 0.1
 """
 
