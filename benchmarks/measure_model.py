@@ -26,8 +26,9 @@ from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import weight_bytes
 from oscine.prompt.cloning import VoiceCloner
-from oscine.runner.backend import Backend, BackendOptions, choose_backend, make_backend
+from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
+from oscine.runner.factory import choose_backend, make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oscine.runner.backend import make_backend
+from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest

@@ -15,7 +15,7 @@ import paths  # noqa: F401
 import torch
 
 from oscine import Oscine, SpeechRequest
-from oscine.runner.backend import make_backend
+from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner

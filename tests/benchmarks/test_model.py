@@ -18,8 +18,9 @@ from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.ticks import time_ticks
 from oscine import SpeechRequest
 from oscine.errors import OscineError, OverloadedError, RequestError
-from oscine.runner.backend import BackendOptions, make_backend
+from oscine.runner.backend import BackendOptions
 from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import FrameOutput
 from oscine.runner.slot_runner import SlotRunner

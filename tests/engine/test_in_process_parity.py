@@ -15,7 +15,7 @@ from oscine.config import EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.backend import make_backend
+from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AppendText, Cancel, EndText, SpeechRequest

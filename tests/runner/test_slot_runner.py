@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from oscine.errors import EngineError, TooLongError
-from oscine.runner.backend import Backend, make_backend
+from oscine.runner.backend import Backend
 from oscine.runner.cpu.backend import CpuBackend
+from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner

@@ -29,7 +29,8 @@ from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.backend import BackendOptions, choose_backend, make_backend
+from oscine.runner.backend import BackendOptions
+from oscine.runner.factory import choose_backend, make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import ReportProgress

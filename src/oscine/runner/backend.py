@@ -1,7 +1,7 @@
-"""The interface between the slot runner and the code that computes frames, and the choice of an implementation.
+"""The interface between the slot runner and the code that computes frames.
 
 A backend is a folder beside this file: torch (plain PyTorch, any device), cuda (Triton kernels under CUDA graphs) and
-cpu (recorded steps). To add one, implement Backend and name it in `choose_backend`.
+cpu (recorded steps). To add one, implement Backend and name it in factory.py.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from oscine.kernels import available
-from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.kv_cache import PagedKVCache
-from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
+from oscine.runner.memory_budget import BackendMemory, MemoryBudget
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.slot_state import SlotState
@@ -38,7 +35,7 @@ class BackendOptions:
 DEFAULT_OPTIONS = BackendOptions()
 
 
-class Backend(Protocol):
+class Backend(BackendMemory, Protocol):
     """Prefills, decode steps and the codec for all slots of one device.
 
     Work is enqueued in the order of the calls; only `collect` waits for the device.
@@ -52,10 +49,6 @@ class Backend(Protocol):
     codec: SlotCodec
 
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None: ...
-
-    @staticmethod
-    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
-        """Known without the weights, so that memory is planned before they are loaded."""
 
     def capture(self, progress: CaptureProgress) -> None:
         """Compiles and captures everything that a request can trigger."""
@@ -73,23 +66,3 @@ class Backend(Protocol):
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         """Waits for a frame."""
-
-
-def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
-    """The fastest backend for weights of this dtype on this device."""
-    # Imported here: the CUDA backend needs Triton, which a machine without a GPU may not have.
-    if available(device) and dtype == torch.bfloat16:
-        from oscine.runner.cuda.backend import CudaBackend
-
-        return CudaBackend
-    if device.type == "cpu":
-        from oscine.runner.cpu.backend import CpuBackend
-
-        return CpuBackend
-    from oscine.runner.torch.backend import TorchBackend
-
-    return TorchBackend
-
-
-def make_backend(model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> Backend:
-    return choose_backend(model.device, model.talker.dtype)(model, budget, options)

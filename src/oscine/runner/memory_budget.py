@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from oscine.errors import ConfigError
 from oscine.model.config import ModelConfig
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
-
-if TYPE_CHECKING:
-    from oscine.runner.backend import Backend
 
 _MiB = 2**20
 
@@ -29,6 +26,14 @@ class MemoryNeeds:
 
     codec_state_bytes: int  # of one slot
     working_bytes: int = 0  # tables, buffers and a reserve
+
+
+class BackendMemory(Protocol):
+    """The part of a backend that is needed to plan memory."""
+
+    @staticmethod
+    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+        """Known without the weights, so that memory is planned before they are loaded."""
 
 
 def plain_memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
@@ -75,7 +80,7 @@ def plan_memory(
     available_bytes: int | None,
     prefix_bytes: int = 256 * _MiB,
     text_capacity: int = 4096,
-    backend: type[Backend] | None = None,
+    backend: type[BackendMemory] | None = None,
 ) -> MemoryBudget:
     """`positions_total` is shared by all slots; None: half of the maximum that all slots could use. `backend` None: a
     backend with the memory needs of plain PyTorch."""
