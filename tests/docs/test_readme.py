@@ -1,0 +1,101 @@
+"""Every shell line and every Python block of the README runs as it is written, against one server on the demo voice."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oscine.audio import write_wav
+from readme_figures import RESULTS, filled, highlights, memory, memory_table
+from tests.conftest import CheckpointMaker, require_environment
+from tests.docs.live_server import ROOT, demo_server, environment
+
+pytestmark = pytest.mark.slow
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+# Lines that need another machine, and the reason.
+SKIPPED = {
+    "make ": "installs",
+    "Qwen/": "needs the hub",
+    "--play": "needs a loudspeaker",
+    "bench search": "takes minutes; tests/commands/test_bench.py runs it",
+}
+SHELL = [
+    line
+    for language, block in BLOCKS
+    if language == "sh"
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.strip() and not any(mark in line for mark in SKIPPED)
+]
+PYTHON = [block for language, block in BLOCKS if language == "python"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with demo_server(tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, small_checkpoints: CheckpointMaker) -> Path:
+    """A folder with the files that the examples read, and players that only listen."""
+    (tmp_path / "chapter.txt").write_text("One sentence. And another one.\n", encoding="utf-8")
+    noise = np.random.default_rng(0).normal(0, 0.1, 48_000).astype(np.float32)
+    write_wav(tmp_path / "me.wav", noise, 24_000)
+    (tmp_path / "path" / "to").mkdir(parents=True)
+    (tmp_path / "path" / "to" / "Qwen3-TTS-12Hz-1.7B-Base").symlink_to(small_checkpoints("1b7", "base"))
+    (tmp_path / "bin").mkdir()
+    for player in ("play", "aplay"):
+        (tmp_path / "bin" / player).write_text(f"#!/bin/sh\ncat > {tmp_path}/heard.wav\n", encoding="utf-8")
+        (tmp_path / "bin" / player).chmod(0o755)
+    return tmp_path
+
+
+def run(command: list[str], workplace: Path) -> None:
+    path = os.pathsep.join([str(workplace / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command, cwd=workplace, env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def here(text: str, server: str) -> str:
+    return text.replace("127.0.0.1:8000", server.removeprefix("http://"))
+
+
+def test_the_readme_has_the_blocks_that_this_file_expects() -> None:
+    assert len(SHELL) >= 4 and len(PYTHON) >= 4
+
+
+@pytest.mark.parametrize("line", SHELL, ids=lambda line: " ".join(line.split()[:2]))
+def test_a_shell_line_runs(line: str, server: str, workplace: Path) -> None:
+    run(["bash", "-o", "pipefail", "-c", here(line, server).replace("-n 40", "-n 2")], workplace)
+    if line.rstrip().endswith(("| play -", "| aplay")) or "| aplay " in line:
+        assert (workplace / "heard.wav").read_bytes()[:4] == b"RIFF"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.split("\n")[0])
+def test_a_python_block_runs(block: str, server: str, workplace: Path) -> None:
+    python = sys.executable
+    if "openai" in block:
+        python = str(require_environment("clients", "the clients are") / "bin" / "python")
+    run([python, "-c", here(block, server)], workplace)
+    for name in re.findall(r'"([\w.]+\.(?:wav|mp3|safetensors))"', block):
+        assert (workplace / name).stat().st_size > 500, name
+
+
+def test_the_figures_are_those_of_the_results() -> None:
+    pytest.importorskip("triton")
+    result = memory()
+    stored = json.loads((RESULTS / "memory.json").read_text(encoding="utf-8"))
+    assert stored == result, "run `python tools/readme_figures.py`"
+    blocks = {"highlights": highlights(), "memory": memory_table(result)}
+    for page in (README, (ROOT / "docs" / "install.md").read_text(encoding="utf-8")):
+        assert filled(page, blocks) == page, "run `python tools/readme_figures.py`"
