@@ -1,0 +1,141 @@
+"""Every example runs as it is, against one server on the demo voice."""
+
+import contextlib
+import functools
+import http.server
+import io
+import json
+import subprocess
+import sys
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require_environment
+from tests.docs.live_server import ROOT, demo_server, environment
+from tests.server.browsing import chromium
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = ROOT / "examples"
+# Stands for a loudspeaker: keeps the samples, in real time if PACED is set.
+SOUNDDEVICE = """
+import os, time
+
+class RawOutputStream:
+    def __init__(self, samplerate, channels, dtype):
+        assert (samplerate, channels, dtype) == (24000, 1, "int16")
+        self._file = open("loudspeaker.pcm", "ab")
+    def write(self, pcm):
+        self._file.write(pcm)
+        self._file.flush()
+        time.sleep(len(pcm) / 48000 if "PACED" in os.environ else 0)
+    def __enter__(self): return self
+    def __exit__(self, *_): self._file.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with demo_server(tmp_path_factory.mktemp("server"), "--set", "server.cors_origins=*") as url:
+        yield url
+
+
+def run(name: str, *arguments: str, folder: Path, clients: bool = False, **variables: str) -> str:
+    """Standard output. `clients`: in the environment of other people's clients."""
+    python = str(require_environment("clients", "the clients are") / "bin" / "python") if clients else sys.executable
+    done = subprocess.run(
+        [python, str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        env={**environment(), **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def seconds(path: Path) -> float:
+    with contextlib.closing(wave.open(io.BytesIO(path.read_bytes()))) as file:
+        assert file.getframerate() == 24_000
+        return len(file.readframes(10**9)) / 48_000  # a streamed header does not know the length
+
+
+def test_the_openai_sdk(server: str, tmp_path: Path) -> None:
+    printed = run("openai_sdk.py", server, folder=tmp_path, clients=True)
+    assert (tmp_path / "hello.mp3").stat().st_size > 1000 and seconds(tmp_path / "stream.wav") > 1
+    assert "seed 7" in printed and "BadRequestError" in printed and "did you mean 'wren'?" in printed
+
+
+def test_a_pipecat_pipeline(server: str, tmp_path: Path) -> None:
+    run("pipecat_agent.py", server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / "pipecat.wav") > 0.8
+
+
+def test_a_livekit_voice(server: str, tmp_path: Path) -> None:
+    run("livekit_agent.py", server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / "livekit.wav") > 0.8
+
+
+def with_loudspeaker(folder: Path) -> dict[str, str]:
+    (folder / "sounddevice.py").write_text(SOUNDDEVICE, encoding="utf-8")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_the_loudspeaker(server: str, tmp_path: Path) -> None:
+    run("loudspeaker.py", "Hello there.", server, folder=tmp_path, **with_loudspeaker(tmp_path))
+    assert (tmp_path / "loudspeaker.pcm").stat().st_size > 0.5 * 48_000
+
+
+def test_live_text_to_the_end(server: str, tmp_path: Path) -> None:
+    # An interruption that never comes: the sleep outlasts the speech.
+    run("live_text.py", server, "1000", folder=tmp_path, **with_loudspeaker(tmp_path))
+    assert (tmp_path / "loudspeaker.pcm").stat().st_size > 3 * 48_000
+
+
+def test_live_text_with_an_interruption(server: str, tmp_path: Path) -> None:
+    printed = run("live_text.py", server, "0.5", folder=tmp_path, PACED="1", **with_loudspeaker(tmp_path))
+    assert "interrupted; played were:" in printed and "tired" not in printed
+    assert (tmp_path / "loudspeaker.pcm").stat().st_size < 3 * 48_000
+
+
+def test_the_notebook(server: str, tmp_path: Path) -> None:
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    (tmp_path / "notebook.py").write_text(code, encoding="utf-8")
+    printed = run(str(tmp_path / "notebook.py"), folder=tmp_path, OSCINE_URL=server)
+    assert "seed 7" in printed and " ms, " in printed
+
+
+@contextlib.contextmanager
+def web_page() -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    handler = functools.partial(Quiet, directory=EXAMPLES)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{files.server_port}/browser.html"
+        files.shutdown()
+
+
+def test_the_browser_page(server: str) -> None:
+    with chromium() as browser, web_page() as page_url:
+        page = browser.new_page()
+        page.goto(f"{page_url}?server={server}")
+        page.locator("#text").press_sequentially("Hello there ", delay=20)
+        page.locator("#text").press_sequentially("bird.")
+        page.wait_for_function("document.body.dataset.seconds > 0", timeout=60_000)
+        page.locator("#end").click()
+        page.wait_for_function("document.querySelector('#state').value === 'done'", timeout=60_000)
+        assert page.evaluate("Number(document.body.dataset.seconds)") > 0.5
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.[ph][yt]*")), ids=lambda path: path.name)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 80
