@@ -17,16 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 async def language_model() -> AsyncIterator[str]:
     """Stands for your model: yields its tokens exactly as they arrive, with their spaces."""
-    for token in (
-        "Once upon",
-        " a time",
-        " there was",
-        " a bird.",
-        " It sang",
-        " all day,",
-        " and never",
-        " got tired.",
-    ):
+    for token in ("Once upon", " a time", " there was", " a bird.", " It sang", " all day", " and never", " tired."):
         await asyncio.sleep(0.1)
         yield token
 
@@ -63,16 +54,15 @@ async def interrupt(socket: ClientConnection, player: Player, playing: asyncio.T
     threading.Thread(target=lambda: wait(after_s) or loop.call_soon_threadsafe(pressed.set), daemon=True).start()
     await pressed.wait()
     playing.cancel()
-    played_s = player.played_bytes / 48_000
-    await socket.send(json.dumps({"type": "input.cancel", "utterance_index": 0, "played_s": played_s}))
+    position = {"utterance_index": 0, "played_s": player.played_bytes / 48_000}
+    await socket.send(json.dumps({"type": "input.cancel", **position}))
 
 
 async def main(server: str, after_s: float) -> None:
-    player = Player()
     async with connect(server.replace("http", "ws", 1) + "/v1/audio/speech/stream") as socket:
         await socket.send(json.dumps({"type": "session.config", "voice": "wren", "response_format": "pcm"}))
-        playing = asyncio.create_task(player.run(socket))
-        tasks = [asyncio.create_task(speak(socket))]
+        playing = asyncio.create_task((player := Player()).run(socket))
+        tasks = [asyncio.create_task(speak(socket))]  # kept: the event loop only holds weak references
         async for message in socket:
             if isinstance(message, bytes):
                 player.queue.put_nowait(message)
