@@ -223,11 +223,11 @@ def test_the_wheel_tells_its_version_and_its_settings(wheel_environment: Path) -
 
 
 IMPORT_ALL = """
-import importlib, importlib.metadata, pkgutil, oscine
-for module in pkgutil.walk_packages(oscine.__path__, "oscine."):
-    if not module.name.endswith("__main__"):
+import importlib, importlib.metadata, oscine
+for file in importlib.metadata.files("oscine"):
+    if file.suffix == ".py" and file.name != "__main__.py":
         try:
-            importlib.import_module(module.name)
+            importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
         except ModuleNotFoundError as error:
             print("missing", error.name.split(".")[0])
 print(oscine.__file__)

@@ -29,7 +29,7 @@ Message = dict[str, Any]
 # Python 3, so that an old one can report its version.
 _BOOTSTRAP = """
 import json, os, sys, types
-for name in ("oscine", "oscine_eval"):
+for name in ("oscine", "oscine_bench", "oscine_eval"):
     package = types.ModuleType(name)
     package.__path__ = [os.path.join(sys.argv[1], name)]
     sys.modules[name] = package
