@@ -32,6 +32,13 @@ def assert_same(left: Speech, right: Speech) -> None:
     assert (left.finish_reason, left.seed, left.sample_rate) == (right.finish_reason, right.seed, right.sample_rate)
 
 
+def assert_same_in_a_batch(left: Speech, right: Speech) -> None:
+    """Equal codes; the codec's sums depend on the batch size, so samples may differ by one step of PCM16."""
+    np.testing.assert_array_equal(left.codes, right.codes)
+    assert np.abs(left.audio - right.audio).max() < 1.5 / 32767
+    assert (left.finish_reason, left.seed) == (right.finish_reason, right.seed)
+
+
 @pytest.fixture(scope="module")
 def preset(small_checkpoints: CheckpointMaker) -> Oscine:
     return Oscine(small_checkpoints("1b7", "custom_voice"), device="cpu")
@@ -77,7 +84,7 @@ def test_a_batch_is_each_of_its_rows(preset: Oscine) -> None:
     ]
     for request, speech in zip(requests, preset.speak_batch(requests), strict=True):
         (alone,) = preset.speak_batch([request])
-        assert_same(speech, alone)
+        assert_same_in_a_batch(speech, alone)
     assert preset.speak_batch([]) == []
 
 
@@ -88,7 +95,7 @@ def test_a_batch_of_cloned_voices_is_each_of_its_rows(base: Oscine, in_context: 
         for seed, (voice, cap) in enumerate([(in_context, 14), (timbre, 9), (in_context, 5)])
     ]
     for request, speech in zip(requests, base.speak_batch(requests), strict=True):
-        assert_same(speech, base.speak_batch([request])[0])
+        assert_same_in_a_batch(speech, base.speak_batch([request])[0])
 
 
 def test_chunks_of_a_batch_carry_the_index_of_their_request(preset: Oscine) -> None:

@@ -21,7 +21,7 @@ from oscine.commands import main as cli
 from oscine.errors import VoiceError
 from oscine.narration import narrate
 from oscine.segmenter import segment_text
-from oscine.types import AudioChunk, Command, EngineStatus, Usage
+from oscine.types import AudioChunk, Command, EngineStatus, ModelCard, Usage
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.speakers import RATE
 
@@ -38,7 +38,10 @@ class InstantEngine:
 
     def __init__(self) -> None:
         self.model_config = SimpleNamespace(
-            kind="custom_voice", talker=SimpleNamespace(speakers={"ryan": 1}), selectable_languages=()
+            kind="custom_voice",
+            talker=SimpleNamespace(speakers={"ryan": 1}),
+            selectable_languages=(),
+            card=lambda name: ModelCard(name, "custom_voice", ("ryan",), ("english",), (), False, RATE, 1920, 8),
         )
         self.requests: list[SpeechRequest] = []
         self.max_frames = 10_000
@@ -167,6 +170,11 @@ def test_the_suffix_chooses_the_format(shell: Shell, engine: InstantEngine, name
 
     assert read_clip(Path(name)).duration_s > 0.07
     assert shell("say", "--file", "-", "-o", name).code == 2
+
+
+def test_a_text_in_an_unlisted_script_gets_a_warning(shell: Shell, engine: InstantEngine) -> None:
+    assert "warning: the text contains many Chinese characters" in shell("say", "你好，世界").err
+    assert "warning" not in shell("say", "hello").err
 
 
 def test_lines_are_written_in_the_asked_format(shell: Shell, engine: InstantEngine) -> None:

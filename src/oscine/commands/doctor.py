@@ -43,7 +43,7 @@ class _Report:
     failed: bool = False
 
     def line(self, name: str, text: str, style: str = "") -> None:
-        self.console.print(Text.assemble((f"{name:<10}", "bold"), (text, style)), soft_wrap=True, highlight=False)
+        self.console.print(Text.assemble((f"{name:<12}", "bold"), (text, style)), soft_wrap=True, highlight=False)
 
     def check(self, name: str, run: Callable[[], str]) -> None:
         """Runs one check; an error fails the report and does not stop it."""
