@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install dev oracle clients asr triton serve check test test-triton test-gpu lint wheel clean FORCE
+.PHONY: install dev oracle clients asr triton serve check test test-triton test-gpu lint docs wheel clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -24,7 +24,7 @@ endif
 dev: .venv/.dev
 
 .venv/.dev: .venv/.installed
-	$(PIP) install --editable '.[bench]' --group dev
+	$(PIP) install --editable '.[bench]' --group dev --group docs
 	touch $@
 
 oracle: .venv-oracle/.installed
@@ -84,10 +84,14 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The pages as a site, in site/.
+docs: dev
+	$(BIN)/mkdocs build --strict
+
 DIST := dist
 wheel: install
 	rm -rf $(DIST)
 	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
 
 clean:
-	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache $(DIST)
+	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache site $(DIST)

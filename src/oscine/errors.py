@@ -60,13 +60,15 @@ _MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked f
 _MAX_NAMES_LISTED = 40
 
 
-def unknown_choice(what: str, name: str, choices: Iterable[str]) -> str:
-    """The message for a name that is not on a list: the name, the nearest choice, and the choices."""
+def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | None = None) -> str:
+    """The message for a name that is not on a list: the name, the choice that was `meant` (None: the nearest), and the
+    choices."""
     names = sorted(choices)
     name = name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "..."
     by_lower = {choice.lower(): choice for choice in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+    meant = meant or (by_lower[near[0]] if near else None)
+    hint = f"; did you mean {meant!r}?" if meant else ""
     listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
     more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
     return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"

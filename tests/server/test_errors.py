@@ -337,3 +337,12 @@ def test_a_body_without_content_length_is_limited_too(client: httpx.Client) -> N
 def test_a_wrong_method_is_answered_with_the_allowed_ones(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("text", "input"), ("prompt", "input"), ("format", "response_format"), ("instruct", "instructions")],
+)
+def test_a_field_of_another_api_gets_the_name_of_ours(client: httpx.Client, theirs: str, ours: str) -> None:
+    message = client.post("/v1/audio/speech", json={theirs: "hello"}).json()["error"]["message"]
+    assert f"unknown field {theirs!r}; did you mean {ours!r}?" in message

@@ -65,7 +65,7 @@ def missing_cuda_warning() -> str | None:
     if torch.version.cuda is None:
         return (
             f"this machine has an NVIDIA GPU, but PyTorch {torch.__version__} is a CPU build; install one with CUDA: "
-            "`pip install --force-reinstall torch`, or `make clean install` in a checkout"
+            "`make install TORCH=cuda` in a checkout, else `pip install --force-reinstall torch`"
         )
     return (
         f"this machine has an NVIDIA GPU, but PyTorch {torch.__version__} cannot use it; the driver may be too old "

@@ -80,6 +80,7 @@ def build_app(
     app.include_router(live_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
     _add_status_routes(app, service)
+    _describe_keys(app, service)
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
     _add_page(app, "/docs", "reference.html")
     if service.config.playground:
@@ -95,6 +96,21 @@ def build_app(
             expose_headers=["*"],
         )
     return app
+
+
+def _describe_keys(app: FastAPI, service: Service) -> None:
+    """Adds the API key to the OpenAPI description; operations need it if the server has keys."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = describe()
+        scheme = {"type": "http", "scheme": "bearer", "description": "An API key of the server, if it has any."}
+        schema.setdefault("components", {})["securitySchemes"] = {"api_key": scheme}
+        if service.config.api_keys:
+            schema["security"] = [{"api_key": []}]
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _add_page(app: FastAPI, path: str, file: str) -> None:

@@ -30,6 +30,10 @@ _MAX_NAME_CHARS = 80  # of a client's string in an error message
 _Ignored = Field(None, description="Accepted and ignored.", deprecated=True)
 
 
+# What other speech APIs call our fields.
+_OTHER_NAMES = {"text": "input", "prompt": "input", "format": "response_format", "instruct": "instructions"}
+
+
 class StrictModel(BaseModel):
     # Strict: "1" is not a number and 1 is not a string.
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,7 +46,8 @@ class StrictModel(BaseModel):
         unknown = next((name for name in given if name not in known), None) if isinstance(given, dict) else None
         if unknown is not None:
             name = shown_name(unknown)
-            raise _bad_name(name, unknown_choice("field", name, known))
+            meant = _OTHER_NAMES.get(name)
+            raise _bad_name(name, unknown_choice("field", name, known, meant if meant in known else None))
         return given
 
 
@@ -138,6 +143,8 @@ class BatchItem(VoiceOptions):
 
 
 class SpeechBody(BatchItem):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": "Hello there.", "response_format": "wav"}]})
+
     stream: bool | None = Field(
         None, description="true: events (SSE). false: the whole file with its length. Only without stream_format."
     )
