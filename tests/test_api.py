@@ -16,6 +16,8 @@ from oscine.segmenter import segment_text
 from oscine.utterance import synthesize
 from tests.conftest import CheckpointMaker
 
+pytestmark = pytest.mark.slow
+
 RATE = 24000
 FRAME = 1920
 

@@ -14,6 +14,8 @@ from oscine import OscineError, RequestError, VoiceError
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, SHORT, Speakers, check_error, noise
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def speakers(small_checkpoints: CheckpointMaker) -> Speakers:

@@ -20,6 +20,8 @@ from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
 from tests.variants import change_json, linked
 
+pytestmark = pytest.mark.slow
+
 SPECIAL_TEXT = "".join(ADDED_TOKENS)
 
 

@@ -28,6 +28,8 @@ from oscine_eval.word_error_rate import Alignment, align, normalize
 from tests.conftest import require_environment
 from tests.server.live.live_client import Client
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 Transcribe = Callable[[Clip, str], Alignment]
 SPEECH = "/v1/audio/speech"

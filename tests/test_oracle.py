@@ -9,6 +9,8 @@ from random_checkpoint import KINDS, SIZES
 from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official, OracleError
 
+pytestmark = pytest.mark.slow
+
 RATE = 24000
 TEXTS = ("One.", "Hello there, how are you today?", "What?", "Guten Morgen")
 

@@ -35,6 +35,8 @@ from tests.oracle.client import Official
 from tests.reference.codec_stream import CodecStream
 from tests.reference.generate import trailing_rows
 
+pytestmark = pytest.mark.slow
+
 RATE = 24000
 # Greedy codes of random weights repeat themselves, and the official package does not end them.
 PLAIN = replace(offline_config(slots=8), runaway=RunawayConfig(enabled=False))

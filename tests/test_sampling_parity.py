@@ -18,6 +18,8 @@ from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
 from tests.reference.generate import generate, uniforms
 
+pytestmark = pytest.mark.slow
+
 EOS, CODES, CODE_VOCAB = 2150, 2048, 3072
 CPU = torch.device("cpu")
 

@@ -22,6 +22,8 @@ from oscine.frames import FRAME_RATE_HZ
 from oscine_bench.load import OfferedLoad, RunLength
 from tests.conftest import CheckpointMaker
 
+pytestmark = pytest.mark.slow
+
 Served = tuple[ServerProcess, str]
 FRAMES = 20
 MIN_RATE_PER_S = 5.0  # occupies all eight slots

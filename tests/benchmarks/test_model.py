@@ -27,6 +27,8 @@ from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, Cancel
 from tests.conftest import CheckpointMaker
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 SHORT = MeasurementPlan(rows=(1, 2), frames=2, context=1, probes=1)
 

@@ -14,6 +14,8 @@ from demo_files import CARD, files, fingerprint, parameters
 from oscine_bench.record import script_result
 from tests.conftest import CheckpointMaker
 
+pytestmark = pytest.mark.slow
+
 
 def share(count: float, of: float) -> dict[str, float]:
     return {"value": count / of, "low": 0.0, "high": 0.1, "count": count, "of": of}

@@ -16,6 +16,8 @@ from oscine_bench.targets import Target
 from oscine_bench.workload import Workload
 from tests.oscine_bench.scripted import END, HEAD, chunk, in_a_thread, speech
 
+pytestmark = pytest.mark.slow
+
 FRAMES = 5
 uploads: list[bytes] = []
 

@@ -20,6 +20,8 @@ from oscine.commands import main as cli
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, noise
 
+pytestmark = pytest.mark.slow
+
 OSCINE = Path(sys.executable).with_name("oscine")
 VOICES = "aiden, dylan, eric, ono_anna, ryan, serena, sohee, uncle_fu, vivian"
 
@@ -177,7 +179,8 @@ def test_every_line_of_a_file_becomes_a_wav(shell: Shell, custom_voice: Path, tt
     alone = tts.speak_batch([SpeechRequest(text=line, seed=1, max_new_tokens=3) for line in lines])
     for path, speech in zip(paths, alone, strict=True):
         np.testing.assert_array_equal(np.load(Path("codes") / f"{path.stem}.npy"), speech.codes)
-        np.testing.assert_array_equal(wav_samples(path), pcm16(speech.audio))
+        # The codec's sums depend on the batch size: one step of PCM16.
+        np.testing.assert_allclose(wav_samples(path).astype(int), pcm16(speech.audio).astype(int), atol=1)
 
 
 def test_without_an_output_the_lines_of_a_file_go_to_speech(shell: Shell, custom_voice: Path) -> None:
@@ -389,7 +392,7 @@ def test_voices_are_added_listed_and_removed_without_a_server(shell: Shell, base
         (("remove", "ann"), "there is no uploaded voice 'ann'"),
         (("add", "alloy", "clip.wav", *consent), "'alloy' is reserved"),
         (("add", "carl", "clip.wav", *consent), "name a Base checkpoint with --model"),
-        (("add", "../carl", "clip.wav", *consent), "a name is 1 to 64"),
+        (("add", "../carl", "clip.wav", *consent), "use 1 to 64 of a-z"),
     ):
         refused = shell("voices", *words, *where)
         assert refused.code == 2 and said in refused.err, refused.err

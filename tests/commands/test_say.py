@@ -25,6 +25,8 @@ from oscine.types import AudioChunk, Command, EngineStatus, ModelCard, Usage
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.speakers import RATE
 
+pytestmark = pytest.mark.slow
+
 FRAME_SAMPLES = 1920
 LONG = " ".join(f"This is the sentence with the number {number}, and it is not short." for number in range(40))
 SEGMENTS = segment_text(LONG)

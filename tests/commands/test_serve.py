@@ -32,6 +32,8 @@ from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.serving import eventually
 
+pytestmark = pytest.mark.slow
+
 Served = tuple[ServerProcess, httpx.Client]
 SPEECH = "/v1/audio/speech"
 TEXT = "Hello there, how are you?"

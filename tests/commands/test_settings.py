@@ -16,6 +16,8 @@ from oscine.commands.settings import (
 )
 from oscine.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:

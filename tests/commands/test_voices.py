@@ -14,6 +14,8 @@ from oscine.commands.main import app
 from oscine.errors import OscineError, RequestError
 from oscine.voice import Voice
 
+pytestmark = pytest.mark.slow
+
 VARIABLE = "OSCINE_SERVE_SERVER__VOICES_DIR"
 
 

@@ -31,6 +31,8 @@ from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
 from tests.engine.test_in_process_parity import assert_delivered
 from tests.reference.speaker import ReferenceSpeaker
 
+pytestmark = pytest.mark.slow
+
 RATE_HZ = 24000
 KINDS = ("custom_voice", "voice_design", "base")
 # Random weights make noise, which is neither trimmed nor checked for runaways. No request is refused because this

@@ -23,6 +23,8 @@ from tests.conftest import CheckpointMaker
 from tests.engine.recorder import ChunkRecorder
 from tests.reference.speaker import ReferenceSpeaker
 
+pytestmark = pytest.mark.slow
+
 SLOTS = 3
 SAMPLES_PER_FRAME = 1920
 # The audio of random weights is noise: it is neither trimmed nor checked for runaways.

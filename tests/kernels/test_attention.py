@@ -12,6 +12,8 @@ from oscine.kernels.attention import predictor_attention, talker_attention
 from oscine.model.layers import RMSNorm, apply_rope, rope_angles
 from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
+pytestmark = pytest.mark.slow
+
 EPS = 1e-6
 THETA = 1e6
 

@@ -12,6 +12,8 @@ from oscine.kernels.codec_front import BOOKS, attend, depthwise_norm, dequantize
 from oscine.kernels.conv import Rows
 from oscine.model.layers import apply_rope, rope_angles
 
+pytestmark = pytest.mark.slow
+
 THETA = 10000.0
 
 

@@ -14,6 +14,8 @@ from oscine.audio import pcm16
 from oscine.kernels.conv import Conv, Rows, Workspace, conv, last_conv
 from oscine.kernels.conv_tiles import TILES
 
+pytestmark = pytest.mark.slow
+
 SLOTS = 5
 
 

@@ -9,6 +9,8 @@ pytest.importorskip("triton", reason="triton is not installed: kernels cannot be
 from oscine.kernels.embed import gather, next_input
 from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
+pytestmark = pytest.mark.slow
+
 BOOKS = 16
 
 

@@ -10,6 +10,8 @@ pytest.importorskip("triton", reason="triton is not installed: kernels cannot be
 from oscine.kernels.linear import Plan, SplitKScratch, choose_plan, linear
 from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
+pytestmark = pytest.mark.slow
+
 ROWS = (1, 3, 16, 17)
 SMALL = Plan(32, 64, 1, 4, 2)
 

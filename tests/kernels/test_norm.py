@@ -7,6 +7,8 @@ from oscine.kernels.norm import rms_norm
 from oscine.model.layers import RMSNorm
 from tests.kernels.measures import assert_same_roundings
 
+pytestmark = pytest.mark.slow
+
 EPS = 1e-6
 
 

@@ -9,6 +9,8 @@ from oscine.kernels.prefill import write_keys_values
 from tests.kernels.measures import assert_same_roundings
 from tests.kernels.test_attention import EPS, Heads, random
 
+pytestmark = pytest.mark.slow
+
 PAGE = 16
 
 

@@ -12,6 +12,8 @@ from oscine.types import DrawParams
 from tests.kernels.measures import graph_seconds
 from tests.reference.generate import uniforms
 
+pytestmark = pytest.mark.slow
+
 PARAMS = {
     "default": DrawParams(),
     "greedy": DrawParams(greedy=True),

@@ -84,7 +84,7 @@ def test_the_demo_comes_before_a_local_folder_of_that_name(
 FIND = """
 import json, sys, time
 from oscine.model.checkpoint import find_checkpoint
-from oscine.types import CheckpointError
+from oscine.errors import CheckpointError
 
 answers = {}
 for name in sys.argv[1:]:

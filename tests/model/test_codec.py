@@ -12,6 +12,8 @@ from oscine.model.weights import load_model
 from tests.codec_states import decode_official, select_rows, stack_states
 from tests.conftest import CheckpointMaker
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 WINDOW_FRAMES = 72
 ATOL = 1e-5  # samples are in -1..1; other pieces change the order of sums, measured 1e-6

@@ -27,7 +27,7 @@ HEAD = "talker.codec_head.weight"
 CPU = torch.device("cpu")
 
 # torch warns on a CPU without bf16 instructions and falls back to another implementation.
-pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")]
 
 
 @pytest.fixture

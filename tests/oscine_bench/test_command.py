@@ -15,6 +15,8 @@ from oscine_bench.http_client import HttpClient
 from oscine_bench.workload import PlannedRequest
 from tests.oscine_bench.scripted import END, HEAD, REFUSED, answer_requests, chunk, in_a_thread, speech
 
+pytestmark = pytest.mark.slow
+
 
 async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Half a second of audio, at once."""

@@ -19,6 +19,8 @@ from oscine_eval.command import eval_app
 from tests.oscine_bench.scripted import in_a_thread
 from tests.oscine_eval.tone_speech import SpeakingServer, installed_recognizer
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
 TEXTS = [f"Sentence {name} is said in full." for name in NAMES]
 CUT, TWICE, ENDLESS, REFUSED = TEXTS[1], TEXTS[3], TEXTS[4], TEXTS[6]

@@ -13,6 +13,8 @@ import pytest
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "Hello, world! How are you today?",
     "I'm sure they'll say it's what we've done; you'd know, they're right, DON'T. 'tis rock'n'roll y'all'd've",

@@ -16,6 +16,8 @@ import pytest
 from oscine.errors import CheckpointError, OscineError
 from oscine.prompt.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 IM_START, IM_END = 151644, 151645
 FIRST_SPECIAL = 151643
 

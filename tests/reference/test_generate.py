@@ -18,6 +18,8 @@ from tests.conftest import CheckpointMaker
 from tests.reference.generate import generate
 from tests.variants import change_json, linked
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 GREEDY = DrawParams(greedy=True)
 Spoken = tuple[np.ndarray, FinishReason]  # codes [frames, 16], and why there are no more

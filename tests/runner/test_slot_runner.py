@@ -18,6 +18,8 @@ from oscine.runner.torch.backend import TorchBackend
 from oscine.types import SamplingParams, SpeechRequest
 from tests.reference.speaker import ReferenceSpeaker
 
+pytestmark = pytest.mark.slow
+
 SLOTS = 3
 
 

@@ -27,6 +27,8 @@ from tests.conftest import require_environment
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROCESS_S = 120  # far more than needed: a hung client must not hang the tests
 

@@ -11,6 +11,8 @@ from oscine.config import ServerConfig
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually
 
+pytestmark = pytest.mark.slow
+
 _ENGINE = ScriptedEngine()
 _OPERATIONS = {
     ("POST", "/v1/audio/speech"),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oscine import types
+from oscine import errors, types
 from oscine.errors import EngineError, OscineError, OverloadedError, RequestError
 from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, EngineStatus, SpeechRequest
 from oscine.voice import Voice
@@ -57,7 +57,7 @@ class _Utterance:
 def refusal(kind: str) -> OscineError:
     if kind == "OverloadedError":
         return OverloadedError("full", 2.5)
-    cls: type[OscineError] = getattr(types, kind)
+    cls: type[OscineError] = getattr(errors, kind)
     return cls(f"no {kind}", "voice") if issubclass(cls, RequestError) else cls(f"no {kind}")
 
 

@@ -19,6 +19,8 @@ from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
 from tests.engine.remote.helpers import CONFIG, LONG, SampleRecorder, gone, speak, speak_and_then, started
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shared():

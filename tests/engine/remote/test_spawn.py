@@ -12,7 +12,7 @@ PACKAGE = Path(oscine.__file__).parent
 BUILD = """
 import queue
 import oscine
-from oscine.types import ConfigError
+from oscine.errors import ConfigError
 
 def build(progress):
     raise ConfigError(f"built with {oscine.__file__} and {queue.__file__}")
@@ -23,7 +23,7 @@ import sys
 sys.path[:0] = sys.argv[1:]
 import build_here
 from oscine.engine.remote.client import EngineClient
-from oscine.types import ConfigError
+from oscine.errors import ConfigError
 try:
     EngineClient(build_here.build).wait_ready(60)
 except ConfigError as error:

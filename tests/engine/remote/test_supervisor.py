@@ -29,6 +29,8 @@ from tests.engine.remote.helpers import (
     started,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

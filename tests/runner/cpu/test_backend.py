@@ -29,6 +29,8 @@ from oscine.types import DrawParams, SamplingParams, SpeechRequest
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import generate
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 VOCAB = 128  # of the published 2048 codes, so that the tables are small
 GREEDY = DrawParams(greedy=True)

@@ -25,6 +25,8 @@ pytest.importorskip("triton")
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.ring_buffers import CodecRings, ring_state_elements
 
+pytestmark = pytest.mark.slow
+
 # Root mean square of the error over that of the audio, all frames together. bf16 has 8 bits and each of some 30 layers
 # rounds: measured 0.006 to 0.013; PyTorch's own bf16 run of the short codec is off by 0.015.
 TOLERANCE = 0.02

@@ -14,6 +14,8 @@ from tests.server.live.live_client import Received, Server, server_of
 from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually
 
+pytestmark = pytest.mark.slow
+
 PIECES = [
     "Hello",
     " ",

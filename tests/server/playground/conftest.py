@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's event loop counts as running: other modules could not use asyncio.run
 def browser() -> Iterator[Any]:
     with chromium() as browser:
         yield browser
