@@ -59,7 +59,7 @@ class StartupDisplay:
                 )
             if not self._live and stage != last_stage:
                 level = logging.WARNING if kind == "warning" else logging.INFO
-                _log.log(level, "%s", stage, extra=log_fields(device=device))
+                _log.log(level, "%s", stage, extra=log_fields(**({} if device == "auto" else {"device": device})))
             last_stage = stage
 
         return report
