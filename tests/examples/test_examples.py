@@ -82,6 +82,16 @@ def test_a_livekit_voice(server: str, tmp_path: Path) -> None:
     assert seconds(tmp_path / "livekit.wav") > 0.8
 
 
+def test_a_livekit_voice_over_the_websocket(server: str, tmp_path: Path) -> None:
+    run("livekit_baseten.py", server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / "livekit.wav") > 0.8
+
+
+def test_a_langchain_chain_that_ends_in_speech(server: str, tmp_path: Path) -> None:
+    run("langchain_voice.py", server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / "langchain.wav") > 1.5
+
+
 def with_loudspeaker(folder: Path) -> dict[str, str]:
     (folder / "sounddevice.py").write_text(SOUNDDEVICE, encoding="utf-8")
     return {"PYTHONPATH": str(folder)}

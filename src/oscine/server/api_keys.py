@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from oscine.server.errors import ApiError
 
 SUBPROTOCOL = "oscine"
+_SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
 _BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
 
 
@@ -24,7 +25,7 @@ class ApiKeys:
         if not self._keys:
             return ""
         scheme, _, key = (authorization or "").strip().partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() not in _SCHEMES:
             offered = [name for name in subprotocols if name.startswith(_BEARER_SUBPROTOCOL)]
             key = offered[0].removeprefix(_BEARER_SUBPROTOCOL) if offered else ""
         key = key.strip()
