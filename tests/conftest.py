@@ -5,6 +5,7 @@ Slow results are cached in .cache/; their names contain a hash of the code and a
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,19 @@ def require_environment(name: str, what: str) -> Path:
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
     return folder
+
+
+def require_program(name: str, package: str) -> str:
+    """The path of a program of the system. Without it the test is skipped; with OSCINE_PROGRAMS=required set, it
+    fails."""
+    # Debian has servers in /usr/sbin, which the PATH of a user may lack.
+    path = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+    if path is None:
+        message = f"{name} is not installed; apt-get install {package}"
+        if os.environ.get("OSCINE_PROGRAMS") == "required":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    return path
 
 
 def require_oracle() -> Path:

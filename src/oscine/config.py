@@ -217,6 +217,10 @@ class ServerConfig:
         default="127.0.0.1", description="Address to listen on; 0.0.0.0 accepts connections from other machines."
     )
     port: Int = _number(8000, 0, 65535, "Port; 0 takes any free one.")
+    tls_cert: Text | None = Field(
+        default=None, description="PEM file of a certificate, with its chain: serve HTTPS instead of HTTP."
+    )
+    tls_key: Text | None = Field(default=None, description="PEM file of its key. Default: the key is in tls_cert.")
     api_keys: ApiKeyList = Field(default=(), description="Accepted API keys; none: no key is needed.")
     streams_per_key: Int | None = _number(None, 1, _MANY, "Streams that one key may run at once.")
     max_text_chars: Int = _number(
@@ -241,3 +245,9 @@ class ServerConfig:
     playground: bool = Field(default=True, description="Serve the playground at /.")
     log_format: Literal["console", "json"] = Field(default="console", description="Log format.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Log level.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("tls_key needs a certificate; name it with tls_cert (--tls-cert)")
+        return self

@@ -292,6 +292,11 @@ def test_the_url_of_the_banner_can_be_opened(host: str) -> None:
     assert ("--api-key requires a key" in printed) == (host == "0.0.0.0")
 
 
+def test_with_a_certificate_the_banner_says_https() -> None:
+    printed = shown(Settings(server=ServerConfig(tls_cert="server.pem")), terminal=False)
+    assert "https://127.0.0.1:" in printed and "http://" not in printed
+
+
 def test_the_banner_names_the_playground_if_it_is_served() -> None:
     without = Settings(server=ServerConfig(playground=False))
     assert "playground; API under http://127.0.0.1:" in shown(Settings(), terminal=False)

@@ -23,6 +23,7 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.logs import log_to_stderr
+from oscine.server.tls import check_tls_files
 from oscine.server.web_server import WebServer, bind
 from oscine.types import EngineHealth, SpeechEngine
 
@@ -40,8 +41,10 @@ def build(folder: str, config: EngineConfig, device: str, dtype: str, progress: 
 
 
 def serve(settings: Settings, console: Console) -> None:
-    """Returns after a clean end. Raises what the first start of an engine raised, or ConfigError for a taken port."""
+    """Returns after a clean end. Raises what the first start of an engine raised, or ConfigError for a taken port or
+    unusable TLS files."""
     log_to_stderr(settings.server.log_format, settings.server.log_level)
+    check_tls_files(settings.server.tls_cert, settings.server.tls_key)
     folder = find_checkpoint(settings.model)
     card = read_config(folder).card(settings.served_name)
     listener = bind(settings.server.host, settings.server.port)

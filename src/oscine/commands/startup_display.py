@@ -69,7 +69,7 @@ class StartupDisplay:
         host, port = listener.getsockname()[:2]
         # A wildcard address cannot be opened in a browser.
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-        url = f"http://{shown}:{port}"
+        url = f"{'https' if self._settings.server.tls_cert else 'http'}://{shown}:{port}"
         took_s = time.monotonic() - self._begun_s
         capacity = describe_capacity(status)
         if self._settings.server.log_format == "json":

@@ -50,6 +50,7 @@ class WebServer(uvicorn.Server):
     """The first SIGTERM or Ctrl-C refuses new requests and lets streams finish; the second one ends them."""
 
     def __init__(self, app: FastAPI) -> None:
+        self._service: Service = app.state.service
         config = uvicorn.Config(
             app,
             http=BoundedHttpProtocol,
@@ -59,9 +60,10 @@ class WebServer(uvicorn.Server):
             ws="websockets-sansio",
             ws_per_message_deflate=False,  # audio does not compress; it would only be late
             timeout_graceful_shutdown=int(_CLOSE_S),
+            ssl_certfile=self._service.config.tls_cert,
+            ssl_keyfile=self._service.config.tls_key,
         )
         super().__init__(config)
-        self._service: Service = app.state.service
         logging.getLogger("uvicorn.error").addFilter(_is_not_a_cancelled_stream)
         self.failure: OscineError | None = None
         self.stopping = False
