@@ -155,7 +155,7 @@ class EngineConfig:
 
     slots: Int = _number(32, 1, _MAX_SLOTS, "Streams that run at once.")
     queue_limit: Int = _number(64, 0, 1_000_000, "Requests that may wait for a slot; further ones are refused.")
-    queue_wait_s: Float = _number(3.0, 0, 3600, "A request that would wait longer for a slot is refused at once.")
+    queue_wait_s: Float = _number(3.0, 0, 3600, "Longest wait for a slot; what would wait longer is refused at once.")
     max_pending_texts: Int = _number(256, 0, 1_000_000, "Streaming texts that may wait for their first words.")
     text_wait_s: Float = _number(60.0, 0.1, _DAY_S, "A streaming text without new words for this long is ended.")
     max_new_tokens: Int = _number(8192, 2, _MANY, "Upper limit of a request's max_new_tokens.")
@@ -240,6 +240,9 @@ class ServerConfig:
     ref_files_below: Text | None = Field(default=None, description="Read reference clips from files below this folder.")
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
+    live_pause_s: Float = _number(
+        1.0, 0.1, _DAY_S, "On a full server, a WebSocket text that pauses this long gives its slot back."
+    )
     stalled_s: Float = _number(300.0, 1, _DAY_S, "A response that the client does not read for this long is aborted.")
     drain_s: Float = _number(30.0, 0, _DAY_S, "After SIGTERM, how long running streams may continue.")
     playground: bool = Field(default=True, description="Serve the playground at /.")

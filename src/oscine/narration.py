@@ -86,12 +86,12 @@ class Narration:
         self._usage = _NO_USAGE
         self._finish: FinishReason = "stop"
 
-    def segment(self, text: str, *, streaming_text: bool = False) -> Utterance:
-        """The next segment's utterance, not yet submitted."""
+    def segment(self, text: str, *, streaming_text: bool = False, resumes: bool = False) -> Utterance:
+        """The next segment's utterance, not yet submitted. `resumes`: the text paused, and the slot was given back."""
         request = replace(self._request, text=text, max_new_tokens=self._tokens_left)
         if self._segments:  # silence before a later segment is the pause between two sentences
             unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
-            request = replace(request, continues_s=unplayed_s, trim_silence=False)
+            request = replace(request, continues_s=unplayed_s, resumes=resumes, trim_silence=False)
         self._segment_start = self._samples
         return Utterance(self._engine, request, self._pool, streaming_text=streaming_text)
 

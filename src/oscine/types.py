@@ -111,6 +111,9 @@ class SpeechRequest:
     # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
     # listener has not played yet. A continuation is never refused for load and goes first in the queue.
     continues_s: float | None = None
+    # A continuation whose text paused, so that its slot was given back. It goes first too, but waits until the engine
+    # has room for one more stream.
+    resumes: bool = False
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:
         """The checkpoint's defaults, overridden by this request's values."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from oscine.errors import OscineError
 from oscine.types import AudioChunk
 
 WAIT_S = 120.0  # only a failing test waits this long
@@ -55,6 +56,10 @@ class ChunkRecorder:
     @property
     def ends(self) -> list[str]:
         return [chunk.finish_reason for chunk in self.chunks if chunk.finish_reason is not None]
+
+    @property
+    def error(self) -> OscineError | None:
+        return self.chunks[-1].error if self.chunks else None
 
     @property
     def pcm(self) -> bytes:

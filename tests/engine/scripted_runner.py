@@ -202,6 +202,7 @@ def session_of(
     streaming_text: bool = False,
     trim_silence: bool | None = None,
     continues: bool = False,
+    resumes: bool = False,
     plays_until_s: float | None = None,
 ) -> Session:
     """A request of `frames` frames. With `streaming_text` it has no prompt yet: post a PromptReady."""
@@ -216,6 +217,7 @@ def session_of(
         streaming_text=streaming_text,
         trim_silence=trim_silence,
         continues=continues,
+        resumes=resumes,
         plays_until_s=plays_until_s,
     )
     if not streaming_text:

@@ -112,21 +112,21 @@ class Speech:
         return dry_s
 
 
-def speak_segment(loop: EngineLoop, clock: VirtualClock, speech: Speech, name: str) -> None:
+def speak_segment(loop: EngineLoop, clock: VirtualClock, speech: Speech) -> None:
     listener, frames = Listener(clock), speech.segments[len(speech.listeners)]
     continues, dry_s = bool(speech.listeners), speech.dry_s()
     plays_until_s = dry_s if dry_s > clock.now_s else None
     session = session_of(
         1, frames, listener, CONFIG, text_ids=frames // 4, continues=continues, plays_until_s=plays_until_s
     )
-    session.utterance_id = f"{name}.{len(speech.listeners)}"
+    session.utterance_id = f"{id(speech)}.{len(speech.listeners)}"
     loop.submit(session)
     speech.listeners.append(listener)
     speech.next_s = None
 
 
 def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]]]) -> tuple[list[Speech], int]:
-    """Returns the admitted speeches and the engine's count of underruns."""
+    """Returns the speeches that were not refused, at once or after the longest wait, and the engine's underruns."""
     loop, clock = EngineLoop(runner, CONFIG, runner.clock), runner.clock
     speeches: list[Speech] = []
     coming = sorted(arrivals, reverse=True)
@@ -134,12 +134,13 @@ def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]
         while coming and coming[-1][0] <= clock.now_s:
             speech = Speech(coming.pop()[1], [])
             with contextlib.suppress(OverloadedError):
-                speak_segment(loop, clock, speech, f"{len(speeches)} {len(coming)}")
+                speak_segment(loop, clock, speech)
                 speeches.append(speech)
-        for number, speech in enumerate(speeches):
+        for speech in speeches:
             if speech.next_s is not None and speech.next_s <= clock.now_s:
-                speak_segment(loop, clock, speech, str(number))  # never refused
+                speak_segment(loop, clock, speech)  # never refused
         busy = loop.tick()
+        speeches = [speech for speech in speeches if not isinstance(speech.listeners[0].error, OverloadedError)]
         for speech in speeches:
             if speech.listeners[-1].ends and speech.next_s is None and len(speech.listeners) < len(speech.segments):
                 speech.next_s = clock.now_s + HOP_S

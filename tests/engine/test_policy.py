@@ -154,7 +154,7 @@ def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
 def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:
     slow = TickCost(0.03, 0.005)  # four rows in 50 ms
     refused = refusal(Load(0, (100.0,) * 4, (100.0,), slow), CONFIG)
-    assert refused is not None and refused.retry_after_s == pytest.approx(100 * 0.05 - 2.0)
+    assert refused is not None and refused.retry_after_s == pytest.approx(100 * 0.05 - 0.8 * 2.0)
     assert refusal(Load(0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
 
 

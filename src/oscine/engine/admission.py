@@ -95,6 +95,12 @@ class AdmissionControl:
         with self._changed:
             return len(self._queued) + len(self._pending_texts)
 
+    @property
+    def queued_frames(self) -> tuple[float, ...]:
+        """Expected frames of each request that waits for a slot."""
+        with self._changed:
+            return tuple(self._queued.values())
+
     def _check_load(self, session: Session, load: Callable[[tuple[float, ...]], Load]) -> None:
         if session.prompt is None:
             if len(self._pending_texts) >= self._config.max_pending_texts:

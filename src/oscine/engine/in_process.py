@@ -154,6 +154,7 @@ class InProcessEngine:
             streaming_text=streaming_text,
             trim_silence=request.trim_silence,
             continues=unplayed_s is not None,
+            resumes=request.resumes,
             plays_until_s=self._clock() + unplayed_s if unplayed_s else None,
             return_codes=request.return_codes,
         )

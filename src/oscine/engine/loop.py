@@ -27,6 +27,8 @@ from oscine.types import AudioChunk, EngineStatus, FinishReason
 _log = logging.getLogger(__name__)
 _MAX_FAILURES = 3  # of the runner in a row, without a good tick between them
 _MAX_SLEEP_S = 1.0  # while streams wait for text
+_MAX_QUEUE_SLEEP_S = 0.1  # while requests wait for the slots of such streams
+_MIN_TICK_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class _TickInFlight:
     begun_s: float
 
 
+def _queue_rank(session: Session) -> int:
+    return 2 if not session.continues else 1 if session.resumes else 0
+
+
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
@@ -46,7 +52,7 @@ class EngineLoop:
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}
-        self._waiting: deque[Session] = deque()  # for a slot: continuations first, then the longest waiting
+        self._waiting: deque[Session] = deque()  # for a slot: continuations, resumed ones, then the longest waiting
         self._running: tuple[Session, ...] = ()  # copy of _by_slot's values that other threads may read
         self._in_flight: _TickInFlight | None = None
         self._cost_model = TickCostModel()
@@ -61,6 +67,7 @@ class EngineLoop:
     # --- any thread ---
 
     def submit(self, session: Session) -> None:
+        session.queued_s = None if session.prompt is None else self._clock()
         self._admission.submit(session, self._load)
 
     def post(self, message: SessionMessage | Shutdown) -> None:
@@ -87,9 +94,15 @@ class EngineLoop:
         return self._cost_model.cost
 
     def _load(self, queued_frames: tuple[float, ...]) -> policy.Load:
-        pacing = self._config.pacing
-        running_frames = tuple(policy.expected_frames(one.text_ids, one.frames_made, pacing) for one in self._running)
+        running_frames = tuple(map(self._frames_left, self._running))
         return policy.Load(self._slots.free, running_frames, queued_frames, self.cost)
+
+    def _frames_left(self, session: Session) -> float:
+        frames = policy.expected_frames(session.text_ids, session.frames_made, self._config.pacing)
+        if session.text_ended or session.running_s is None:
+            return frames
+        # Nobody knows how much text will come: expect that it takes as long again as it has taken so far.
+        return max(frames, (self._clock() - session.running_s) / max(self._cost_model.smooth_tick_s, _MIN_TICK_S))
 
     # --- the loop's thread ---
 
@@ -141,15 +154,17 @@ class EngineLoop:
             for slot, session in self._by_slot.items()
         )
         waiting = tuple(
-            policy.Waiting(session.prompt.rows, session.continues, session.deadline_s(now_s))
+            policy.Waiting(session.prompt.rows, session.continues and not session.resumes, session.deadline_s(now_s))
             for session in self._waiting
             if session.prompt is not None
         )
         return policy.Snapshot(running, waiting, self._slots.free)
 
     def _sleep(self) -> None:
-        """Waits for a message; with a limit while streams wait for text or the engine stops."""
+        """Waits for a message; with a limit while streams wait for text or a slot, or the engine stops."""
         timeout_s: float | None = _MAX_SLEEP_S if self._sessions else None
+        if self._waiting:
+            timeout_s = _MAX_QUEUE_SLEEP_S
         if self._stop_s is not None:
             timeout_s = max(0.0, min(self._stop_s - self._clock(), _MAX_SLEEP_S))
         if not self.finished:
@@ -175,6 +190,7 @@ class EngineLoop:
         try:
             if isinstance(message, PromptReady):
                 session.begin(message.prompt, message.text_ids, text_ended=message.text_ended)
+                session.queued_s = self._clock()
                 self._enqueue(session)
                 self._admission.prompt_ready(session)
             else:
@@ -185,16 +201,20 @@ class EngineLoop:
             self._fail(session, error)
 
     def _enqueue(self, session: Session) -> None:
-        continuations = sum(waiting.continues for waiting in self._waiting)
-        self._waiting.insert(continuations if session.continues else len(self._waiting), session)
+        rank = _queue_rank(session)
+        self._waiting.insert(sum(_queue_rank(waiting) <= rank for waiting in self._waiting), session)
 
     def _end_overdue(self) -> None:
-        """Ends streams whose text does not arrive, and all of them at the end of a shutdown."""
+        """Ends streams whose text or slot does not come in time, and all of them at the end of a shutdown."""
         now_s = self._clock()
         stopped = self._stop_s is not None and now_s >= self._stop_s
+        max_queued_s = policy.queue_limit_s(self._config)
         for session in list(self._sessions.values()):
             if stopped:
                 self._end(session, "cancelled")
+            elif not session.continues and session.queued_for_s(now_s) > max_queued_s:
+                load = self._load(self._admission.queued_frames)
+                self._end(session, "error", policy.queue_timeout(load, self._config))
             elif not session.needs_text:
                 session.idle_since_s = None
             elif session.idle_since_s is None:
@@ -237,6 +257,7 @@ class EngineLoop:
             raise
         self._waiting.popleft()
         session.slot, self._by_slot[slot] = slot, session
+        session.running_s = self._clock()
         self._admission.forget(session)
         self._slots_changed = True
 

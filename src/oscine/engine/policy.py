@@ -19,6 +19,8 @@ FRAME_S = 1 / FRAME_RATE_HZ
 _INITIAL_ROWS = 4
 _MIN_FRAMES_LEFT = 5.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
+_MIN_QUEUE_S = 1.0
+_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits turn out up to a quarter longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     running: tuple[Running, ...]
-    waiting: tuple[Waiting, ...]  # continuations first, then the longest waiting
+    waiting: tuple[Waiting, ...]  # continuations first, then resumed ones, then the longest waiting
     free_slots: int
 
 
@@ -136,11 +138,27 @@ def refusal(load: Load, config: EngineConfig) -> OverloadedError | None:
     usable = min(load.free_slots, max(0, servers - running))
     if queued >= config.queue_limit + usable:
         reason, retry_s = f"{running} streams are running and {queued} requests are queued (the maximum)", slot_wait_s
-    elif own_wait_s > config.queue_wait_s:
+    elif own_wait_s > _PREDICTION_SHARE * config.queue_wait_s:
         reason = f"a slot is free in about {own_wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
-        retry_s = own_wait_s - config.queue_wait_s
+        retry_s = own_wait_s - _PREDICTION_SHARE * config.queue_wait_s
     else:
         return None
+    return _overloaded(reason, retry_s)
+
+
+def queue_timeout(load: Load, config: EngineConfig) -> OverloadedError:
+    """For a request that has waited for a slot as long as it may."""
+    slot_wait_s, own_wait_s = _waits_s(load, rows_in_real_time(load.cost, config.pacing, config.slots))
+    reason = f"no slot became free within {queue_limit_s(config):g} s"
+    return _overloaded(reason, max(slot_wait_s, own_wait_s - _PREDICTION_SHARE * config.queue_wait_s))
+
+
+def queue_limit_s(config: EngineConfig) -> float:
+    """How long a request may wait for a slot. Also a request that should start at once needs a tick or two."""
+    return max(config.queue_wait_s, _MIN_QUEUE_S)
+
+
+def _overloaded(reason: str, retry_s: float) -> OverloadedError:
     retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
     return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s.", retry_s)
 

@@ -43,17 +43,21 @@ class Session:
         streaming_text: bool = False,
         trim_silence: bool | None = None,
         continues: bool = False,
+        resumes: bool = False,
         plays_until_s: float | None = None,
         return_codes: bool = False,
     ) -> None:
         """`budgeted`: the request sets no max_new_tokens, so the length of its text limits its frames. `continues`: an
-        earlier segment of the same speech was admitted, and its audio lasts until `plays_until_s`, if any is left."""
+        earlier segment of the same speech was admitted, and its audio lasts until `plays_until_s`, if any is left.
+        `resumes`: after a pause without a slot."""
         self.utterance_id, self.sampling, self.deliver = utterance_id, sampling, deliver
-        self.continues = continues
+        self.continues, self.resumes = continues, resumes
         self.text_ended = not streaming_text
         self.text_ids = 0  # of the text to speak, as far as it is known
         self.prompt: Prompt | None = None
         self.slot: int | None = None
+        self.queued_s: float | None = None  # since when it waits for a slot
+        self.running_s: float | None = None  # since when it has one
         self.finish_reason: FinishReason | None = None
         self.frames_launched = 0
         self.frames_made = 0
@@ -77,6 +81,10 @@ class Session:
     def needs_text(self) -> bool:
         """No frame can be launched until more text arrives, or its end."""
         return not self.text_ended and (self.prompt is None or self.frames_launched >= self._known_ids)
+
+    def queued_for_s(self, now_s: float) -> float:
+        """How long it has waited for a slot."""
+        return 0.0 if self.slot is not None or self.queued_s is None else now_s - self.queued_s
 
     def begin(self, prompt: Prompt, text_ids: int, *, text_ended: bool) -> None:
         """Sets the prompt. Raises TooLongError if it leaves no room for speech."""

@@ -53,6 +53,12 @@ class Service:
         """Running streams; draining waits for them."""
         return self.api_keys.streams
 
+    @property
+    def full(self) -> bool:
+        """Whether the engine has no room for another stream."""
+        status = self.engine.status()
+        return status.queued > 0 or status.slots_active >= min(status.slots, status.real_time_streams or status.slots)
+
     def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
         return narrate(self.engine, plan.request, plan.segments, plan.rate_hz, self.submit_pool, plan.speed)
 

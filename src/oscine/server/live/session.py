@@ -109,6 +109,8 @@ class LiveSession:
             await asyncio.sleep(_WATCH_INTERVAL_S)
             if not self._utterances:
                 self._check_draining()
+            elif self._utterances[0] is self._open:
+                self._open.give_slot_back()
             speaking = any(utterance.text_ended for utterance in self._utterances)
             if speaking or self._clock.unplayed_s:
                 self._active_s = time.monotonic()

@@ -15,6 +15,7 @@ class LiveSegment:
     def __init__(self) -> None:
         self.text = ""
         self.complete = False
+        self.yielded = False  # it was completed early, because the text paused
         self._sent_chars = 0
         self._utterance: Utterance | None = None
 
@@ -35,6 +36,11 @@ class LiveSegment:
     def cancel(self) -> None:
         if self._utterance:
             self._utterance.cancel()
+
+    def give_slot_back(self) -> None:
+        """The words so far are spoken to the end."""
+        self.yielded = True
+        self.push("", complete=True)
 
     def _send(self) -> None:
         if self._utterance is None:
@@ -75,6 +81,12 @@ class LiveText:
             self._growing = None if piece.ends else segment
             segment.push(piece.text, complete=piece.ends)
         self._changed.set()
+
+    def give_slot_back(self) -> None:
+        """Completes the segment that is being spoken; later text starts a new one."""
+        if self._growing and self._growing not in self._waiting:
+            self._growing.give_slot_back()
+            self._growing = None
 
     async def next_segment(self) -> LiveSegment | None:
         """None: the text has ended and no words are left."""

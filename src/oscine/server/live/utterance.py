@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
@@ -53,15 +54,22 @@ class LiveUtterance:
         self._ended = False  # audio.done or an error was sent, or there was nothing to say
         self._done = False  # session.done was sent
         self._logged = False
+        self._active_s = time.monotonic()  # when text came or audio left the last time
         self.timeline = UtteranceTimeline(index)
 
     def push(self, text: str) -> None:
         """Text for an utterance that has ended is dropped: the client was informed."""
         if not self._ended:
+            self._active_s = time.monotonic()
             self._text.push(text)
 
     def end_text(self) -> None:
         self._text.end()
+
+    def give_slot_back(self) -> None:
+        """If the text has paused for too long: its words so far are spoken, and its slot is free for others."""
+        if time.monotonic() - self._active_s >= self._service.config.live_pause_s and self._service.full:
+            self._text.give_slot_back()
 
     @property
     def text_ended(self) -> bool:
@@ -109,18 +117,22 @@ class LiveUtterance:
             narration = Narration(
                 service.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
             )
+            resumes = False
             while segment:
                 self._segment = segment
-                async with narration.segment(segment.begin(), streaming_text=not self._whole_text) as utterance:
+                async with narration.segment(
+                    segment.begin(), streaming_text=not self._whole_text, resumes=resumes
+                ) as utterance:
                     segment.attach(utterance)
                     while not (audio := await utterance.next()).finish_reason:
                         await self._send(plan, encoder, narration.chunk(audio))
                 self._text.end_segment(segment)
                 following = None if audio.finish_reason == "length" else await self._text.next_segment()
                 await self._send(plan, encoder, narration.end_segment(audio, segment.text, last=following is None))
-                segment = following
+                resumes, segment = segment.yielded, following
 
     async def _send(self, plan: SpeechPlan, encoder: AsyncEncoder, chunk: NarrationChunk) -> None:
+        self._active_s = time.monotonic()
         data = await encoder.push(chunk.pcm)
         if chunk.finish_reason:
             data += await encoder.finish()
