@@ -5,50 +5,28 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
-import soundfile
 import soxr
 
 from oscine import audio
 from oscine.audio import Clip, check_reference, pcm16, read_clip, resample, wav_header
+from oscine.decoding.limits import ANY_CLIP, MAX_FILE_BYTES, ClipLimits
 from oscine.errors import VoiceError
 from oscine.frames import Samples
-
-RATE_HZ = 24_000
-
-
-def tone(seconds: float = 0.5, rate_hz: int = RATE_HZ, hz: float = 440.0, peak: float = 0.5) -> Samples:
-    n = np.arange(int(seconds * rate_hz))
-    return (peak * np.sin(2 * np.pi * hz * n / rate_hz)).astype(np.float32)
+from tests.corpora.clips import RATE_HZ, tone
+from tests.corpora.clips import with_libav as encoded_av
+from tests.corpora.clips import with_soundfile as encoded
 
 
-def encoded(samples: np.ndarray[Any, Any], rate_hz: int = RATE_HZ, **how: Any) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate_hz, **({"format": "WAV"} | how))
-    return file.getvalue()
-
-
-def encoded_av(samples: Samples, rate_hz: int, container: str, codec: str, sample_format: str) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format=container) as out:
-        stream: Any = out.add_stream(codec, rate=rate_hz, layout="stereo")
-        frame = av.AudioFrame.from_ndarray(np.stack([samples, samples]), format="fltp", layout="stereo")
-        frame.sample_rate = rate_hz
-        to_codec = av.AudioResampler(sample_format, "stereo", rate_hz, stream.codec_context.frame_size or 1024)
-        for piece in [*to_codec.resample(frame), *to_codec.resample(None)]:
-            out.mux(stream.encode(piece))
-        out.mux(stream.encode(None))
-    return file.getvalue()
-
-
-def refusal(source: Any) -> str:
+def refusal(source: Any, limits: ClipLimits = ANY_CLIP) -> str:
     with pytest.raises(VoiceError) as caught:
-        read_clip(source)
+        read_clip(source, limits)
     assert caught.value.param == "ref_audio"
     return str(caught.value)
 
@@ -292,12 +270,18 @@ def test_arrays_of_the_wrong_kind_are_refused(source: Any, message: str) -> None
 
 def test_huge_clips_are_refused_before_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "huge.wav").open("wb") as file:
-        file.truncate(audio.MAX_FILE_BYTES + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
     assert "the limit is 256 MiB" in refusal(tmp_path / "huge.wav")
     monkeypatch.setattr(audio, "MAX_VALUES", 10_000)
-    assert "million samples" in refusal(encoded(tone(), format="FLAC"))
     assert "million samples" in refusal((tone(), RATE_HZ))
-    assert "million samples" in refusal(encoded_av(tone(), RATE_HZ, "webm", "libopus", "flt"))
+
+
+@pytest.mark.parametrize(
+    "source", [encoded(tone(), format="FLAC"), encoded_av(tone(), 48_000, "webm", "libopus", "flt")]
+)
+def test_a_file_is_decoded_no_further_than_the_limits(source: bytes) -> None:
+    assert "more than 0.01 million samples per channel" in refusal(source, ClipLimits(max_samples=10_000))
+    assert re.search(r"has (0\.5|more than 0\.1) s, the maximum is 0\.1 s", refusal(source, ClipLimits(max_s=0.1)))
 
 
 # Resampling

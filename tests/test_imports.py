@@ -22,7 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "levels": set(),
     "kernels": set(),
     "segmenter": set(),
-    "audio": {"errors", "frames"},
+    "decoding": {"errors", "frames"},
+    "audio": {"decoding", "errors", "frames"},
     "voice": {"audio", "errors", "frames"},
     "types": {"errors", "frames", "voice"},
     "config": {"frames"},
@@ -33,10 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "speech": {"audio", "encoding", "errors", "frames", "types"},
     "model": {"errors", "frames", "types"},
     "runner": {"errors", "frames", "kernels", "model", "types"},
-    "prompt": {"audio", "capabilities", "errors", "frames", "model", "types", "voice"},
+    "prompt": {"audio", "capabilities", "decoding", "errors", "frames", "model", "types", "voice"},
     "engine": {
-        *("audio", "capabilities", "config", "errors", "frames", "levels", "model", "prompt", "runner", "types"),
-        "voice",
+        *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
+        *("types", "voice"),
     },
     "api": {"config", "engine", "errors", "frames", "model", "narration", "segmenter", "speech", "types"},
     # Is handed an engine, never makes one.

@@ -1,12 +1,11 @@
 """Reference clips (read, check, resample), PCM16 and WAV, and atomic file writes. No torch here.
 
-Every fault of a clip raises a VoiceError about `ref_audio`; exceptions of decoders do not leave this module.
+Every fault of a clip raises a VoiceError about `ref_audio`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import os
 import secrets
@@ -17,24 +16,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from oscine.decoding.clip_decoder import decode_clip
+from oscine.decoding.limits import ANY_CLIP, MAX_FILE_BYTES, REFERENCE_CLIP, ClipLimits
 from oscine.errors import OscineError, VoiceError
 from oscine.frames import Samples
 
 MIN_RATE_HZ = 1_000
 MAX_RATE_HZ = 768_000
-# Limits on the memory that one upload takes. A minute of 24-bit stereo at 192 kHz is 69 MB; ten minutes of 48 kHz
-# stereo are 58 million values.
-MAX_FILE_BYTES = 256 * 2**20
-MAX_VALUES = 2**26
+MAX_VALUES = 2**26  # of an array; ten minutes of 48 kHz stereo are 58 million
 # Float clips may peak above 1 (an unlimited mix). A peak above this comes from integers cast to float.
 MAX_FLOAT_PEAK = 64.0
-_UNKNOWN_FRAMES = 2**60  # libsndfile reports more than this for a file without a length, such as streamed FLAC
-
-# No playlist formats: FFmpeg's hls, dash and concat demuxers open files and URLs that the upload names.
-_AV_FORMATS = (
-    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,eac3,flac,flv,loas,matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,"
-    "mp2,mp3,mpc,mpc8,mpeg,mpegts,ogg,rm,spx,tak,tta,voc,w64,wav,wv"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,10 +49,10 @@ def _reason(error: Exception) -> object:
     return getattr(error, "strerror", None) or error
 
 
-def read_clip(source: ClipSource) -> Clip:
+def read_clip(source: ClipSource, limits: ClipLimits = ANY_CLIP) -> Clip:
     """Reads a path, the bytes of a file, or an array with its rate. The clip is mono (the mean of the channels) and
     keeps its rate. A 2-D array is [channels, n] or [n, channels]: the smaller axis is the channels, the second if both
-    are equal."""
+    are equal. `limits` stop the decoding of a file."""
     if isinstance(source, Clip):
         return _clip_from_array(source.samples, source.rate_hz)
     if isinstance(source, tuple):
@@ -69,9 +60,9 @@ def read_clip(source: ClipSource) -> Clip:
             raise _clip_error(f"an array clip is a pair (samples, rate_hz), got a tuple of {len(source)}")
         return _clip_from_array(*source)
     if isinstance(source, str | os.PathLike):
-        return _decode(_file_bytes(Path(source)), f"{str(source)!r}")
+        return _decode(_file_bytes(Path(source)), f"{str(source)!r}", limits)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(bytes(source), "the audio data")
+        return _decode(bytes(source), "the audio data", limits)
     kind = "an array without its rate" if isinstance(source, np.ndarray) else type(source).__name__
     raise _clip_error(f"a reference clip must be a path, the bytes of a file or (samples, rate_hz), got {kind}")
 
@@ -99,65 +90,11 @@ def _check_file_size(size_bytes: int, name: str) -> None:
         raise _clip_error(f"{name} has {size:.0f} MiB; the limit is {limit} MiB; cut the clip to 3 to 20 s")
 
 
-def _check_values(values: int, name: str) -> None:
-    if values > MAX_VALUES:
-        limit = MAX_VALUES // 10**6
-        raise _clip_error(f"{name} has more than {limit} million samples over all channels; cut the clip to 3 to 20 s")
-
-
-def _decode(encoded: bytes, name: str) -> Clip:
+def _decode(encoded: bytes, name: str, limits: ClipLimits) -> Clip:
     if not encoded:
         raise _clip_error(f"{name} is empty (0 bytes); save or upload the clip again")
     _check_file_size(len(encoded), name)
-    samples, rate_hz = _decode_soundfile(encoded, name) or _decode_av(encoded, name)
-    return _checked_clip(samples.mean(axis=1, dtype=np.float32), rate_hz, name)
-
-
-def _decode_soundfile(encoded: bytes, name: str) -> tuple[Samples, int] | None:
-    """[n, channels] and the rate; None if libsndfile cannot read the format."""
-    import soundfile  # decoders are imported when needed: most requests have no clip
-
-    try:
-        file = soundfile.SoundFile(io.BytesIO(encoded))
-    except Exception:  # the error does not tell an unknown format from an unsupported one; PyAV decides
-        return None
-    with file:
-        if file.frames > _UNKNOWN_FRAMES:
-            return None
-        _check_values(file.frames * file.channels, name)  # before decoding: a few bytes of FLAC can be a day of silence
-        try:
-            return file.read(dtype="float32", always_2d=True), int(file.samplerate)
-        except Exception as error:
-            raise _clip_error(f"{name} is damaged: {error}; export or upload the clip again") from error
-
-
-def _decode_av(encoded: bytes, name: str) -> tuple[Samples, int]:
-    """[n, channels] and the rate of the first audio stream; video files are allowed."""
-    import av
-
-    blocks: list[Samples] = []
-    values = 0
-    try:
-        with av.open(io.BytesIO(encoded), "r", options={"format_whitelist": _AV_FORMATS}) as container:
-            if not container.streams.audio:
-                raise _clip_error(f"{name} ({container.format.name}) has no audio stream; use a file with audio")
-            to_float = av.AudioResampler(format="fltp")
-            rate_hz = 0
-            for frame in container.decode(container.streams.audio[0]):
-                rate_hz = rate_hz or frame.sample_rate
-                for planar in to_float.resample(frame):
-                    block = planar.to_ndarray()  # [channels, n]
-                    blocks.append(block.astype(np.float32, copy=False))
-                    values += block.size
-                    _check_values(values, name)
-    except VoiceError:
-        raise
-    except Exception as error:
-        raise _clip_error(
-            f"{name} is damaged or not a known audio format ({_reason(error)}); "
-            "use wav, flac, mp3, ogg, opus, m4a or webm"
-        ) from error
-    return np.concatenate(blocks, axis=1).T if blocks else np.zeros((0, 1), np.float32), rate_hz
+    return _checked_clip(*decode_clip(encoded, name, limits), name)
 
 
 def _clip_from_array(array: npt.NDArray[np.generic], rate_hz: int) -> Clip:
@@ -165,7 +102,9 @@ def _clip_from_array(array: npt.NDArray[np.generic], rate_hz: int) -> Clip:
         raise _clip_error(f"samples must be a numpy array, got {type(array).__name__}; convert with numpy.asarray")
     if array.ndim not in (1, 2):
         raise _clip_error(f"samples must be [n], [channels, n] or [n, channels], got shape {array.shape}")
-    _check_values(array.size, "the array")
+    if array.size > MAX_VALUES:
+        limit = MAX_VALUES // 10**6
+        raise _clip_error(f"the array has more than {limit} million samples over all channels; cut it to 3 to 20 s")
     scaled = _to_float32(array)
     if scaled.ndim == 2:
         channels_first = scaled.shape[0] < scaled.shape[1]
@@ -221,7 +160,7 @@ def check_reference(
     clip: Clip,
     *,
     min_s: float = 0.4,  # 5 codec frames, one short word; less has too little of a voice
-    max_s: float = 60.0,  # each second adds 12.5 prompt rows to every request with this voice; 3 to 20 s are enough
+    max_s: float = REFERENCE_CLIP.max_s,
     silence_dbfs: float = -60.0,  # peak: noise of a muted microphone is below, the faintest usable speech well above
 ) -> None:
     """Raises VoiceError for a clip that is too short, too long or too quiet to clone."""

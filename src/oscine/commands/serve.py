@@ -15,6 +15,7 @@ from rich.console import Console
 
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay
+from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.remote.heap import freeze_gc
 from oscine.engine.router import Router
@@ -48,6 +49,8 @@ def serve(settings: Settings, console: Console) -> None:
     folder = find_checkpoint(settings.model)
     card = read_config(folder).card(settings.served_name)
     listener = bind(settings.server.host, settings.server.port)
+    if card.clones:
+        start_decoder()
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         display = undo.enter_context(StartupDisplay(settings, card, console))

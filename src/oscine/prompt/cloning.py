@@ -10,6 +10,7 @@ from cachetools import LRUCache, cachedmethod
 
 from oscine.audio import Clip, ClipSource, check_reference, read_clip, resample
 from oscine.capabilities import check_can_clone, check_text
+from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.model.speech_model import SpeechModel
 from oscine.voice import Voice
 
@@ -28,7 +29,7 @@ class VoiceCloner:
         check_can_clone(self._model.config.card(""))
         if transcript is not None:
             check_text(transcript, "ref_text")
-        clip = read_clip(source)
+        clip = read_clip(source, REFERENCE_CLIP)
         check_reference(clip)
         return self._encode(clip, transcript)
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from oscine.audio import check_reference, read_clip
 from oscine.config import WorkerConfig
+from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.delivery import Delivery, DeliveryQueue
 from oscine.engine.remote.spawn import pickle_build
@@ -102,7 +103,7 @@ class EngineClient:
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         """The clip is decoded here, so that decoding delays no frame."""
-        read = read_clip(clip)
+        read = read_clip(clip, REFERENCE_CLIP)
         check_reference(read)
         clone_id, voice = secrets.token_hex(8), Future[Voice]()
         message = wire.Clone(clone_id, read.samples.tobytes(), read.rate_hz, wire.pack("ref_text", transcript))
