@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "speech": {"audio", "encoding", "errors", "frames", "types"},
     "model": {"errors", "frames", "types"},
     "runner": {"errors", "frames", "kernels", "model", "types"},
+    "export": {ROOT, "errors", "frames", "model"},
     "prompt": {"audio", "capabilities", "decoding", "errors", "frames", "model", "types", "voice"},
     "engine": {
         *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
@@ -49,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
 EVERYTHING = {"__main__", "commands"}
 _TORCHLESS = (
     *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
-    *("speech", "commands.main", "commands.serve", "server.app"),
+    *("speech", "export", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 

@@ -18,7 +18,7 @@ from oscine.model.config import (
     CodecDecoderConfig,
 )
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
-from oscine.model.layers import Stack
+from oscine.model.layers import AttentionCache, Stack
 from oscine.model.streaming import History, SlidingWindowCache, StreamState
 
 _WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives the same samples
@@ -118,16 +118,23 @@ class Codec(nn.Module):
         batch, frames, _ = codes.shape
         history = History(state.tails if state else None)
         done = state.frames if state else torch.zeros(batch, dtype=torch.int64, device=codes.device)
-        x = self.pre_conv(self.dequantizer(codes).transpose(1, 2), history)
         cache = SlidingWindowCache(self.config.decoder.stack.window, done, frames, history)
-        x = self.stack_out(self.stack(self.stack_in(x.transpose(1, 2)), cache)).transpose(1, 2)
+        samples = self.vocode(self.latents(codes, cache, history), history)
+        return samples, StreamState(done + frames, tuple(history.tails))
+
+    def latents(self, codes: Tensor, cache: AttentionCache, history: History) -> Tensor:
+        """codes [batch, frames, 16] -> the transformer's output, [batch, latent, frames]."""
+        x = self.pre_conv(self.dequantizer(codes).transpose(1, 2), history)
+        return self.stack_out(self.stack(self.stack_in(x.transpose(1, 2)), cache)).transpose(1, 2)
+
+    def vocode(self, x: Tensor, history: History) -> Tensor:
+        """Latents [batch, latent, frames] -> samples [batch, frames * samples_per_frame]."""
         for upsample, convnext in zip(self.upsamples, self.convnexts, strict=True):
             x = convnext(upsample(x, history), history)
         x = self.vocoder_in(x, history)
         for block in self.blocks:
             x = block(x, history)
-        samples = self.vocoder_out(self.snake(x), history)[:, 0]
-        return samples.clamp(-1, 1), StreamState(done + frames, tuple(history.tails))
+        return self.vocoder_out(self.snake(x), history)[:, 0].clamp(-1, 1)
 
     def start(self, batch: int, device: torch.device) -> StreamState:
         """The state before the first frame: zeros, which `decode` also assumes without a state."""

@@ -12,6 +12,11 @@ from torch import Tensor, nn
 from oscine.model.streaming import History
 
 
+def _prefers_products(x: Tensor) -> bool:
+    """An exported graph holds real convolutions: other runtimes are fast with them."""
+    return not x.is_cuda and not torch.compiler.is_compiling()
+
+
 class CausalConv(nn.Conv1d):
     """Reads the current and earlier columns only."""
 
@@ -23,7 +28,7 @@ class CausalConv(nn.Conv1d):
 
     def forward(self, x: Tensor, history: History) -> Tensor:  # type: ignore[override]
         joined = history.join(x, self.past) if self.past else x
-        return super().forward(joined) if x.is_cuda else self._as_product(joined, x.shape[-1])
+        return self._as_product(joined, x.shape[-1]) if _prefers_products(x) else super().forward(joined)
 
     def _as_product(self, joined: Tensor, columns: int) -> Tensor:
         assert self.bias is not None
@@ -49,7 +54,7 @@ class CausalUpsample(nn.ConvTranspose1d):
 
     def forward(self, x: Tensor, history: History) -> Tensor:  # type: ignore[override]
         joined = history.join(x, self.past) if self.past else x
-        if not x.is_cuda:
+        if _prefers_products(x):
             return self._as_product(joined, x.shape[-1])
         return super().forward(joined).narrow(-1, self.past * self.rate, x.shape[-1] * self.rate)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -42,29 +42,41 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     progress: TensorProgress = lambda done, total: None,
+    parts: Iterable[str] | None = None,
 ) -> SpeechModel:
-    """`dtype` applies to talker and predictor. The codec and the encoders stay fp32, as they are stored."""
+    """`dtype` applies to talker and predictor. The codec and the encoders stay fp32, as they are stored.
+
+    `parts`: the modules of the SpeechModel that are loaded, such as "codec"; the others hold no weights. None: all."""
     config = read_config(folder)
     _configure_backends(device)
     with torch.device("meta"):
         model = SpeechModel(config)
+    loaded = {name for name, _ in model.named_children()} if parts is None else set(parts)
     tables = _tables(config, folder)
-    total = sum(len(names) for _, names, _ in tables)
+    total = sum(_part_of(ours) in loaded for _, names, _ in tables for ours in names)
     done = 0
     extremes: dict[str, Tensor] = {}  # "file: tensor" -> its minimum and maximum, on the device
     for source, names, unused in tables:
         with TensorFiles(source, str(device)) as files:
             _check_names(files, names, unused)
             for ours, theirs in names.items():
+                if _part_of(ours) not in loaded:
+                    continue
                 extremes |= _fill(model, ours, theirs, files, device, _dtype_of(ours, dtype))
                 done += 1
                 progress(done, total)
     _check_finite(extremes)
-    for module in model.modules():
-        prepare = getattr(module, "prepare", None)
-        if prepare is not None:
-            prepare()
+    for part in loaded:
+        for module in model.get_submodule(part).modules():
+            prepare = getattr(module, "prepare", None)
+            if prepare is not None:
+                prepare()
     return model.eval().requires_grad_(False)
+
+
+def _part_of(name: str) -> str:
+    """ "codec.stack.norm.weight" -> "codec"."""
+    return name.partition(".")[0]
 
 
 def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
