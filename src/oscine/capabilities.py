@@ -1,6 +1,7 @@
 """Decides whether a checkpoint can do what a request needs. The only place for these checks; no torch.
 
 `resolve_request` is the whole check; the other functions serve callers that know only a part of the request yet.
+`check_needs` compares checkpoints before one of them is chosen.
 Errors name the field of SpeechRequest, or the `param` that the caller gives.
 """
 
@@ -12,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError, VoiceError, unknown_choice
-from oscine.types import ModelCard, SpeechRequest, TextMode
+from oscine.types import ModelCard, ModelKind, SpeechRequest, TextMode
 from oscine.voice import Voice
 
 AUTO = "auto"  # the language: the model detects it from the text
-KIND_NAMES = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
+KIND_NAMES: dict[ModelKind, str] = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
 _TEXT_MODES: tuple[TextMode, ...] = ("whole", "streaming")
 
 
@@ -40,6 +41,33 @@ def resolve_request(request: SpeechRequest, card: ModelCard, *, streaming_text: 
         language=_resolve_language(request.language, speaker, card),
         text_mode=_resolve_text_mode(request.text_mode, card, streaming_text=streaming_text),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a request asks of a checkpoint: known before its clip is fetched or cloned."""
+
+    kind: ModelKind | None = None  # None: any
+    voice: str | None = None  # a preset's name; None: the default voice, or a described one
+    any_preset: bool = False  # the voice has one of OpenAI's names, which every CustomVoice checkpoint knows
+    clone_param: str | None = None  # the field that asks for a cloned voice: a clip, an embedding, an uploaded voice
+    speaker_width: int | None = None  # of the embedding or the uploaded voice
+    instruct: str | None = None
+    language: str = AUTO
+
+
+def check_needs(needs: Needs, card: ModelCard) -> None:
+    """Raises RequestError or VoiceError if the checkpoint cannot do it."""
+    if needs.kind not in (None, card.kind):
+        raise RequestError(f"this checkpoint is {KIND_NAMES[card.kind]}, not {KIND_NAMES[needs.kind]}", "task_type")
+    if needs.clone_param is not None:
+        check_can_clone(card, needs.clone_param)
+        if needs.speaker_width is not None:
+            check_speaker_width(needs.speaker_width, card, needs.clone_param)
+    else:
+        _resolve_voice(needs.voice, card)
+    _check_instructions(needs.instruct, card)
+    _resolve_language(needs.language, None, card)
 
 
 def check_text(text: object, param: str = "text") -> None:

@@ -252,6 +252,7 @@ class EngineStatus:
     real_time_streams: int = 0  # streams that stay in real time, by the measured tick cost
 
 
+ModelKind = Literal["custom_voice", "voice_design", "base"]
 EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]
 
 
@@ -270,7 +271,7 @@ class ModelCard:
     """What a front end needs to know about a checkpoint, without its weights."""
 
     name: str
-    kind: Literal["custom_voice", "voice_design", "base"]
+    kind: ModelKind
     speakers: tuple[str, ...]  # lower case; only custom_voice has any
     languages: tuple[str, ...]  # selectable ones, without "auto"
     dialects: tuple[tuple[str, str], ...]  # (speaker, dialect)

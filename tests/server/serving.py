@@ -46,10 +46,13 @@ def client_of(
     config: ServerConfig | None = None,
     health: Callable[[], EngineHealth] | None = None,
 ) -> Iterator[httpx.Client]:
-    with (
-        serving(build_app(engine, card, config, health)) as url,
-        httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
-    ):
+    with client_of_app(build_app(engine, card, config, health)) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def client_of_app(app: FastAPI) -> Iterator[httpx.Client]:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
         yield client
 
 

@@ -63,7 +63,7 @@ def test_requests_get_503_while_the_engine_starts(engine: ScriptedEngine) -> Non
         assert ready.status_code == 503
         assert ready.json() == {"ready": False, "state": "restarting", "restarts": 2, "last_failure": "killed"}
         assert client.get("/health").status_code == 200
-        assert "oscine_engine_restarts_total 2.0" in client.get("/metrics").text
+        assert 'oscine_engine_restarts_total{model="scripted"} 2.0' in client.get("/metrics").text
         engine.ready = True
         assert client.get("/ready").status_code == 200
 
@@ -170,22 +170,22 @@ def test_metrics_count_requests_and_audio(engine: ScriptedEngine) -> None:
         client.post(SPEECH, json={"input": ""})
         page = client.get("/metrics").text
     for line in (
-        'oscine_requests_total{mode="http",status="200"} 1.0',
-        'oscine_requests_total{mode="sse",status="200"} 1.0',
-        'oscine_requests_total{mode="http",status="400"} 1.0',
-        'oscine_finish_total{reason="stop"} 2.0',
-        "oscine_ttfa_seconds_count 2.0",
-        "oscine_audible_ttfa_seconds_count 2.0",
-        "oscine_e2e_seconds_count 2.0",
-        "oscine_frames_total 12.0",
-        "oscine_slots 8.0",
-        "oscine_queue_depth 0.0",
-        "oscine_engine_ready 1.0",
-        "oscine_underruns_total 0.0",
-        'oscine_frame_seconds_bucket{le="+Inf"} 0.0',
+        'oscine_requests_total{mode="http",model="scripted",status="200"} 1.0',
+        'oscine_requests_total{mode="sse",model="scripted",status="200"} 1.0',
+        'oscine_requests_total{mode="http",model="scripted",status="400"} 1.0',
+        'oscine_finish_total{model="scripted",reason="stop"} 2.0',
+        'oscine_ttfa_seconds_count{model="scripted"} 2.0',
+        'oscine_audible_ttfa_seconds_count{model="scripted"} 2.0',
+        'oscine_e2e_seconds_count{model="scripted"} 2.0',
+        'oscine_frames_total{model="scripted"} 12.0',
+        'oscine_slots{model="scripted"} 8.0',
+        'oscine_queue_depth{model="scripted"} 0.0',
+        'oscine_engine_ready{model="scripted"} 1.0',
+        'oscine_underruns_total{model="scripted"} 0.0',
+        'oscine_frame_seconds_bucket{le="+Inf",model="scripted"} 0.0',
     ):
         assert line in page, line
-    audio_s = float(re.search(r"^oscine_audio_seconds_total (\S+)", page, re.M)[1])  # type: ignore[index]
+    audio_s = float(re.search(r'^oscine_audio_seconds_total{model="scripted"} (\S+)', page, re.M)[1])  # type: ignore[index]
     assert audio_s == pytest.approx(12 * 0.08)
 
 
@@ -198,7 +198,7 @@ def test_metrics_count_invalid_requests(engine: ScriptedEngine) -> None:
         client.post(f"{SPEECH}/batch", json={"items": [{}] * 33})
         client.post("/v1/audio/voices", json={})
         page = client.get("/metrics").text
-    counted = set(re.findall(r'^oscine_requests_total{mode="(\w+)",status="(\d+)"} (\S+)', page, re.M))
+    counted = set(re.findall(r'^oscine_requests_total{mode="(\w+)",model="",status="(\d+)"} (\S+)', page, re.M))
     refused = {("http", "422"), ("http", "400"), ("http", "405"), ("batch", "422"), ("batch", "413")}
     assert counted == {(*one, "1.0") for one in refused}
 
@@ -207,7 +207,7 @@ def test_metrics_count_wrong_keys(engine: ScriptedEngine) -> None:
     with client_of(engine, CARD, ServerConfig(api_keys=("s3cret",))) as client:
         assert client.post(SPEECH, json={"input": "Hello."}).status_code == 401
         page = client.get("/metrics", headers={"authorization": "Bearer s3cret"}).text
-    assert 'oscine_requests_total{mode="http",status="401"} 1.0' in page
+    assert 'oscine_requests_total{mode="http",model="",status="401"} 1.0' in page
 
 
 def test_a_whole_file_has_no_time_to_first_audio(engine: ScriptedEngine) -> None:
@@ -216,13 +216,13 @@ def test_a_whole_file_has_no_time_to_first_audio(engine: ScriptedEngine) -> None
         client.post(f"{SPEECH}/batch", json={"items": [{"input": "Hello."}]})
         page = client.get("/metrics").text
     for line in (
-        "oscine_ttfa_seconds_count 0.0",
-        "oscine_audible_ttfa_seconds_count 0.0",
-        "oscine_e2e_seconds_count 2.0",
-        'oscine_requests_total{mode="batch",status="200"} 1.0',
+        'oscine_ttfa_seconds_count{model="scripted"} 0.0',
+        'oscine_audible_ttfa_seconds_count{model="scripted"} 0.0',
+        'oscine_e2e_seconds_count{model="scripted"} 2.0',
+        'oscine_requests_total{mode="batch",model="scripted",status="200"} 1.0',
     ):
         assert line in page, line
-    audio_s = float(re.search(r"^oscine_audio_seconds_total (\S+)", page, re.M)[1])  # type: ignore[index]
+    audio_s = float(re.search(r'^oscine_audio_seconds_total{model="scripted"} (\S+)', page, re.M)[1])  # type: ignore[index]
     assert audio_s == pytest.approx(12 * 0.08)
 
 

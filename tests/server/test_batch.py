@@ -101,7 +101,7 @@ def test_a_batch_is_refused_when_its_key_has_no_free_stream(engine: ScriptedEngi
             next(pieces)
             refused = client.post(BATCH, json={"items": some_items()})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
-        assert 'oscine_requests_total{mode="batch",status="429"} 1.0' in client.get("/metrics").text
+        assert 'oscine_requests_total{mode="batch",model="",status="429"} 1.0' in client.get("/metrics").text
 
 
 def test_items_wait_as_long_as_their_batch_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,11 @@ from fastapi import FastAPI
 
 from oscine.errors import VoiceError
 from oscine.server.errors import handle_errors
-from oscine.server.reference_clips import ClipPolicy, ClonedVoices
+from oscine.server.metrics import Metrics
+from oscine.server.model_registry import LoadedModel, ModelRegistry
+from oscine.server.reference_clips import ClipPolicy
 from oscine.server.schemas import invalid_field
-from oscine.server.voice_aliases import VoiceResolver, reserved_names
+from oscine.server.voice_aliases import reserved_names
 from oscine.server.voice_store import VoiceStore
 from oscine.server.voices import voice_routes
 from oscine.types import ModelCard
@@ -61,14 +63,11 @@ class Api:
     """An app with only these routes, called in this thread."""
 
     def __init__(self, card: ModelCard, folder: Path | None, max_bytes: int = 1000) -> None:
-        self.cloner = Cloner()
+        self.cloner: Any = Cloner()
         self.store = VoiceStore(folder, reserved_names(card.speakers))
-        self._cloned_voices = ClonedVoices(self.cloner, threads=1)  # type: ignore[arg-type]
+        self._models = ModelRegistry([LoadedModel.of(self.cloner, card)], self.store, Metrics(tuple))
         service: Any = SimpleNamespace(
-            card=card,
-            voices=VoiceResolver(card, self.store),
-            cloned_voices=self._cloned_voices,
-            clip_policy=ClipPolicy(max_bytes=max_bytes),
+            models=self._models, voice_store=self.store, clip_policy=ClipPolicy(max_bytes=max_bytes)
         )
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 422, 429, 503)}
         self.app = FastAPI()
@@ -76,7 +75,7 @@ class Api:
         self.app.include_router(voice_routes(service, errors))
 
     def close(self) -> None:
-        self._cloned_voices.close()
+        self._models.close()
 
     def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         async def run() -> httpx.Response:
@@ -130,7 +129,8 @@ def test_a_clip_can_be_uploaded_as_a_voice(api: Api) -> None:
     stored = api.store.get("anna")
     assert stored is not None and voice["content_hash"] == stored.voice.content_hash
     listed = api("GET").json()
-    assert listed == {"voices": ["anna"], "uploaded_voices": [voice], "aliases": {}}
+    users = {"anna": [BASE.name]}
+    assert listed == {"voices": ["anna"], "uploaded_voices": [voice], "aliases": {}, "models": users}
 
 
 def test_a_clip_without_a_transcript_gives_only_the_timbre(api: Api) -> None:

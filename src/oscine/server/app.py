@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,11 @@ from oscine.server.errors import handle_errors
 from oscine.server.live.session import live_routes
 from oscine.server.logs import allow_incomplete_responses
 from oscine.server.middleware import RequestMiddleware
+from oscine.server.model_registry import LoadedModel
+from oscine.server.models import model_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import speech_routes
-from oscine.server.speech_plan import OPENAI_MODELS
 from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
@@ -61,9 +61,14 @@ def build_app(
     config: ServerConfig | None = None,
     health: Callable[[], EngineHealth] | None = None,
 ) -> FastAPI:
-    """`app.state.service` supports draining. The caller starts and stops the engine."""
+    """An application for one model. The caller starts and stops the engine."""
+    return build_models_app([LoadedModel.of(engine, card, health)], config)
+
+
+def build_models_app(models: Sequence[LoadedModel], config: ServerConfig | None = None) -> FastAPI:
+    """`app.state.service` supports draining. The caller starts the engines."""
     allow_incomplete_responses()
-    service = Service(engine, card, config or ServerConfig(), health)
+    service = Service(models, config or ServerConfig())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,6 +84,7 @@ def build_app(
     app.include_router(encode_routes(service, _ERRORS))
     app.include_router(live_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
+    app.include_router(model_routes(service, _ERRORS))
     _add_status_routes(app, service)
     _describe_keys(app, service)
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
@@ -118,32 +124,14 @@ def _add_page(app: FastAPI, path: str, file: str) -> None:
 
 
 def _add_status_routes(app: FastAPI, service: Service) -> None:
-    card, created_s = service.card, int(time.time())
-
-    @app.get("/v1/models", tags=["about"], summary="Served models", responses={401: _ERRORS[401]})
-    async def models() -> dict[str, Any]:
-        """The served checkpoint, also under the names that OpenAI's clients send."""
-        about = {
-            "object": "model",
-            "created": created_s,
-            "owned_by": "oscine",
-            "kind": card.kind,
-            "languages": ["auto", *card.languages],
-            "takes_instructions": card.takes_instructions,
-            "clones": card.clones,
-            "sample_rate": card.sample_rate_hz,
-        }
-        return {"object": "list", "data": [{"id": name, **about} for name in (card.name, *OPENAI_MODELS)]}
-
     @app.get("/health", tags=["about"], summary="Liveness")
     async def health() -> dict[str, str]:
         return {"status": "alive"}
 
     @app.get("/ready", tags=["about"], summary="Readiness", responses={503: {"description": "Not ready."}})
     async def ready() -> Response:
-        health, is_ready = service.health(), service.engine.status().ready and not service.draining
-        state = "draining" if service.draining else health.state
-        about = {"ready": is_ready, "state": state, "restarts": health.restarts, "last_failure": health.last_reason}
+        about = service.readiness()
+        is_ready = about["ready"]
         return JSONResponse(about, 200 if is_ready else 503, None if is_ready else {"retry-after": "2"})
 
     @app.get("/metrics", tags=["about"], summary="Prometheus metrics", response_class=Response)
@@ -151,5 +139,8 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/version", tags=["about"], summary="Version and model")
-    async def version() -> dict[str, str]:
-        return {"version": __version__, "model": card.name, "kind": card.kind}
+    async def version() -> dict[str, Any]:
+        """With several models, `model` and `kind` are those of the first one, and `models` lists all."""
+        cards = service.models.cards
+        about = {"version": __version__, "model": cards[0].name, "kind": cards[0].kind}
+        return {**about, "models": {card.name: card.kind for card in cards}} if len(cards) > 1 else about

@@ -93,7 +93,7 @@ class _SpeechBatch:
         )
 
     async def _run_item(self, index: int, item: Any) -> BatchResult:
-        metrics = RequestMetrics(self._service.metrics, "batch", self._service.card.sample_rate_hz)
+        metrics = RequestMetrics(self._service.metrics, "batch")
         try:
             return await self._speak_with_retries(index, self._validated(item), metrics)
         except asyncio.CancelledError:
@@ -146,9 +146,12 @@ class _SpeechBatch:
             self._own_stream_free = True
 
     async def _speak(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
-        plan = await self._service.planner.plan(item, item.input)
-        async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
-            data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))
+        model = self._service.route(item)
+        metrics.use(model.metrics)
+        with model.stream():
+            plan = await self._service.planner.plan(model, item, item.input)
+            async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+                data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))
         metrics.sent_whole(samples)
         metrics.ended(200, last.finish_reason)
         return BatchResult(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -12,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from oscine.levels import first_audible
-from oscine.types import TICK_BOUNDS_S, EngineHealth, FinishReason, SpeechEngine
+from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus, FinishReason
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
@@ -20,15 +21,23 @@ _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of r
 _AUDIBLE_DBFS = -50.0
 
 
+class EngineFigures(NamedTuple):
+    model: str
+    status: EngineStatus
+    health: EngineHealth
+
+
 class Metrics:
-    def __init__(self, engine: SpeechEngine, health: Callable[[], EngineHealth]) -> None:
+    """Every metric has the label `model`; it is empty for requests that were refused before a model was chosen."""
+
+    def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
         registry = self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+            return Counter(name, text, ("model", *labels), registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, buckets=buckets, registry=registry)
+            return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
 
         self.requests = counter("oscine_requests_total", "Speech requests.", "status", "mode")
         self.finished = counter("oscine_finish_total", "Speeches by finish reason.", "reason")
@@ -41,95 +50,141 @@ class Metrics:
             _TTFA_S,
         )
         self.e2e_s = histogram("oscine_e2e_seconds", "Request to end of its audio.", _E2E_S)
-        registry.register(_EngineCollector(engine, health))
+        registry.register(_EngineCollector(engines))
+
+    def of_model(self, name: str, rate_hz: int) -> ModelMetrics:
+        return ModelMetrics(self, name, rate_hz)
 
     def refused(self, path: str, status: int) -> None:
         """Counts a request that failed before its handler started: unusable body, wrong key, wrong method."""
         if mode := _MODES.get(path):
-            self.requests.labels(str(status), mode).inc()
+            self.requests.labels("", str(status), mode).inc()
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
 
 
+class ModelMetrics:
+    """The metrics of one model; shown from the start, with zeros."""
+
+    def __init__(self, metrics: Metrics, name: str, rate_hz: int) -> None:
+        self.name, self.rate_hz = name, rate_hz
+        self.cancelled = metrics.cancelled.labels(name)
+        self.audio_s = metrics.audio_s.labels(name)
+        self.ttfa_s = metrics.ttfa_s.labels(name)
+        self.audible_ttfa_s = metrics.audible_ttfa_s.labels(name)
+        self.e2e_s = metrics.e2e_s.labels(name)
+
+
 class RequestMetrics:
     """Metrics of one speech, from the request to its end. `mode`: http, sse, batch or websocket."""
 
-    def __init__(self, metrics: Metrics, mode: str, rate_hz: int) -> None:
-        self._metrics, self._mode, self._rate_hz = metrics, mode, rate_hz
+    def __init__(self, metrics: Metrics, mode: str) -> None:
+        self._metrics, self._mode = metrics, mode
+        self._model: ModelMetrics | None = None
         self._start_s = time.monotonic()
         self._audible = False
         self._ended = False
         self.samples = 0
         self.first_audio_s: float | None = None
 
+    def use(self, model: ModelMetrics) -> None:
+        """The model was chosen; called before any audio is counted."""
+        self._model = model
+
     @property
     def audio_s(self) -> float:
-        return self.samples / self._rate_hz
+        return self.samples / self._model.rate_hz if self._model else 0.0
 
     def sent(self, pcm: bytes) -> None:
         """Counts streamed audio."""
         if not pcm:
             return
+        assert self._model
         elapsed_s = time.monotonic() - self._start_s
         if self.first_audio_s is None:
             self.first_audio_s = elapsed_s
-            self._metrics.ttfa_s.observe(elapsed_s)
+            self._model.ttfa_s.observe(elapsed_s)
         if not self._audible:
             audible = first_audible(np.frombuffer(pcm, "<i2"), _AUDIBLE_DBFS)
             if audible is not None:
                 self._audible = True
                 # A player that started with the first sample reaches this one after all audio sent before it.
-                onset_s = self.first_audio_s + (self.samples + audible) / self._rate_hz
-                self._metrics.audible_ttfa_s.observe(max(elapsed_s, onset_s))
+                onset_s = self.first_audio_s + (self.samples + audible) / self._model.rate_hz
+                self._model.audible_ttfa_s.observe(max(elapsed_s, onset_s))
         self.sent_whole(len(pcm) // 2)
 
     def sent_whole(self, samples: int) -> None:
         """Counts audio of a complete file, which has no time to first audio."""
+        assert self._model
         self.samples += samples
-        self._metrics.audio_s.inc(samples / self._rate_hz)
+        self._model.audio_s.inc(samples / self._model.rate_hz)
 
     def ended(self, status: int, reason: FinishReason | None) -> None:
         """Only the first call counts. No reason: the request was refused before any speech."""
         if self._ended:
             return
         self._ended = True
-        self._metrics.requests.labels(str(status), self._mode).inc()
-        if reason is None:
+        model = self._model
+        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
+        if reason is None or model is None:
             return
-        self._metrics.finished.labels(reason).inc()
+        self._metrics.finished.labels(model.name, reason).inc()
         if reason == "cancelled":
-            self._metrics.cancelled.inc()
+            model.cancelled.inc()
         elif reason != "error":
-            self._metrics.e2e_s.observe(time.monotonic() - self._start_s)
+            model.e2e_s.observe(time.monotonic() - self._start_s)
 
 
 class _EngineCollector(Collector):
-    def __init__(self, engine: SpeechEngine, health: Callable[[], EngineHealth]) -> None:
-        self._engine, self._health = engine, health
+    def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
+        self._engines = engines
 
     def collect(self) -> Iterable[Metric]:
-        status, health = self._engine.status(), self._health()
-        for name, text, value in (
-            ("oscine_slots", "Maximum of concurrent streams.", status.slots),
-            ("oscine_slots_active", "Running streams.", status.slots_active),
-            ("oscine_queue_depth", "Requests waiting for a slot.", status.queued),
-            ("oscine_engine_ready", "1 if the engine accepts requests.", int(status.ready)),
-            ("oscine_prefix_cache_bytes", "Size of the prefix cache.", status.prefix_bytes),
-            ("oscine_memory_bytes", "Device memory held by the engine.", status.memory_bytes),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
-        for name, text, value in (
-            ("oscine_frames", "Frames generated.", status.frames),
-            ("oscine_underruns", "Times a client ran out of audio although its text was there.", status.underruns),
-            ("oscine_prefix_cache_hits", "Prompts whose prefix was cached.", status.prefix_hits),
-            ("oscine_prefix_cache_misses", "Prompts whose prefix was not cached.", status.prefix_misses),
-            ("oscine_engine_restarts", "Restarts of the engine process.", health.restarts),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        buckets, total = [], 0
-        for bound_s, count in zip((*TICK_BOUNDS_S, math.inf), status.ticks.counts, strict=True):
-            total += count
-            buckets.append(("+Inf" if math.isinf(bound_s) else repr(bound_s), total))
+        engines = list(self._engines())
+        for name, text, value in _GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=["model"])
+            for one in engines:
+                gauge.add_metric([one.model], value(one))
+            yield gauge
+        for name, text, value in _COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=["model"])
+            for one in engines:
+                counter.add_metric([one.model], value(one))
+            yield counter
         text = "Duration of a tick: one frame for every running stream."
-        yield HistogramMetricFamily("oscine_frame_seconds", text, buckets=buckets, sum_value=status.ticks.sum_s)
+        ticks = HistogramMetricFamily("oscine_frame_seconds", text, labels=["model"])
+        for one in engines:
+            ticks.add_metric([one.model], _tick_buckets(one.status), one.status.ticks.sum_s)
+        yield ticks
+
+
+_Figure = Callable[[EngineFigures], float]
+_GAUGES: tuple[tuple[str, str, _Figure], ...] = (
+    ("oscine_slots", "Maximum of concurrent streams.", lambda one: one.status.slots),
+    ("oscine_slots_active", "Running streams.", lambda one: one.status.slots_active),
+    ("oscine_queue_depth", "Requests waiting for a slot.", lambda one: one.status.queued),
+    ("oscine_engine_ready", "1 if the engine accepts requests.", lambda one: int(one.status.ready)),
+    ("oscine_prefix_cache_bytes", "Size of the prefix cache.", lambda one: one.status.prefix_bytes),
+    ("oscine_memory_bytes", "Device memory held by the engine.", lambda one: one.status.memory_bytes),
+)
+_COUNTERS: tuple[tuple[str, str, _Figure], ...] = (
+    ("oscine_frames", "Frames generated.", lambda one: one.status.frames),
+    (
+        "oscine_underruns",
+        "Times a client ran out of audio although its text was there.",
+        lambda one: one.status.underruns,
+    ),
+    ("oscine_prefix_cache_hits", "Prompts whose prefix was cached.", lambda one: one.status.prefix_hits),
+    ("oscine_prefix_cache_misses", "Prompts whose prefix was not cached.", lambda one: one.status.prefix_misses),
+    ("oscine_engine_restarts", "Restarts of the engine process.", lambda one: one.health.restarts),
+)
+
+
+def _tick_buckets(status: EngineStatus) -> list[tuple[str, float]]:
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound_s, count in zip((*TICK_BOUNDS_S, math.inf), status.ticks.counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if math.isinf(bound_s) else repr(bound_s), total))
+    return buckets

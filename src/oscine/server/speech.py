@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -56,16 +57,19 @@ class _SpeechHandler:
     def __init__(self, body: SpeechBody, service: Service, key: str) -> None:
         self._body, self._service, self._key = body, service, key
         mode = "sse" if body.events else "http"
-        self._metrics = RequestMetrics(service.metrics, mode, service.card.sample_rate_hz)
+        self._metrics = RequestMetrics(service.metrics, mode)
 
     async def produce(self, writer: ResponseWriter) -> None:
         try:
             self._service.check_ready()
             with self._service.api_keys.stream(self._key):
-                plan = await self._service.planner.plan(self._body, self._body.input)
-                send = self._send_whole if self._body.whole else self._send_stream
-                async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
-                    last = await send(writer, plan, chunks)
+                model = self._service.route(self._body)
+                self._metrics.use(model.metrics)
+                with model.stream():
+                    plan = await self._service.planner.plan(model, self._body, self._body.input)
+                    send = self._send_whole if self._body.whole else self._send_stream
+                    async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+                        last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
             self._log_done(plan, last)
         except (asyncio.CancelledError, ConnectionError):
@@ -125,6 +129,7 @@ class _SpeechHandler:
             "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
             "x-sample-rate": str(plan.out_rate_hz),
             "x-seed": str(plan.seed),
+            **({"x-model": quote(plan.model.name)} if self._service.models.several else {}),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
             **({"x-warning": plan.warning} if plan.warning else {}),
         }
@@ -132,6 +137,7 @@ class _SpeechHandler:
     def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:
         first_s = self._metrics.first_audio_s
         fields = log_fields(
+            model=plan.model.name if self._service.models.several else None,
             finish_reason=last.finish_reason,
             chars=len(self._body.input),
             segments=len(plan.segments),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +10,22 @@ from typing import Any
 from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import ServerConfig
 from oscine.encoding.encoders import Format, checked_format
-from oscine.errors import RequestError, unknown_choice
+from oscine.errors import RequestError
 from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.server.errors import ApiError
-from oscine.server.reference_clips import ClipPolicy, ClonedVoices, fetch_clip
-from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions, shown_name
-from oscine.server.voice_aliases import VoiceResolver
+from oscine.server.model_registry import ServedModel
+from oscine.server.reference_clips import ClipPolicy, fetch_clip
+from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
 from oscine.types import ModelCard, SamplingParams, SpeechRequest
 from oscine.voice import Voice
 
-# Default model names of OpenAI's clients; the served checkpoint answers to them too.
-OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-_DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 _TEXT_MODES: dict[bool | None, Any] = {None: None, True: "whole", False: "streaming"}
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechPlan:
+    model: ServedModel
     request: SpeechRequest  # with its seed
     segments: tuple[str, ...]
     format: Format
@@ -58,24 +55,17 @@ class SpeechPlan:
 
 
 class SpeechPlanner:
-    def __init__(
-        self,
-        card: ModelCard,
-        config: ServerConfig,
-        voices: VoiceResolver,
-        clip_policy: ClipPolicy,
-        cloned_voices: ClonedVoices,
-    ) -> None:
-        self._card, self._voices = card, voices
-        self._clip_policy, self._cloned_voices = clip_policy, cloned_voices
+    def __init__(self, config: ServerConfig, clip_policy: ClipPolicy) -> None:
+        self._clip_policy = clip_policy
         self._max_text_chars = config.max_text_chars
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
 
-    async def plan(self, options: VoiceOptions, text: str, default_format: str = "mp3") -> SpeechPlan:
+    async def plan(
+        self, model: ServedModel, options: VoiceOptions, text: str, default_format: str = "mp3"
+    ) -> SpeechPlan:
         """Raises ApiError or RequestError. `text` is "" for streaming text (WebSocket)."""
-        card = self._card
-        _check_model(options.model, card)
+        card = model.card
         _check_task(options, card)
         _check_sampling(options)
         if options.word_timestamps:
@@ -87,12 +77,13 @@ class SpeechPlanner:
         if len(text) > self._max_text_chars:
             message = f"the text has {len(text)} characters, the limit is {self._max_text_chars}; split it"
             raise ApiError(413, message, param="input")
-        voice = await self._voice(options)
+        voice = await self._voice(model, options)
         if len(text) > _MAX_INLINE_CHARS:
             segments = await asyncio.to_thread(segment_text, text, self.segmenter_config)
         else:
             segments = segment_text(text, self.segmenter_config)
         return SpeechPlan(
+            model=model,
             request=_request(options, text, voice),
             segments=tuple(segments),
             format=form,
@@ -103,25 +94,25 @@ class SpeechPlanner:
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
         )
 
-    async def _voice(self, options: VoiceOptions) -> str | Voice | None:
+    async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | None:
         """From a clip, an embedding or a name."""
         clip, transcript = _reference(options)
         if options.speaker_embedding is not None:
             if clip is not None:
                 raise RequestError("give ref_audio or speaker_embedding, not both", "speaker_embedding")
-            check_can_clone(self._card, "speaker_embedding")
-            check_speaker_width(len(options.speaker_embedding), self._card, "speaker_embedding")
+            check_can_clone(model.card, "speaker_embedding")
+            check_speaker_width(len(options.speaker_embedding), model.card, "speaker_embedding")
             return Voice.from_embedding(options.speaker_embedding)
         if clip is not None:
-            check_can_clone(self._card, "ref_audio")
+            check_can_clone(model.card, "ref_audio")
             content = await fetch_clip(clip, self._clip_policy)
-            return await self._cloned_voices.get(content, None if options.x_vector_only_mode else transcript)
+            return await model.cloned_voices.get(content, None if options.x_vector_only_mode else transcript)
         if transcript is not None:
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if options.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
         name = options.speaker if options.voice is None else options.voice
-        return self._voices.resolve(name.id if isinstance(name, VoiceId) else name)
+        return model.voices.resolve(name.id if isinstance(name, VoiceId) else name)
 
 
 def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:
@@ -163,15 +154,6 @@ def _reference(options: VoiceOptions) -> tuple[str | None, str | None]:
     if len(clips) > 1:
         raise RequestError(f"ref_audio has {len(clips)} clips, only one is supported; join them", "ref_audio")
     return (clips[0] if clips else None), options.ref_text
-
-
-def _check_model(model: str | None, card: ModelCard) -> None:
-    # Clients may send the hub id (Qwen/Qwen3-TTS-...); its last component is the served name.
-    if model is None or card.name in (model, model.rpartition("/")[2]):
-        return
-    if _DATE.sub("", model[:80].lower()) not in OPENAI_MODELS:
-        message = unknown_choice("model", shown_name(model), [card.name, *OPENAI_MODELS])
-        raise ApiError(404, message, param="model", code="model_not_found")
 
 
 def _check_task(options: VoiceOptions, card: ModelCard) -> None:

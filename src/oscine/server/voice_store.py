@@ -75,6 +75,10 @@ class VoiceStore:
                 _log.warning("%s is not a valid voice name: rename it (a-z 0-9 _ -, not a preset)", name)
         _log.info("%d uploaded voices in %s", len(self.all()), folder)
 
+    def reserve(self, names: Collection[str]) -> None:
+        """Replaces the names that uploaded voices cannot have."""
+        self._reserved = frozenset(name.lower() for name in names)
+
     def check_name(self, name: str) -> str:
         """The name as it is stored. Raises VoiceError, or a conflict for a reserved name."""
         if not _NAME.fullmatch(name):

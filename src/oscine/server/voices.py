@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -13,14 +13,14 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from oscine.capabilities import check_can_clone, check_speaker_width
+from oscine.capabilities import Needs
 from oscine.errors import VoiceError
 from oscine.server.errors import ApiError
+from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import clip_hash, too_large
 from oscine.server.schemas import StrictModel, invalid_field
 from oscine.server.service import Service
 from oscine.server.voice_store import NAME_PATTERN, StoredVoice, not_uploaded
-from oscine.types import ModelCard
 from oscine.voice import Voice
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
@@ -47,6 +47,7 @@ class VoiceUpload(StrictModel):
         None, description="Instead of a file: a JSON list of numbers, as the embedding endpoint returns it."
     )
     speaker_description: str | None = Field(None, max_length=4096, description="Stored and listed, otherwise unused.")
+    model: str | None = Field(None, description="The Base model that clones it. Default: the first one.")
 
 
 _UPLOAD_BODY = {
@@ -84,9 +85,27 @@ class UploadedVoice(BaseModel):
 
 
 class VoiceList(BaseModel):
-    voices: list[str] = Field(description="All voice names that this checkpoint can use.")
+    voices: list[str] = Field(description="All voice names that the served models can use.")
     uploaded_voices: list[UploadedVoice]
-    aliases: dict[str, str] = Field(description="OpenAI's voice names -> voices of this checkpoint.")
+    aliases: dict[str, str] = Field(description="OpenAI's voice names -> preset voices.")
+    models: dict[str, list[str]] = Field(description="Each voice -> the models that can use it.")
+
+    @staticmethod
+    def of(models: Iterable[ServedModel], stored: Sequence[StoredVoice]) -> VoiceList:
+        cards = [model.card for model in models]
+        presets = dict.fromkeys(speaker for card in cards for speaker in card.speakers)
+        users = {speaker: [card.name for card in cards if speaker in card.speakers] for speaker in presets}
+        if any(card.clones for card in cards):
+            for voice in stored:
+                width = len(voice.voice.speaker)
+                users[voice.name] = [card.name for card in cards if card.clones and card.speaker_width == width]
+        aliases = [model.voices.aliases for model in models if model.voices.aliases]
+        return VoiceList(
+            voices=list(users),
+            uploaded_voices=[UploadedVoice.of(voice) for voice in stored],
+            aliases=aliases[0] if aliases else {},
+            models=users,
+        )
 
 
 # vLLM-Omni's clients read `success`.
@@ -109,7 +128,7 @@ class VoiceDeleted(BaseModel):
 def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
-    store, card = service.voices.store, service.card
+    store = service.voice_store
 
     def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: errors[status] for status in statuses}
@@ -117,9 +136,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     @router.get("", summary="All voices", responses=described(401))
     async def list_voices() -> VoiceList:
         stored = await asyncio.to_thread(store.all)
-        names = [*card.speakers, *(voice.name for voice in stored if card.clones)]
-        uploaded = [UploadedVoice.of(voice) for voice in stored]
-        return VoiceList(voices=names, uploaded_voices=uploaded, aliases=service.voices.aliases)
+        return VoiceList.of([model for model in service.models if not model.removing], stored)
 
     @router.post(
         "",
@@ -135,16 +152,19 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         """
         upload, clip = await _read_upload(request, service.clip_policy.max_bytes)
         name = store.check_name(upload.name)
-        check_can_clone(card, "audio_sample")
+        model = service.models.route_needs(Needs(clone_param="audio_sample"), upload.model)
         source_hash = None
         if clip is not None:
             source_hash = await asyncio.to_thread(clip_hash, clip, upload.ref_text)
             known = store.get(name)
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded(voice=UploadedVoice.of(known))
-            voice = await service.cloned_voices.get(clip, upload.ref_text)
+            with model.stream():
+                voice = await model.cloned_voices.get(clip, upload.ref_text)
         else:
-            voice = _from_embedding(upload.speaker_embedding or "", card)
+            voice = _from_embedding(upload.speaker_embedding or "")
+            needs = Needs(clone_param="speaker_embedding", speaker_width=len(voice.speaker))
+            service.models.route_needs(needs, upload.model)
         stored = await asyncio.to_thread(
             store.add,
             name,
@@ -171,14 +191,12 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     return router
 
 
-def _from_embedding(listed: str, card: ModelCard) -> Voice:
+def _from_embedding(listed: str) -> Voice:
     try:
-        voice = Voice.from_embedding(json.loads(listed))
+        return Voice.from_embedding(json.loads(listed))
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, VoiceError) else "it is not JSON"
         raise VoiceError(f"speaker_embedding must be a JSON list of numbers: {reason}", "speaker_embedding") from None
-    check_speaker_width(len(voice.speaker), card, "speaker_embedding")
-    return voice
 
 
 class _TooLargeError(MultiPartException):

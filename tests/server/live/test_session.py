@@ -357,5 +357,5 @@ def test_each_utterance_is_counted_and_logged_without_its_words(
         eventually(lambda: sum(record.message == "spoken" for record in caplog.records) == 2)
     assert "ecret" not in caplog.text + str([vars(record) for record in caplog.records])
     page = server.service.metrics.page().decode()
-    assert 'oscine_requests_total{mode="websocket",status="200"}' in page
-    assert 'oscine_finish_total{reason="cancelled"}' in page
+    assert 'oscine_requests_total{mode="websocket",model="scripted",status="200"}' in page
+    assert 'oscine_finish_total{model="scripted",reason="cancelled"}' in page

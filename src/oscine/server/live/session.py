@@ -160,8 +160,9 @@ class LiveSession:
                 self._wake_speaker.set()
 
     async def _configure(self, config: LiveConfig) -> None:
-        plan = await self._service.planner.plan(config, "", "pcm")
-        resolve_request(plan.request, self._service.card)
+        model = self._service.models.route(config)
+        plan = await self._service.planner.plan(model, config, "", "pcm")
+        resolve_request(plan.request, model.card)
         self._plan = plan
         self._random_seeds = config.seed is None and (config.extra_params is None or config.extra_params.seed is None)
         await self._connection.send_event(
@@ -169,6 +170,7 @@ class LiveSession:
             request_id=request_id.get(),
             response_format=plan.format.name,
             sample_rate=plan.out_rate_hz,
+            **({"model": model.name} if self._service.models.several else {}),
             **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
         )
 

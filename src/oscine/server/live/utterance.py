@@ -22,6 +22,7 @@ from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
+from oscine.server.model_registry import ServedModel
 from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech import segment_fields, usage_fields
@@ -49,6 +50,7 @@ class LiveUtterance:
         self._text = LiveText(service.planner.segmenter_config, whole=self._whole_text)
         self._segment: LiveSegment | None = None  # the one that is being spoken
         self._meter: RequestMetrics | None = None  # from the start of `run`
+        self._model: ServedModel | None = None  # when the first words have come
         self._sent_bytes = 0
         self._started = False  # audio.start was sent
         self._ended = False  # audio.done or an error was sent, or there was nothing to say
@@ -68,7 +70,8 @@ class LiveUtterance:
 
     def give_slot_back(self) -> None:
         """If the text has paused for too long: its words so far are spoken, and its slot is free for others."""
-        if time.monotonic() - self._active_s >= self._service.config.live_pause_s and self._service.full:
+        paused = time.monotonic() - self._active_s >= self._service.config.live_pause_s
+        if paused and self._model and self._model.is_full:
             self._text.give_slot_back()
 
     @property
@@ -93,7 +96,7 @@ class LiveUtterance:
 
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
-        self._meter = RequestMetrics(self._service.metrics, "websocket", self._service.card.sample_rate_hz)
+        self._meter = RequestMetrics(self._service.metrics, "websocket")
         try:
             await self._speak()
         except (asyncio.CancelledError, ConnectionError, WebSocketDisconnect):
@@ -111,11 +114,18 @@ class LiveUtterance:
             self._ended = True
             return
         service = self._service
-        service.check_ready()
-        plan = self._plan or await service.planner.plan(_DEFAULTS, "", "pcm")
-        with service.api_keys.stream(self._api_key), contextlib.closing(service.encoder(plan)) as encoder:
+        service.check_ready(self._plan.model if self._plan else None)
+        model = self._model = self._plan.model if self._plan else service.route(_DEFAULTS)
+        assert self._meter
+        self._meter.use(model.metrics)
+        plan = self._plan or await service.planner.plan(model, _DEFAULTS, "", "pcm")
+        with (
+            service.api_keys.stream(self._api_key),
+            model.stream(),
+            contextlib.closing(service.encoder(plan)) as encoder,
+        ):
             narration = Narration(
-                service.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
+                model.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
             )
             resumes = False
             while segment:
@@ -147,7 +157,7 @@ class LiveUtterance:
         if chunk.segment:
             self.timeline.end_segment(chunk.segment.text)
             self._segment = None
-            warning = unsupported_script(chunk.segment.text, self._service.card)
+            warning = unsupported_script(chunk.segment.text, plan.model.card)
             fields = {**segment_fields(plan, chunk.segment), **({"warning": warning} if warning else {})}
             await self._send_event("audio.segment", **fields)
         if chunk.finish_reason:

@@ -1,0 +1,192 @@
+"""The served models: which there are, which one a request goes to, and adding and removing them while others speak.
+
+Everything here runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from oscine.capabilities import Needs
+from oscine.server.errors import ApiError
+from oscine.server.metrics import EngineFigures, Metrics
+from oscine.server.model_routing import choose_models, find_name, needs_of
+from oscine.server.reference_clips import ClonedVoices
+from oscine.server.schemas import VoiceOptions
+from oscine.server.voice_aliases import VoiceResolver, reserved_names
+from oscine.server.voice_store import VoiceStore
+from oscine.types import EngineHealth, EngineState, ModelCard, SpeechEngine
+from oscine.voice import Voice
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A checkpoint and the engine that speaks it, which may still be starting."""
+
+    card: ModelCard
+    engine: SpeechEngine
+    health: Callable[[], EngineHealth]
+
+    @staticmethod
+    def of(engine: SpeechEngine, card: ModelCard, health: Callable[[], EngineHealth] | None = None) -> LoadedModel:
+        """Without `health`, the engine's status says whether it is ready."""
+        return LoadedModel(
+            card, engine, health or (lambda: EngineHealth("ready" if engine.status().ready else "starting"))
+        )
+
+
+class ServedModel:
+    """A model with what the server keeps for it."""
+
+    def __init__(self, loaded: LoadedModel, store: VoiceStore, metrics: Metrics) -> None:
+        self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
+        self.voices = VoiceResolver(loaded.card, store)
+        self.cloned_voices = ClonedVoices(loaded.engine)
+        self.metrics = metrics.of_model(loaded.card.name, loaded.card.sample_rate_hz)
+        self.created_s = int(time.time())
+        self.removing = False  # takes no new streams
+        self._streams = 0
+        self._idle = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    @property
+    def is_ready(self) -> bool:
+        return self.engine.status().ready
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the engine has no room for another stream."""
+        status = self.engine.status()
+        return status.queued > 0 or status.slots_active >= min(status.slots, status.real_time_streams or status.slots)
+
+    @property
+    def state(self) -> EngineState | Literal["removing"]:
+        return "removing" if self.removing else self.health().state
+
+    def readiness(self) -> dict[str, Any]:
+        health = self.health()
+        about = {"ready": self.is_ready and not self.removing, "state": self.state}
+        return {**about, "restarts": health.restarts, "last_failure": health.last_reason}
+
+    def check_ready(self) -> None:
+        """Raises 503 with the engine's state and when to retry, or 404 if the model is being removed."""
+        self.check_served()
+        health = self.health()
+        if health.state == "failed":
+            raise ApiError(503, f"the engine has failed: {health.last_reason}", code="engine_failed", retry_after_s=30)
+        if not self.is_ready:
+            raise ApiError(503, f"the engine is {health.state}; retry in 2 s", retry_after_s=2.0)
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """Counts one stream, from the request to its last byte. Raises 404 if the model is being removed."""
+        self.check_served()
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._idle.set()
+
+    def check_served(self) -> None:
+        """Raises 404 if the model is being removed."""
+        if self.removing:
+            message = f"model {self.name!r} is being removed or was removed; GET /v1/models lists the others"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    async def drain(self, drain_s: float) -> int:
+        """Takes no new streams, and waits until running ones have ended. Returns how many have not."""
+        self.removing = True
+        self._idle.clear()
+        if self._streams:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(drain_s):
+                    await self._idle.wait()
+        return self._streams
+
+
+class ModelRegistry:
+    """At least one model, in the order in which they were configured and added."""
+
+    def __init__(self, loaded: Sequence[LoadedModel], store: VoiceStore, metrics: Metrics) -> None:
+        assert loaded
+        self._store, self._metrics = store, metrics
+        self._models: dict[str, ServedModel] = {}
+        for one in loaded:
+            self.add(one)
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    @property
+    def first(self) -> ServedModel:
+        return next(iter(self))
+
+    @property
+    def several(self) -> bool:
+        return len(self._models) > 1
+
+    @property
+    def cards(self) -> list[ModelCard]:
+        return [model.card for model in self if not model.removing]
+
+    def add(self, loaded: LoadedModel) -> ServedModel:
+        assert loaded.card.name not in self._models
+        model = self._models[loaded.card.name] = ServedModel(loaded, self._store, self._metrics)
+        self._reserve_names()
+        return model
+
+    def remove(self, model: ServedModel) -> None:
+        """The caller has drained it, and stops its engine."""
+        assert len(self._models) > 1
+        del self._models[model.name]
+        model.cloned_voices.close()
+        self._reserve_names()
+
+    def find(self, name: str | None) -> ServedModel | None:
+        """The model that the field `model` means; None: any. Raises 404."""
+        found = find_name(name, list(self._models))
+        return None if found is None else self._models[found]
+
+    def route(self, options: VoiceOptions) -> ServedModel:
+        """The model that speaks this request. Raises 404 for an unknown name, RequestError if no model can do it."""
+        named = self.find(options.model)
+        if len(self._models) == 1:
+            return named or self.first
+        return self._best(needs_of(options, self.cards, self._uploaded), named)
+
+    def route_needs(self, needs: Needs, name: str | None = None) -> ServedModel:
+        """The model that does this; with a `name`, this one. Raises as `route` does."""
+        return self._best(needs, self.find(name))
+
+    def _best(self, needs: Needs, named: ServedModel | None) -> ServedModel:
+        """Of those that can do it, the best one that is ready; if none is, the best one."""
+        if named is not None:
+            named.check_served()
+        cards = choose_models(needs, self.cards, named.name if named else None, self._store.names)
+        models = [self._models[card.name] for card in cards]
+        return models[0] if len(models) == 1 else next((model for model in models if model.is_ready), models[0])
+
+    def figures(self) -> Iterator[EngineFigures]:
+        for model in self:
+            yield EngineFigures(model.name, model.engine.status(), model.health())
+
+    def close(self) -> None:
+        for model in self:
+            model.cloned_voices.close()
+
+    def _uploaded(self, name: str) -> Voice | None:
+        stored = self._store.get(name)
+        return stored.voice if stored else None
+
+    def _reserve_names(self) -> None:
+        self._store.reserve(reserved_names([speaker for model in self for speaker in model.card.speakers]))

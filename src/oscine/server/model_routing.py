@@ -1,0 +1,128 @@
+"""Chooses the model of a request: the one that it names, or the best one of those that can do what it asks for.
+
+| the request has                                   | kinds that can do it, best first                              |
+|---------------------------------------------------|---------------------------------------------------------------|
+| a clip, an embedding, an uploaded voice           | Base                                                          |
+| a preset's name                                   | CustomVoice with this preset                                  |
+| instructions and no voice (a description)         | VoiceDesign, CustomVoice                                      |
+| instructions and one of OpenAI's voice names      | CustomVoice, VoiceDesign                                      |
+| none of these                                     | CustomVoice                                                   |
+
+Of several models of a kind, the first one that was configured. All functions here are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from oscine.capabilities import AUTO, KIND_NAMES, Needs, check_needs
+from oscine.errors import RequestError, VoiceError, unknown_choice
+from oscine.server.errors import ApiError
+from oscine.server.schemas import VoiceId, VoiceOptions, shown_name
+from oscine.server.voice_aliases import DEFAULT_VOICE, OPENAI_VOICES
+from oscine.types import ModelCard, ModelKind
+from oscine.voice import Voice
+
+# Default model names of OpenAI's clients; they stand for any served model.
+OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+_DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
+_KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
+
+
+def find_name(model: str | None, served: Sequence[str]) -> str | None:
+    """The served name that the field `model` means; None: any. Raises 404."""
+    if model is None:
+        return None
+    # Clients may send the hub id (Qwen/Qwen3-TTS-...); its last component is the served name.
+    for name in (model, model.rpartition("/")[2]):
+        if name in served:
+            return name
+    if _DATE.sub("", model[:80].lower()) in OPENAI_MODELS:
+        return None
+    message = unknown_choice("model", shown_name(model), [*served, *OPENAI_MODELS])
+    raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Callable[[str], Voice | None]) -> Needs:
+    """`find_voice` finds an uploaded voice; it may raise VoiceError."""
+    name = options.speaker if options.voice is None else options.voice
+    voice = ((name.id if isinstance(name, VoiceId) else name) or DEFAULT_VOICE)[:80].lower()
+    preset, clone_param, speaker_width = None, None, None
+    if options.speaker_embedding is not None:
+        clone_param, speaker_width = "speaker_embedding", len(options.speaker_embedding)
+    elif options.ref_audio or options.references:
+        clone_param = "ref_audio"
+    elif any(voice in card.speakers for card in cards):
+        preset = voice
+    elif voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
+        clone_param, speaker_width = "voice", len(uploaded.speaker)
+    elif voice not in (DEFAULT_VOICE, *OPENAI_VOICES):
+        preset = voice  # no model has it
+    return Needs(
+        kind=None if options.task_type is None else _KINDS[options.task_type],
+        voice=preset,
+        any_preset=preset is None and voice in OPENAI_VOICES,
+        clone_param=clone_param,
+        speaker_width=speaker_width,
+        instruct=options.instructions or None,
+        language=options.language or AUTO,
+    )
+
+
+def choose_models(
+    needs: Needs,
+    cards: Sequence[ModelCard],
+    named: str | None = None,
+    uploaded_names: Callable[[], Iterable[str]] = tuple,
+) -> list[ModelCard]:
+    """The models that can do it, best first; with `named`, this one alone. Raises RequestError if there is none."""
+    reasons = {card.name: _reason(needs, card) for card in cards}
+    able = [card for card in cards if reasons[card.name] is None]
+    if named is not None:
+        chosen = [card for card in able if card.name == named]
+        if chosen:
+            return chosen
+        raise _named_cannot(named, reasons[named], able)
+    if not able:
+        raise _none_can(needs, cards, reasons, uploaded_names)
+    # Instructions without a voice are a description of one.
+    first: ModelKind = "voice_design" if needs.instruct and not needs.any_preset else "custom_voice"
+    return sorted(able, key=lambda card: card.kind != first)  # keeps the configured order of equals
+
+
+def _reason(needs: Needs, card: ModelCard) -> RequestError | None:
+    """Why the model cannot do it; None: it can."""
+    try:
+        check_needs(needs, card)
+    except RequestError as error:
+        return error
+    return None
+
+
+def _named_cannot(named: str, reason: RequestError | None, able: Sequence[ModelCard]) -> RequestError:
+    assert reason is not None
+    hint = f"; this server's {_listed(card.name for card in able)} can: name it as model, or leave model out"
+    return type(reason)(f"model {named!r} cannot do this: {reason}{hint if able else ''}", reason.param)
+
+
+def _none_can(
+    needs: Needs,
+    cards: Sequence[ModelCard],
+    reasons: dict[str, RequestError | None],
+    uploaded_names: Callable[[], Iterable[str]],
+) -> RequestError:
+    presets = {speaker for card in cards for speaker in card.speakers}
+    if needs.voice is not None and needs.voice not in presets:
+        message = unknown_choice("voice", needs.voice, {*presets, *OPENAI_VOICES, *uploaded_names()})
+        return VoiceError(f"{message}; GET /v1/audio/voices lists the voices of all models", "voice")
+    errors = [reason for reason in reasons.values() if reason]
+    if len({str(error) for error in errors}) == 1:
+        return errors[0]
+    listed = "; ".join(f"{card.name!r} ({KIND_NAMES[card.kind]}): {reasons[card.name]}" for card in cards)
+    params = {error.param for error in errors}
+    return RequestError(f"no served model can do this. {listed}", params.pop() if len(params) == 1 else None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(repr(name) for name in names)

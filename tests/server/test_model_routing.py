@@ -1,0 +1,123 @@
+"""Which model a request goes to, and the errors that name those that could do it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.errors import RequestError
+from oscine.server.errors import ApiError
+from oscine.server.model_routing import choose_models, find_name, needs_of
+from oscine.server.schemas import VoiceOptions
+from oscine.types import ModelCard
+from oscine.voice import Voice
+from tests.server.scripted_engine import CARD
+
+PRESET = replace(CARD, name="preset", speakers=("ryan", "vivian"))
+SMALL = replace(CARD, name="small", speakers=("ryan", "sohee"), takes_instructions=False, speaker_width=4)
+DESIGN = replace(CARD, name="design", kind="voice_design", speakers=(), languages=("english", "german"))
+BASE = replace(CARD, name="base", kind="base", speakers=(), takes_instructions=False)
+SMALL_BASE = replace(BASE, name="small-base", speaker_width=4)
+ALL = (SMALL, PRESET, BASE, SMALL_BASE, DESIGN)
+
+UPLOADED = {"anna": Voice(np.ones(8, np.float32)), "bert": Voice(np.ones(4, np.float32))}
+CLIP = "data:audio/wav;base64,AAAA"
+
+
+def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
+    """The names of the models that can do it, best first."""
+    options = VoiceOptions.model_validate(fields)
+    named = find_name(options.model, [card.name for card in cards])
+    needs = needs_of(options, cards, UPLOADED.get)
+    return [card.name for card in choose_models(needs, cards, named, lambda: UPLOADED)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ["small", "preset"]),
+        ({"voice": "default"}, ["small", "preset"]),
+        ({"voice": "alloy"}, ["small", "preset"]),
+        ({"voice": "Ryan"}, ["small", "preset"]),
+        ({"speaker": "vivian"}, ["preset"]),
+        ({"voice": {"id": "sohee"}}, ["small"]),
+        ({"voice": "ryan", "instructions": "Whisper."}, ["preset"]),
+        ({"instructions": "An old man."}, ["design", "preset"]),
+        ({"voice": "alloy", "instructions": "Cheerful."}, ["preset", "design"]),
+        ({"instructions": ""}, ["small", "preset"]),
+        ({"ref_audio": CLIP}, ["base", "small-base"]),
+        ({"ref_audio": CLIP, "voice": "ryan"}, ["base", "small-base"]),  # clients must send some voice
+        ({"references": [{"audio_path": CLIP, "text": "words"}]}, ["base", "small-base"]),
+        ({"speaker_embedding": [0.5] * 8}, ["base"]),
+        ({"speaker_embedding": [0.5] * 4}, ["small-base"]),
+        ({"voice": "anna"}, ["base"]),
+        ({"voice": "Bert"}, ["small-base"]),
+        ({"language": "German", "instructions": "An old man."}, ["design"]),
+        ({"language": "auto"}, ["small", "preset"]),
+        ({"task_type": "CustomVoice", "instructions": "An old man."}, ["preset"]),
+        ({"task_type": "VoiceDesign", "voice": "alloy", "instructions": "Cheerful."}, ["design"]),
+        ({"model": "tts-1", "ref_audio": CLIP}, ["base", "small-base"]),
+        ({"model": "gpt-4o-mini-tts-2025-03-20", "voice": "vivian"}, ["preset"]),
+        ({"model": "preset"}, ["preset"]),
+        ({"model": "Qwen/preset", "voice": "ryan"}, ["preset"]),
+        ({"model": "preset", "instructions": "An old man."}, ["preset"]),
+        ({"model": "small-base", "ref_audio": CLIP}, ["small-base"]),
+    ],
+)
+def test_a_request_goes_to_the_model_that_it_names_or_that_can_do_it(
+    fields: dict[str, Any], expected: list[str]
+) -> None:
+    assert routed(ALL, **fields) == expected
+
+
+def test_of_equals_the_first_one_configured_is_chosen() -> None:
+    assert routed((PRESET, SMALL)) == ["preset", "small"]
+    assert routed((SMALL_BASE, BASE), ref_audio=CLIP) == ["small-base", "base"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "parts"),
+    [
+        (
+            {"model": "base", "instructions": "An old man."},
+            "voice",
+            ["model 'base' cannot do this: this Base checkpoint needs a voice", "'preset' or 'design' can: name it"],
+        ),
+        ({"model": "design", "voice": "anna"}, "voice", ["this VoiceDesign checkpoint cannot clone", "'base' can"]),
+        ({"model": "small", "voice": "vivian"}, "voice", ["unknown voice 'vivian'", "'preset' can"]),
+        ({"model": "preset", "ref_audio": CLIP}, "ref_audio", ["cannot clone", "'base' or 'small-base' can"]),
+        ({"model": "preset", "task_type": "Base"}, "task_type", ["this checkpoint is CustomVoice, not Base"]),
+        ({"model": "small-base", "voice": "anna"}, "voice", ["has 8 numbers, this checkpoint needs 4", "'base' can"]),
+        ({"model": "small", "language": "german", "instructions": "x"}, "instruct", ["0.6B", "'design' can"]),
+    ],
+)
+def test_an_error_names_the_models_that_could_do_it(fields: dict[str, Any], param: str, parts: list[str]) -> None:
+    with pytest.raises(RequestError) as caught:
+        routed(ALL, **fields)
+    assert caught.value.param == param
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_error_says_of_each_model_why_it_cannot() -> None:
+    with pytest.raises(RequestError) as caught:
+        routed((PRESET, BASE), language="german")
+    assert str(caught.value).startswith("no served model can do this. 'preset' (CustomVoice): unknown language")
+    assert "'base' (Base): this Base checkpoint needs a voice to clone" in str(caught.value)
+    with pytest.raises(RequestError, match=r"^unknown language 'german'") as caught:
+        routed((PRESET, SMALL), language="german")
+    assert caught.value.param == "language"
+
+
+def test_an_unknown_voice_is_compared_with_the_voices_of_all_models() -> None:
+    for name, meant in (("ryam", "ryan"), ("sohe", "sohee"), ("ana", "anna")):
+        with pytest.raises(RequestError, match=f"did you mean '{meant}'"):
+            routed(ALL, voice=name)
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    with pytest.raises(ApiError, match="did you mean 'preset'") as caught:
+        routed(ALL, model="presets")
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
