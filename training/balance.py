@@ -1,4 +1,4 @@
-"""Two helpers of codec.py that live on the device, so that a recorded step can use them: a balance of gradients and a
+"""Two helpers of codec.py with their state on the device, so that a CUDA graph can hold them: gradient balancing and a
 moving average of weights."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ _MAX_DECAY = 0.999
 
 
 class Balance:
-    """The gradient of the mel loss plus the discriminators', which is scaled to `share` times the former's norm.
-    The losses' own scales then do not matter."""
+    """Adds the discriminators' gradient to that of the mel loss, scaled to `share` times the norm of the mel gradient.
+    The scales of the losses then do not matter."""
 
     def __init__(self, device: torch.device) -> None:
         self.share = torch.zeros((), device=device)
-        self._norms = torch.zeros(2, device=device)  # moving sums
-        self._weight = torch.zeros((), device=device)  # of the steps in them
+        self._norms = torch.zeros(2, device=device)  # decayed sums
+        self._weight = torch.zeros((), device=device)  # sum of the decay factors
 
     def __call__(self, made: Tensor, mel: Tensor, judged: Tensor, losses: dict[str, Tensor]) -> Tensor:
         (by_mel,) = torch.autograd.grad(mel, made)
@@ -40,7 +40,7 @@ class Average:
         self._decay = torch.zeros((), device=device)
 
     def set_decay(self, step: int) -> None:
-        """Short at first: the beginnings are forgotten sooner."""
+        """Averages over fewer steps at first, so that early weights are forgotten sooner."""
         self._decay.fill_(min(_MAX_DECAY, (1 + step) / (10 + step)))
 
     @torch.no_grad()

@@ -1,5 +1,5 @@
-"""Utterances and their codes -> batches for the talker. Prompts are built by the package's own door (PromptBuilder), in
-all the ways that a request may ask for: text whole or streamed, language named or not, an instruction or none.
+"""Builds batches for the talker from utterances and their codes. The package's own PromptBuilder makes the prompts, in
+all variants of a request: whole or streaming text, with or without a language, with or without an instruction.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from oscine.prompt.tokenizer import TextTurn, Tokenizer
 from oscine.types import Prompt, SpeechRequest, TextMode
 
 NO_PHONE, NO_WORD = 255, -1
-AHEAD_FRAMES = 3  # of this frame and the two after it the phones are to be told
-_POOL = 3072  # utterances that are sorted by length together
+AHEAD_FRAMES = 3  # the phone head predicts this frame and the two after it
+_POOL = 3072  # utterances sorted by length together
 _ROUNDED_ROWS = 16
-_VALIDATION = 64  # every so many-th utterance is never trained on
+_VALIDATION = 64  # one utterance in 64 is held out for validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Example:
     style: str
     codes: npt.NDArray[np.uint8]  # [frames, 16]
     phones: npt.NDArray[np.uint8]  # [frames, 4]
-    words: npt.NDArray[np.int16]  # [frames], which word of the text is being said, in a pause the next one; or NO_WORD
+    words: npt.NDArray[np.int16]  # [frames], index of the spoken word (in a pause: of the next one), or NO_WORD
 
 
 def read_examples(folder: Path) -> list[Example]:
@@ -61,7 +61,7 @@ def read_shard(folder: Path, name: str) -> list[Example]:
 
 
 def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
-    """[frames, 4] -> [frames]: what is said in the middle of each frame, or after it in a pause."""
+    """[frames, 4] -> [frames]: the word in the middle of each frame, or the next word in a pause."""
     middle = labels[:, FRAME_LABELS // 2]
     following = NO_WORD
     words = np.empty(len(middle), np.int16)
@@ -72,14 +72,14 @@ def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """To train on, and to watch."""
+    """Training and validation examples."""
     watched = examples[::_VALIDATION]
     return [example for place, example in enumerate(examples) if place % _VALIDATION], watched
 
 
 class WordTokenizer(Tokenizer):
-    """Knows the word of each piece of the text that it was last asked for. With `dropout` it leaves out a merge now and
-    then, so that the pieces of words are learnt too; the role stays as it is."""
+    """Records the word index of each token of the last text. `dropout` (BPE dropout) skips some merges, so that smaller
+    pieces of words are learned too; role tokens are not affected."""
 
     def __init__(self, plain: Tokenizer, dropout: float | None = None) -> None:
         bpe = BpeTokenizer.from_str(plain._bpe.to_str())
@@ -91,7 +91,7 @@ class WordTokenizer(Tokenizer):
     def encode_turn(self, role: str, text: str) -> TextTurn:
         encoded = self._bpe.encode(text, add_special_tokens=False)
         if role == "assistant":
-            # A piece begins with the space before its word, so its last character tells.
+            # A token starts with the space before its word, so its last character decides.
             word_at = np.cumsum([here.isspace() for here in text])
             self.words = [int(word_at[end - 1]) for _, end in encoded.offsets]
         return TextTurn(self._roles[role], list(encoded.ids))
@@ -99,12 +99,12 @@ class WordTokenizer(Tokenizer):
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """An utterance, as it is asked for this time."""
+    """An utterance with the prompt of one request for it."""
 
     prompt: Prompt
     example: Example
-    token_words: list[int]  # of each piece of the text
-    first_token_row: int  # the others follow, in the prompt or over the frames
+    token_words: list[int]  # of each text token
+    first_token_row: int  # the other tokens follow it, in the prompt or over the frames
 
     @property
     def rows(self) -> int:
@@ -112,7 +112,7 @@ class Lesson:
 
 
 class Asking:
-    """Examples -> lessons."""
+    """Turns examples into lessons."""
 
     def __init__(self, folder: Path, dropout: float | None = None) -> None:
         self.config = read_config(folder)
@@ -122,7 +122,7 @@ class Asking:
     def lesson(self, example: Example, request: SpeechRequest) -> Lesson:
         prompt = self._builder.build(request)
         words = self._tokenizer.words
-        # Whole text stands before its end and the row that begins the speech; streamed text begins in that row.
+        # Whole text precedes the end token and the row that starts speech. Streaming text starts in that row.
         first = prompt.rows - 1 if request.text_mode == "streaming" else prompt.rows - 2 - len(words)
         return Lesson(prompt, example, words, first)
 
@@ -130,13 +130,13 @@ class Asking:
 @dataclass(frozen=True, slots=True)
 class Batch:
     text_ids: Tensor  # [batch, rows]
-    codec_ids: Tensor  # [batch, rows], -1: none (a frame's row, a row of text alone, or filling)
-    codes: Tensor  # [frames, 16], of all utterances, one after the other
-    frame_rows: Tensor  # [frames], the row of each frame in the flattened batch; the row before it is to foretell it
-    last_rows: Tensor  # [batch], the row of each last frame, which is to foretell the end
+    codec_ids: Tensor  # [batch, rows]; -1: none (a frame, a row with text only, or padding)
+    codes: Tensor  # [frames, 16], all utterances concatenated
+    frame_rows: Tensor  # [frames], row of each frame in the flattened batch; the row before it predicts it
+    last_rows: Tensor  # [batch], row of the last frame, which predicts the end of speech
     phones: Tensor  # [frames, 3 * 4]
-    text_words: Tensor  # [batch, rows], the word that the row's text is a piece of, or NO_WORD
-    frame_words: Tensor  # [frames], the word that is said, or NO_WORD
+    text_words: Tensor  # [batch, rows], index of the word that the row's token belongs to, or NO_WORD
+    frame_words: Tensor  # [frames], index of the spoken word, or NO_WORD
 
     def to(self, device: torch.device) -> Batch:
         moved = (getattr(self, name).to(device, non_blocking=True) for name in self.__slots__)
@@ -147,11 +147,11 @@ class Batch:
 
 
 class Source(IterableDataset[Batch]):
-    """Endless and different in every worker; the same for the same seed and number of workers, but for the merges that
-    WordTokenizer leaves out: its library draws them without a seed."""
+    """An endless stream of batches, different in every loader worker. The seed and the number of workers determine it,
+    except for BPE dropout: the tokenizers library cannot be seeded."""
 
     def __init__(self, folder: Path, examples: list[Example], *, rows: int, seed: int, plain: bool = False) -> None:
-        """`folder` has the config and the vocabulary; `rows` bounds a batch; `plain`: whole text, nothing joined."""
+        """`folder` has config and vocabulary; `rows` is the maximum per batch; `plain`: whole text, one sentence."""
         self._folder, self._examples, self._rows, self._seed, self._plain = folder, examples, rows, seed, plain
 
     def __iter__(self) -> Iterator[Batch]:
@@ -171,8 +171,8 @@ class Source(IterableDataset[Batch]):
 
 
 def _joined(example: Example, alike: list[Example], draw: random.Random) -> Example:
-    """Sometimes two to six sentences as one text: longer speech, with pauses. A server's part of a long text has up to
-    400 characters."""
+    """Sometimes joins two to six sentences, for longer speech with pauses. The server's segments have up to 400
+    characters."""
     more = draw.choices((0, 1, 2, 3, 5), (0.75, 0.12, 0.06, 0.04, 0.03))[0]
     parts = [example, *draw.choices(alike, k=more)]
     before = np.cumsum([0, *(len(part.text.split()) for part in parts[:-1])])
@@ -191,7 +191,7 @@ def request_for(example: Example, draw: random.Random, *, plain: bool) -> Speech
     mode: TextMode = "whole" if plain or draw.random() < 0.6 else "streaming"
     text = example.text
     if not plain and draw.random() < 0.1:
-        text = text.rstrip(".")  # people leave it out
+        text = text.rstrip(".")  # users often omit it
     return SpeechRequest(
         text=text,
         voice=example.voice,
@@ -213,13 +213,13 @@ def _batches(config: ModelConfig, pool: list[Lesson], rows: int, draw: random.Ra
 
 
 def _rounded(rows: int) -> int:
-    """Few different shapes: libraries plan for each that they meet."""
+    """Rounds up, because libraries plan kernels for every new shape."""
     return -(-rows // _ROUNDED_ROWS) * _ROUNDED_ROWS
 
 
 def collate(config: ModelConfig, group: list[Lesson]) -> Batch:
     longest = _rounded(max(lesson.rows for lesson in group))
-    # Narrow integers: batches travel through shared memory, of which a machine may have little.
+    # Narrow integers: batches pass through shared memory, which may be small.
     assert config.talker.text_vocab < 2**15, config.talker.text_vocab
     text = np.full((len(group), longest), config.tts_pad_id, np.int16)
     codec = np.full((len(group), longest), -1, np.int16)

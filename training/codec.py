@@ -1,12 +1,12 @@
-"""Trains the codec: the architecture's own encoder and decoder at small widths, and the codebooks between them.
+"""Trains the codec: the model's encoder and decoder at small widths, and the codebooks between them.
 
     python training/codec.py WORK [--sizes demo] [--seconds 540] [--batch 16] [--again]
-    python training/codec.py WORK --polish ...    decoder and its tables, on the codes of foretell.py
+    python training/codec.py WORK --polish ...    the decoder and its tables, on the codes of foretell.py
 
-Resumes from WORK/codec.pt if it is there. Many small steps: short crops, discriminators from the beginning. From
---freeze-from on (a share of the run) the codes are fixed, and only the decoder and its tables are trained. The semantic
-code has a loss of its own: it alone must tell the phones and the coarse spectrum of its frame. On a GPU a step is a
-CUDA graph (captured.py), unless --no-graph.
+Resumes from WORK/codec.pt if it exists. Steps are small: short crops, discriminators from the start. After the share
+--freeze-from of the run the codes are frozen, and only the decoder and its tables are trained. The semantic code has
+its own loss: it alone must predict the phones and the coarse spectrum of its frame. On a GPU a step is a CUDA graph
+(captured.py), unless --no-graph is given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from discriminator import Discriminators
 from fused import PLAIN, compiled_for_codec
 from journal import Journal, Progress, load, save, set_seed
 from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss
-from modules import decode_latent, encode_latent, initialise, make_trainable
+from modules import decode_latent, encode_latent, initialize, make_trainable
 from quantizer import SplitQuantizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
 from teacher import PHONE_COUNT
@@ -37,20 +37,20 @@ from oscine.model.codec import Codec, ResidualUnit
 from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import parse_codec_config
 
-CONTEXT_FRAMES = 4  # before the judged ones: a cut into the middle of speech is no fair beginning
+CONTEXT_FRAMES = 4  # before the judged frames, because a crop starts in the middle of speech
 JUDGED_FRAMES = 8  # 0.64 s
 CROP_FRAMES = CONTEXT_FRAMES + JUDGED_FRAMES
-ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms that the encoder has learnt to look back
-_MEL_BANDS = 64  # of the semantic code's spectrum
-_FORETOLD = 0.9  # of the crops in a polish have the codes that the talker would choose
-_FEWER_BOOKS = 0.3  # of the crops use only the first codebooks
-_FIRST_CROPS = 384  # whose frames begin the codebooks
+ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms: the encoder's attention span in training
+_MEL_BANDS = 64  # of the spectrum that the semantic code predicts
+_PREDICTED = 0.9  # share of crops in a polish run with the predictor's codes
+_FEWER_BOOKS = 0.3  # share of crops that use only the first codebooks
+_FIRST_CROPS = 384  # crops whose frames initialize the codebooks
 _MAX_GRADIENT = 50.0
 
 WEIGHTS = {"commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
 _MEL_WEIGHT = 15.0
-_FEATURE_WEIGHT = 2.0  # beside the adversarial loss
-# Steps over which the discriminators' share of the gradient grows to its full size.
+_FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
+# Steps between which the discriminators' share of the gradient grows to its full size.
 _RAMP = (300, 1500)
 
 
@@ -61,33 +61,33 @@ class CodecModel(nn.Module):
         self.encoder = CodecEncoder(config.encoder)
         self.quantizer = SplitQuantizer(sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size)
         self.decoder = Codec(config)
-        # The quantizer above replaces them until export.
+        # The quantizer above takes their place until export.
         del self.encoder.quantizer, self.decoder.dequantizer
         self.phones = nn.Linear(sizes.codebook_dim // 2, FRAME_LABELS * PHONE_COUNT)
         self.spectrum = nn.Linear(sizes.codebook_dim // 2, 2 * _MEL_BANDS)
 
     def begin(self, seed: int) -> None:
         generator = set_seed(seed)
-        initialise(self.encoder, generator, depth=1)
-        initialise(self.decoder, generator, depth=1)
+        initialize(self.encoder, generator, depth=1)
+        initialize(self.decoder, generator, depth=1)
         with torch.no_grad():
-            self.encoder.first.weight.mul_(4.0)  # speech has an rms near 0.1
+            self.encoder.first.weight.mul_(4.0)  # speech has an RMS near 0.1
             self.decoder.vocoder_out.weight.mul_(0.1)
             for part in self.decoder.modules():
                 if isinstance(part, ResidualUnit):
-                    part.conv2.weight.mul_(0.3)  # there are three in a block
+                    part.conv2.weight.mul_(0.3)  # a block sums three of them
 
     def encode(self, samples: Tensor, window: int | None = None) -> Tensor:
         return encode_latent(self.encoder, samples, window)
 
     def speaking(self) -> dict[str, nn.Parameter]:
-        """What makes sound of codes: trained to the end, averaged, shipped."""
+        """Parameters that turn codes into audio. They are trained to the end, averaged and shipped."""
         parts = {f"decoder.{name}": one for name, one in self.decoder.named_parameters()}
         return parts | {f"quantizer.{name}": getattr(self.quantizer, name) for name in ("output_proj", "spoken")}
 
 
 def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
-    """The judged frames of each crop: the first ones of a beginning, the last ones of any other."""
+    """The judged frames of each crop: the first ones at the start of an utterance, else the last ones."""
     skipped = CONTEXT_FRAMES * per_frame
     return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
 
@@ -99,16 +99,16 @@ def semantic_losses(
     told = model.phones(semantic).view(batch, frames, FRAME_LABELS, PHONE_COUNT)
     missed = F.cross_entropy(told.flatten(0, 2), phones.flatten())
     with torch.no_grad():
-        heard = mel.mel(samples, 512)[..., : frames * FRAME_SAMPLES // 128]
-        # Two halves of a frame, of 7.5 columns each: the border column is in neither.
-        columns = heard.unflatten(-1, (frames, -1))
+        spectrum = mel.mel(samples, 512)[..., : frames * FRAME_SAMPLES // 128]
+        # A frame has 15 columns; its two halves leave out the middle one.
+        columns = spectrum.unflatten(-1, (frames, -1))
         halves = torch.stack((columns[..., :7].mean(-1), columns[..., 8:].mean(-1)), -1).clamp(min=1e-4).log()
     shape = (halves.permute(0, 2, 3, 1).flatten(2) + 6) / 2  # near zero mean and unit variance
     return missed, (model.spectrum(semantic) - shape).abs().mean()
 
 
 def adamw(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, **more: Any) -> torch.optim.AdamW:
-    """Its rate is a tensor, to be changed in place (`set_rate`): a number would be recorded with the step."""
+    """The rate is a tensor that `set_rate` changes in place; a CUDA graph would capture a number."""
     return torch.optim.AdamW(
         parameters, lr=torch.tensor(rate, device=device), fused=True, capturable=device.type == "cuda", **more
     )
@@ -143,7 +143,7 @@ class Trainer:
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
-        self.fixed = self.polish  # the codes are
+        self.fixed = self.polish  # whether the codes are frozen
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -160,7 +160,7 @@ class Trainer:
             self.fixed = True
 
     def save(self) -> None:
-        """`model` has the averaged weights; `raw` what they are the average of."""
+        """`model` holds the averaged weights, `raw` the current ones."""
         if not self.fixed:
             self._copy_entries()
         averaged = self.average.named()
@@ -174,7 +174,7 @@ class Trainer:
 
     @torch.no_grad()
     def _copy_entries(self) -> None:
-        """What the decoder takes for a code is the codebook's entry until it is trained."""
+        """The decoder's table equals the codebook until the codes are frozen."""
         quantizer = self.model.quantizer
         quantizer.spoken.copy_(quantizer.entries)
         self.average.set("quantizer.spoken", quantizer.entries)
@@ -184,7 +184,7 @@ class Trainer:
 
     @torch.no_grad()
     def begin_codebooks(self, corpus: Corpus) -> None:
-        """From many crops: one batch has fewer frames than a codebook has entries."""
+        """Uses many crops: one batch has fewer frames than a codebook has entries."""
         quantizer = self.model.quantizer
         if quantizer.begun:
             return
@@ -195,13 +195,13 @@ class Trainer:
         quantizer.begin(x @ quantizer.input_proj[0].T, x @ quantizer.input_proj[1].T)
 
     def step(self, corpus: Corpus) -> dict[str, Tensor]:
-        """One step; the losses are to be used before the next."""
+        """One step. Use the losses before the next call."""
         crops = corpus.crops(self.options.batch, CROP_FRAMES)
         inputs = {"samples": crops.samples, "phones": crops.phones, "begins": crops.begins}
         if self.polish:
-            assert corpus.codes is not None and corpus.foretold is not None
-            foretold = torch.rand(self.options.batch, 1, 1, device=self.device) < _FORETOLD
-            inputs["codes"] = torch.where(foretold, corpus.foretold[crops.places], corpus.codes[crops.places]).long()
+            assert corpus.codes is not None and corpus.predicted is not None
+            predicted = torch.rand(self.options.batch, 1, 1, device=self.device) < _PREDICTED
+            inputs["codes"] = torch.where(predicted, corpus.predicted[crops.places], corpus.codes[crops.places]).long()
         step, (first, last) = self.progress.step, _RAMP
         self.balance.share.fill_(self.options.judged * min(1.0, max(0.0, (step - first) / (last - first))))
         self.average.set_decay(step)
@@ -223,15 +223,15 @@ class Trainer:
     def _learn(
         self, fixed: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """captured.py says what is allowed in here."""
+        """captured.py lists what this function may do."""
         losses: dict[str, Tensor] = {}
         made = self._made(fixed, samples, phones, codes, losses)
         made_part = judged_part(made, begins, FRAME_SAMPLES)
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
-        heard = made_part.detach().requires_grad_(True)
-        losses["mel"] = self.mel(heard, true_part)
-        judged = self._judge(heard, true_part, losses)
-        gradient = self.balance(heard, losses["mel"], judged, losses) * _MEL_WEIGHT
+        leaf = made_part.detach().requires_grad_(True)
+        losses["mel"] = self.mel(leaf, true_part)
+        judged = self._judge(leaf, true_part, losses)
+        gradient = self.balance(leaf, losses["mel"], judged, losses) * _MEL_WEIGHT
         rest = [WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]
         self.making.zero_grad(set_to_none=True)
         torch.autograd.backward([made_part, *rest], [gradient, *(torch.ones_like(one) for one in rest)])
@@ -256,16 +256,16 @@ class Trainer:
             books = fewer.masked_fill(torch.rand(batch, device=self.device) >= _FEWER_BOOKS, 16)
             with self.autocast():
                 encoded = model.encode(samples)
-            quantised = model.quantizer(encoded, books=books)
-            losses["commitment"] = quantised.commitment
-            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantised.semantic, samples, phones)
+            quantized = model.quantizer(encoded, books=books)
+            losses["commitment"] = quantized.commitment
+            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantized.semantic, samples, phones)
             losses["codes_used"] = (model.quantizer.uses > 0.02 * model.quantizer.uses.mean()).float().mean()
-            latent = quantised.latent
+            latent = quantized.latent
         with self.autocast():
             return decode_latent(model.decoder, latent).float()
 
     def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> Tensor:
-        """The discriminators learn, then judge; the features of the true sound are those from before."""
+        """Updates the discriminators, then judges. The features of the true audio are from before the update."""
         self.judges.requires_grad_(True)
         with self.autocast():
             verdicts, seen = self.judges(torch.cat((true, made.detach())))
@@ -295,7 +295,7 @@ class Trainer:
             losses = self.step(corpus)
             self.progress.step += 1
             journal.note(self.progress, losses)
-            # Also after the first step of a kind: a recording that fails may take the device with it.
+            # Also after the first step of a kind: a failed capture may break the device.
             if self.progress.spent_s - saved_s > self.options.save_s or step is not self.current_step:
                 self.save()
                 saved_s, step = self.progress.spent_s, self.current_step
@@ -307,7 +307,7 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
     parser.add_argument("work", type=Path)
     parser.add_argument("--sizes", choices=tuple(BY_NAME), default="demo")
     parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--seconds", "--limit-s", dest="limit_s", type=float, help="end by then; schedules follow")
+    parser.add_argument("--seconds", "--limit-s", dest="limit_s", type=float, help="time limit; schedules follow it")
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--rate", type=float, default=rate)
     parser.add_argument("--seed", type=int, default=1)
@@ -315,14 +315,14 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=cuda)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--save-s", type=float, default=60.0)
-    parser.add_argument("--again", action="store_true", help="from the weights that are there, but a new schedule")
+    parser.add_argument("--again", action="store_true", help="continue from the saved weights with a new schedule")
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
-    parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are fixed")
-    parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient over that of the mel loss")
-    parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="steps as CUDA graphs")
+    parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are frozen")
+    parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient relative to the mel loss")
+    parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="run steps as CUDA graphs")
 
 
 def prepare_backends() -> None:

@@ -1,4 +1,4 @@
-"""The teacher's speech as one long tensor on the training device: crops are cut there, nothing is loaded per step."""
+"""The teacher's speech as one long tensor on the training device. Crops are cut there, so steps load nothing."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Item:
 class Crops:
     samples: Tensor  # [batch, frames * 1920] in -1..1
     phones: Tensor  # [batch, frames, 4]
-    begins: Tensor  # [batch], whether the crop is an utterance's beginning
+    begins: Tensor  # [batch], whether the crop starts an utterance
     places: Tensor  # [batch, frames], frame numbers in the corpus
 
 
 def shard_names(folder: Path, *, sounding: bool = False, coded: bool = False) -> list[str]:
-    """Finished shards, in a fixed order. `sounding`: those with their sound (codes may have come without).
-    `coded`: those that encode.py has met (more may have been said since)."""
+    """Finished shards, in a fixed order. `sounding`: only shards with audio (restored codes have none). `coded`: only
+    shards that encode.py has encoded (newer ones may exist)."""
     wanted = [kind for kind, asked in (("wave", sounding), ("codes", coded)) if asked]
     names = sorted(path.stem for path in folder.glob("*.jsonl"))
     return [name for name in names if all((folder / f"{name}.{kind}.npy").exists() for kind in wanted)]
@@ -49,7 +49,7 @@ class Corpus:
         self.device = device
         self.items: list[Item] = []
         self.shards: list[tuple[str, int, int]] = []  # name, first frame, frames
-        waves, phones, codes, foretold, frame = [], [], [], [], 0
+        waves, phones, codes, predicted, frame = [], [], [], [], 0
         for name in names:
             wave = np.load(folder / f"{name}.wave.npy")
             waves.append(torch.from_numpy(wave))
@@ -57,7 +57,7 @@ class Corpus:
             if with_codes:
                 codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
                 path = folder / f"{name}.foretold.npy"
-                foretold.append(torch.from_numpy(np.load(path)) if path.exists() else codes[-1])
+                predicted.append(torch.from_numpy(np.load(path)) if path.exists() else codes[-1])
             for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
                 about = json.loads(line)
                 self.items.append(Item(**about | {"first_frame": frame + about["first_frame"]}))
@@ -66,8 +66,8 @@ class Corpus:
         self.wave = torch.cat(waves).view(-1, FRAME_SAMPLES).to(device)
         self.phones = torch.cat(phones).view(-1, FRAME_LABELS).to(device)
         self.codes = torch.cat(codes).to(device) if codes else None
-        # What the talker would have said (foretell.py), the true ones where that was not asked.
-        self.foretold = torch.cat(foretold).to(device) if foretold else None
+        # The predictor's codes (foretell.py), or the true ones where there are none.
+        self.predicted = torch.cat(predicted).to(device) if predicted else None
         assert len(self.wave) == len(self.phones) == frame, (len(self.wave), len(self.phones), frame)
         self._first = torch.tensor([item.first_frame for item in self.items], device=device)
         self._frames = torch.tensor([item.frames for item in self.items], device=device)
@@ -78,14 +78,14 @@ class Corpus:
         return len(self.wave) * 0.08 / 3600
 
     def crops(self, batch: int, frames: int) -> Crops:
-        """The first quarter of the batch are beginnings of utterances, the rest come from anywhere in them. What lies
-        behind an utterance's end is silence."""
+        """The first quarter of the batch starts at the beginning of an utterance, the rest anywhere in one. Silence
+        follows the end of an utterance."""
         chosen = torch.multinomial(self._weights, batch, replacement=True)
         begins = torch.arange(batch, device=self.device) < batch // 4
         room = (self._frames[chosen] - frames).clamp(min=0) + 1
         start = (torch.rand(batch, device=self.device) * room).long()
         start = torch.where(begins, 0, start)
-        # A short utterance cut "from anywhere" is cut from its beginning after all; only the loss's place differs.
+        # In a short utterance "anywhere" is its beginning; only the judged part differs.
         within = start[:, None] + torch.arange(frames, device=self.device)
         inside = within < self._frames[chosen][:, None]
         places = torch.where(inside, self._first[chosen][:, None] + within, 0)

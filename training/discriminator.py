@@ -1,4 +1,4 @@
-"""Discriminators of waveforms, for training only: by period (as HiFi-GAN's) and by complex spectrogram at several
+"""Waveform discriminators, for training only: by period (as in HiFi-GAN) and by complex spectrogram at several
 resolutions."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SLOPE = 0.1
 
 
 class PeriodDiscriminator(nn.Module):
-    """The signal folded to rows of `period` samples: what repeats with it stands in columns."""
+    """Judges the signal folded into rows of `period` samples; what repeats with that period forms columns."""
 
     def __init__(self, period: int, widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class PeriodDiscriminator(nn.Module):
 
 
 class SpectrumDiscriminator(nn.Module):
-    """Real and imaginary parts of a spectrogram as an image."""
+    """Judges the real and imaginary parts of a spectrogram as an image."""
 
     window: Tensor
 

@@ -1,8 +1,8 @@
-"""All speech -> codes, whole utterances at a time, one file beside each shard: NAME.codes.npy, [frames, 16].
+"""Encodes all speech, whole utterances at a time, into one file beside each shard: NAME.codes.npy, [frames, 16].
 
     python training/encode.py WORK [--pack OUT]
 
---pack (after words.py) writes everything that talker.py needs into parts of 15 MB, for a machine that has no speech.
+--pack writes everything that talker.py needs into files of 15 MB, for a machine without the speech.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oscine.frames import CODEBOOKS
 
 _BATCH_FRAMES = 6000
 _PART_BYTES = 15 * 2**20
-_PACKED = ("codes", "phones", "words")  # of each shard, with its lines
+_PACKED = ("codes", "phones", "words")  # of each shard, besides its lines
 
 
 def load_codec(path: Path, device: torch.device) -> tuple[CodecModel, Sizes]:
@@ -42,7 +42,7 @@ def load_codec(path: Path, device: torch.device) -> tuple[CodecModel, Sizes]:
 
 
 def batches(items: list[Item]) -> list[list[Item]]:
-    """Of about equal lengths, longest first."""
+    """Batches of similar lengths, longest first."""
     made: list[list[Item]] = []
     for item in sorted(items, key=lambda item: -item.frames):
         if not made or (len(made[-1]) + 1) * made[-1][0].frames > _BATCH_FRAMES:
@@ -64,7 +64,7 @@ def encode_all(model: CodecModel, corpus: Corpus, journal: Journal) -> Tensor:
     device = corpus.device
     codes = torch.zeros(len(corpus.wave), CODEBOOKS, dtype=torch.uint8, device=device)
     mel = MelLoss().to(device)
-    distances, heard = torch.zeros((), device=device), 0
+    distances, decodings = torch.zeros((), device=device), 0
     for number, batch in enumerate(batches(corpus.items)):
         samples = padded(corpus, batch)
         made = model.quantizer.encode(model.encode(samples, ENCODER_WINDOW))
@@ -72,10 +72,12 @@ def encode_all(model: CodecModel, corpus: Corpus, journal: Journal) -> Tensor:
             codes[item.first_frame : item.first_frame + item.frames] = made[row, : item.frames].to(torch.uint8)
         if number % 20 == 0:
             decoded = decode_latent(model.decoder, model.quantizer.latent_of(made))
-            distances, heard = distances + mel(decoded, samples), heard + 1
+            distances, decodings = distances + mel(decoded, samples), decodings + 1
     used = [float((torch.bincount(codes[:, book].long(), minlength=256) > 0).sum()) for book in range(CODEBOOKS)]
     entropies = [_entropy_bits(codes[:, book]) for book in range(CODEBOOKS)]
-    journal.write(mel=float(distances) / max(heard, 1), entries_used=used, entropy_bits=entropies, hours=corpus.hours)
+    journal.write(
+        mel=float(distances) / max(decodings, 1), entries_used=used, entropy_bits=entropies, hours=corpus.hours
+    )
     return codes
 
 
@@ -85,10 +87,10 @@ def _entropy_bits(codes: Tensor) -> float:
 
 
 def pack(folder: Path, out: Path) -> None:
-    """codes-00.npz, codes-01.npz, ...: unpack with unpack()."""
+    """Writes codes-00.npz, codes-01.npz, ... for unpack()."""
     out.mkdir(parents=True, exist_ok=True)
     names = shard_names(folder, coded=True)
-    total = sum((folder / f"{name}.codes.npy").stat().st_size * 5 // 4 for name in names)  # with phones
+    total = sum((folder / f"{name}.codes.npy").stat().st_size * 5 // 4 for name in names)  # including phones
     parts = max(1, math.ceil(total / _PART_BYTES))
     for part in range(parts):
         arrays: dict[str, np.ndarray] = {}
@@ -110,7 +112,7 @@ def unpack(packed: Path, folder: Path) -> None:
 
 
 def encode(work: Path, folder: Path, device: torch.device, packed: Path | None) -> None:
-    # Codes are taken in full precision: they are what everything after this is trained on.
+    # Full precision: everything after this is trained on these codes.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     model, sizes = load_codec(work / "codec.pt", device)
     corpus = Corpus(folder, device)
@@ -126,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--pack", type=Path)
-    parser.add_argument("--unpack", type=Path, help="only this: packed codes -> WORK/speech")
+    parser.add_argument("--unpack", type=Path, help="only unpack codes into WORK/speech")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     folder = options.work / "speech"

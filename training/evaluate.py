@@ -1,12 +1,12 @@
-"""Recordings of the held-out sentences, by the teacher or by a checkpoint, for recognise.py and for ears.
+"""Records the held-out sentences with the teacher or a checkpoint, for recognize.py and for listening.
 
     python training/evaluate.py teacher OUT --teacher FOLDER --phonemes HELDOUT.tsv [--voice wren] [--limit 100]
     python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
-    python training/evaluate.py guesses OUT --work WORK ...  the same, codes 1 to 15 as WORK/talker.pt would choose them
+    python training/evaluate.py guesses OUT --work WORK ...  the same, with codes 1 to 15 chosen by WORK/talker.pt
     python training/evaluate.py model OUT [--model demo] [--voice wren] [--mode whole] [--seed 0] [--batch 20]
 
-OUT/VOICE/000.wav belongs to line 0. For a model it prints how the sentences ended: "length" is a runaway. Beside them
-spoken.json says how each one ended and which weights spoke, for judge.py.
+OUT/VOICE/000.wav is line 0. For a model the script prints the finish reasons ("length" is a runaway), and spoken.json
+beside the recordings has the finish reason of each sentence and the hash of the weights, for judge.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import paths
 from sizes import RATE_HZ, SPEAKERS
 
-_MAX_FRAMES = 400  # 32 s: no held-out sentence is half as long
+_MAX_FRAMES = 400  # 32 s, more than twice the longest held-out sentence
 
 
 def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
@@ -57,8 +57,8 @@ def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dic
 def by_codec(
     options: argparse.Namespace, texts: list[str], voice: str, change: Callable[[Any, str], Any] | None = None
 ) -> dict[str, Any]:
-    """The teacher through the codec, with the true codes, or what change(codes, text) makes of them. The teacher's own
-    recordings stay in OUT/teacher: its noise is random, so distances need the same recording."""
+    """The teacher's speech through the codec, with the true codes or those of change(codes, text). The recordings of
+    the teacher stay in OUT/teacher: its noise is random, so distances need the same recording."""
     import torch
     from codec import ENCODER_WINDOW
     from encode import load_codec
@@ -87,7 +87,7 @@ def by_codec(
 
 
 def by_guesses(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
-    """What the predictor costs besides: the talker hears the true codes, and reads the true text."""
+    """The cost of the predictor alone: the talker gets the true codes and the true text."""
     import random
 
     from batches import FRAME_LABELS, NO_WORD, Asking, Example, collate, request_for
@@ -100,7 +100,7 @@ def by_guesses(options: argparse.Namespace, texts: list[str], voice: str) -> dic
         unknown = np.zeros((frames, FRAME_LABELS), np.uint8), np.full(frames, NO_WORD, np.int16)
         example = Example(text, voice, options.style, codes.cpu().numpy().astype(np.uint8), *unknown)
         lesson = asking.lesson(example, request_for(example, random.Random(0), plain=True))
-        return talker.foretell(collate(asking.config, [lesson]).to(codes.device))
+        return talker.predict_codes(collate(asking.config, [lesson]).to(codes.device))
 
     return by_codec(options, texts, voice, guessed)
 
@@ -144,9 +144,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--limit", type=int, default=100)
-    parser.add_argument("--voice", help="default: each of ours; of the teacher also its own names")
+    parser.add_argument("--voice", help="default: both of ours; for the teacher also its own names")
     parser.add_argument("--work", type=Path, default=paths.ROOT / ".cache" / "training")
-    parser.add_argument("--teacher", type=Path, default=paths.ROOT / ".carry" / "teacher", help="its weights")
+    parser.add_argument("--teacher", type=Path, default=paths.ROOT / ".carry" / "teacher", help="folder of its weights")
     parser.add_argument("--phonemes", type=Path, default=paths.ROOT / ".carry" / "training" / "heldout.tsv")
     parser.add_argument("--style", default="plain", help="of the teacher")
     parser.add_argument("--model", default="demo")

@@ -1,9 +1,9 @@
-"""Trained weights -> a checkpoint folder in the published layout, loaded by the ordinary code.
+"""Writes trained weights as a checkpoint folder in the published layout, which the ordinary code loads.
 
     python training/export.py WORK OUT [--with-encoder] [--temperature 0.3] [--parts DIR]
 
-Talker and predictor are stored in bf16 as published; the codec in fp16, which loses less than bf16 and weighs as much.
---parts also cuts the folder, as one tar, into pieces of 15 MB: `cat DIR/demo.tar.* | tar x` joins them.
+Talker and predictor are stored in bf16, as published; the codec in fp16, which is more precise at the same size.
+--parts also writes the folder as a tar in pieces of 15 MB: `cat DIR/demo.tar.* | tar x` joins them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MAX_BYTES = 24_000_000
 _PART_BYTES = 15_000_000
 GENERATION = {
     "do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,
-    # Codes 1..15 hang on code 0 and on the text; drawing them adds noise and no life.
+    # Codes 1..15 follow from code 0 and the text; sampling them only adds noise.
     "subtalker_dosample": False, "subtalker_temperature": 0.6, "subtalker_top_k": 20, "subtalker_top_p": 1.0,
     "max_new_tokens": 1024,
 }  # fmt: skip
 
 
 def write_layout(folder: Path, sizes: Sizes, vocabulary: Path, generation: dict[str, Any] | None = None) -> None:
-    """Everything but the weights."""
+    """Writes everything except the weights."""
     codec = folder / "speech_tokenizer"
     codec.mkdir(parents=True, exist_ok=True)
     for name in ("vocab.json", "merges.txt"):
@@ -78,7 +78,7 @@ def _tokenizer_config(entries: int) -> dict[str, Any]:
 
 
 class _Parts(nn.Module):
-    """The package's modules under the names that its table of names uses."""
+    """The package's modules under the names in oscine.model.names."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _Parts(nn.Module):
 
 
 def _named(parts: nn.Module, names: Names) -> dict[str, Tensor]:
-    """The checkpoint's tensors: loading, the other way round."""
+    """The tensors of the checkpoint: the reverse of loading."""
     tensors = {}
     for ours, theirs in names.items():
         path, _, leaf = ours.rpartition(".")
@@ -121,7 +121,7 @@ def _fill_codec(parts: _Parts, state: dict[str, Tensor], sizes: Sizes) -> None:
 
 
 def _unused_codec(sizes: Sizes, with_encoder: bool) -> dict[str, Tensor]:
-    """Tensors of the published file that inference never reads, so that nothing is missing in it."""
+    """Tensors that the published file has but inference never reads."""
     dim = sizes.codebook_dim
     unused = {f"decoder.quantizer.rvq_{x}.input_proj.weight": torch.zeros(dim // 2, dim, 1) for x in ("first", "rest")}
     if with_encoder:
@@ -133,7 +133,7 @@ def _unused_codec(sizes: Sizes, with_encoder: bool) -> dict[str, Tensor]:
 
 
 def export(work: Path, out: Path, *, with_encoder: bool, generation: dict[str, Any]) -> int:
-    """Bytes of the folder."""
+    """Returns the size of the folder in bytes."""
     cpu = torch.device("cpu")
     talker, codec = load(work / "talker.pt", cpu), load(work / "codec.pt", cpu)
     if talker is None or codec is None:
@@ -181,17 +181,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--with-encoder", action="store_true", help="6 MB more: only needed to encode speech with it")
+    parser.add_argument("--with-encoder", action="store_true", help="adds 6 MB; only needed to encode speech")
     parser.add_argument("--temperature", type=float, default=GENERATION["temperature"])
     parser.add_argument("--top-k", type=int, default=GENERATION["top_k"])
-    parser.add_argument("--sample-rest", action="store_true", help="draw codes 1..15 too")
+    parser.add_argument("--sample-rest", action="store_true", help="sample codes 1..15 too")
     parser.add_argument("--parts", type=Path)
     options = parser.parse_args()
     generation = GENERATION | {
         "temperature": options.temperature, "top_k": options.top_k, "subtalker_dosample": options.sample_rest,
     }  # fmt: skip
     size = export(options.work, options.out, with_encoder=options.with_encoder, generation=generation)
-    print(f"{options.out}: {size} bytes, {size / MAX_BYTES:.1%} of what may be shipped")
+    print(f"{options.out}: {size} bytes, {size / MAX_BYTES:.1%} of the maximum")
     if options.parts:
         cut(options.out, options.parts)
 

@@ -1,9 +1,9 @@
-"""The codes that the talker would choose, had it heard the true ones before: NAME.foretold.npy beside NAME.codes.npy.
+"""Predicts codes with teacher forcing (the true codes as history) and writes NAME.foretold.npy beside NAME.codes.npy.
 
     python training/foretell.py WORK
 
-The first code of a frame stays true, so that speech and codes keep the same time. `codec.py --polish` then trains the
-decoder on what it will be given: the predictor's choices have less detail than the true codes.
+Code 0 of each frame stays true, so that codes and speech stay aligned. `codec.py --polish` then trains the decoder on
+the codes that it will get at run time; the predictor's codes have less detail than the true ones.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def load_talker(work: Path, device: torch.device) -> SpeakingModel:
     state = load(work / "talker.pt", device)
     if state is None:
         raise FileNotFoundError(f"{work / 'talker.pt'} is missing; run talker.py first")
-    write_layout(work / "layout", Sizes(**state["sizes"]), work / "vocabulary")  # a restored talker has none yet
+    write_layout(work / "layout", Sizes(**state["sizes"]), work / "vocabulary")  # missing after a restore
     model = SpeakingModel(read_config(work / "layout"))
     model.begin(0, 0.0)
     model.to(device).load_state_dict(state["average"])
     return model.eval()
 
 
-def foretell_all(work: Path, device: torch.device) -> None:
+def predict_all(work: Path, device: torch.device) -> None:
     speech = work / "speech"
     model = load_talker(work, device)
     asking = Asking(work / "layout")
@@ -46,7 +46,7 @@ def foretell_all(work: Path, device: torch.device) -> None:
         lessons = [asking.lesson(example, request_for(example, draw, plain=True)) for example in examples]
         batch = collate(model.config, lessons).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            codes = model.foretell(batch).to(torch.uint8).cpu().numpy()
+            codes = model.predict_codes(batch).to(torch.uint8).cpu().numpy()
         np.save(speech / f"{name}.foretold.npy", codes)
         same += (codes == batch.codes.cpu().numpy()).sum(0)
         frames += len(codes)
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    foretell_all(options.work, torch.device(options.device))
+    predict_all(options.work, torch.device(options.device))
 
 
 if __name__ == "__main__":

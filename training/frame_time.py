@@ -1,8 +1,8 @@
-"""Milliseconds of one frame on this machine, as the engine runs it: all slots in step, plain PyTorch on a CPU.
+"""Measures one frame on this machine as the engine runs it: all slots together, the plain torch backend on a CPU.
 
     python training/frame_time.py FOLDER [FOLDER ...] [--rows 1 4] [--threads 1]
 
-The least of many frames is the figure that other work on the machine disturbs least; 80 ms is real time.
+Other programs disturb the minimum of many frames least; 80 ms is real time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a whi
 
 
 def frame_ms(tts: Oscine, rows: int, frames: int) -> tuple[list[float], list[float]]:
-    """Whole frames, and the codec alone in the same frames."""
+    """Milliseconds of whole frames, and of the codec alone in the same frames."""
     model = tts._model
     budget = plan_memory(
         model.config, slots=rows, positions_per_slot=1024, positions_total=None, element_bytes=4, available_bytes=None
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--frames", type=int, default=60)
-    parser.add_argument("--threads", type=int, help="one is steadier on a machine that others use")
+    parser.add_argument("--threads", type=int, help="one is steadier on a shared machine")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -1,9 +1,9 @@
-"""Small functions that the compiler turns into one kernel each, forward and backward; left alone, each is five to ten
-passes over memory. They are plain PyTorch and run as they are where nothing can be compiled.
+"""Small functions that torch.compile turns into one kernel each, forward and backward; uncompiled, each takes five to
+ten passes over memory. They are plain PyTorch and also run uncompiled.
 
-A weight per channel comes in once for every row of the batch (`per_row`). Its gradient is then a sum over time alone,
-by one program for each channel of each row. Over batch and time at once the compiler makes a few dozen programs of it:
-for the snake that was 23 of a step's 55 ms.
+A per-channel weight is expanded to every row of the batch (`per_row`). Its gradient is then a sum over time only, with
+one program per channel and row. For a sum over batch and time the compiler launches only a few dozen programs: for
+the snake activation that took 23 of a step's 55 ms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def per_row(weight: Tensor, batch: int) -> Tensor:
 
 
 def snake(x: Tensor, rate: Tensor, depth: Tensor) -> Tensor:
-    """x [batch, channels, time], the curves [batch, channels, 1]; the result is as narrow as x."""
+    """x [batch, channels, time], parameters [batch, channels, 1]; the result has the dtype of x."""
     wave = torch.sin(x * rate)
     return (x + wave * wave * depth).to(x.dtype)
 
@@ -32,14 +32,14 @@ def normed_and_turned(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor) -> Te
     """RMS norm over the last dimension, then the rotation of layers.apply_rope. x [batch, heads, rows, dim], weight
     [batch, heads, 1, dim], cos and sin [1, 1, rows, dim / 2]."""
     wide = x.float()
-    # The constant stands here as such: the compiler would take a variable for an input that may change.
+    # A literal constant: the compiler would treat a variable as an input that may change.
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * weight
     low, high = wide.chunk(2, dim=-1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
 
 
 def gated(both: Tensor) -> Tensor:
-    """The middle of a SwiGLU: gate and up side by side -> silu(gate) * up."""
+    """The middle of a SwiGLU: [gate, up] -> silu(gate) * up."""
     gate, up = both.chunk(2, dim=-1)
     return F.silu(gate) * up
 
@@ -54,7 +54,7 @@ class Fused:
 PLAIN = Fused()
 
 
-# The compiler chooses its blocks by the first sizes that it meets: on a GPU those that take the most time.
+# The compiler chooses block sizes for the first shapes it sees: on a GPU, use those that take the most time.
 
 
 def compiled_for_codec(device: torch.device) -> Fused:
@@ -66,7 +66,7 @@ def compiled_for_codec(device: torch.device) -> Fused:
 def compiled_for_talker(device: torch.device, inner: int) -> Fused:
     """`inner`: the width of the talker's SwiGLU."""
     frames, batch, rows = (8192, 128, 160) if device.type == "cuda" else (3, 2, 5)
-    # Queries and keys are a part of all heads; the predictor has sixteen rows.
+    # Queries and keys are a slice of all heads; the predictor has sixteen rows.
     heads = _like(device, frames, 16, 8 * 64, narrow=True).view(frames, 16, 8, 64).transpose(1, 2)
     cos, sin = (torch.rand(1, 1, 16, 32, device=device) for _ in range(2))
     turned = (heads.split((6, 2), dim=1)[0], _like(device, frames, 6, 1, 64), cos, sin)
@@ -78,8 +78,8 @@ def compiled_for_talker(device: torch.device, inner: int) -> Fused:
 
 
 def _like(device: torch.device, *shape: int, narrow: bool = False) -> Tensor:
-    """What the training will bring: narrow where autocast makes it so, with gradients, neither a leaf nor a view.
-    Anything else would be compiled once more."""
+    """A tensor like those of the training: in autocast's dtype, with gradients, neither a leaf nor a view. Other kinds
+    of tensors would cause recompilation."""
     made = torch.rand(shape, device=device, requires_grad=True)
     return made.to(torch.bfloat16) if narrow and device.type == "cuda" else made.clone()
 
@@ -87,9 +87,9 @@ def _like(device: torch.device, *shape: int, narrow: bool = False) -> Tensor:
 def _compiled(
     function: Callable[..., Tensor], inputs: tuple[Tensor, ...], *, fixed_width: bool = False
 ) -> Callable[..., Tensor]:
-    """For all shapes at once. `fixed_width`: one for each last dimension, which sums and halves are taken over.
+    """Compiles for dynamic shapes. `fixed_width`: once per size of the last dimension, which is reduced or split.
 
-    Tried on `inputs` at once, backwards too: a training is worth more than its speed."""
+    Tries `inputs` at once, forward and backward, and falls back to the plain function if that fails."""
     whole: Callable[..., Tensor] = torch.compile(function, dynamic=True)
 
     def call(*arguments: Tensor) -> Tensor:
@@ -104,6 +104,6 @@ def _compiled(
             made = chosen(*inputs)
         made.float().sum().backward()
     except Exception as error:
-        print(f"{function.__name__} cannot be compiled here ({type(error).__name__}); it runs as it is", flush=True)
+        print(f"{function.__name__} cannot be compiled here ({type(error).__name__}); it runs uncompiled", flush=True)
         return function
     return chosen

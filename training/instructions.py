@@ -1,4 +1,4 @@
-"""How an instruction may ask for each of the teacher's styles. "plain" may be asked for as well, or left unsaid."""
+"""Wordings of instructions for each of the teacher's styles. "plain" also occurs without an instruction."""
 
 from __future__ import annotations
 

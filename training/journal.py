@@ -1,5 +1,4 @@
-"""What every training step needs besides mathematics: a log of JSON lines, progress towards a limit, and checkpoints
-that appear whole or not at all."""
+"""Shared by the training scripts: a log of JSON lines, progress towards a limit, and atomic checkpoints."""
 
 from __future__ import annotations
 
@@ -25,14 +24,13 @@ def set_seed(seed: int) -> torch.Generator:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is, from 0 to 1: by its steps, or by the time it may take if that is nearer to its end. Schedules
-    follow this, so a run that was given too few seconds still ends with a small learning rate. Those of a run that ends
-    by steps are the same each time."""
+    """Progress of a run from 0 to 1: by steps or by time, whichever is further. Schedules follow it, so a run that is
+    short of time still ends with a small learning rate. Schedules of a run without a time limit are reproducible."""
 
     steps: int
     limit_s: float | None = None
     step: int = 0
-    before_s: float = 0.0  # spent in earlier runs that this one goes on from
+    before_s: float = 0.0  # spent in earlier runs that this one continues
     _begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -49,13 +47,13 @@ class Progress:
         return self.part >= 1.0
 
     def rate(self, highest: float, *, lowest: float = 0.05, warm_steps: int = 200) -> float:
-        """Cosine with a warm-up; `lowest` is a share of `highest`."""
+        """Cosine schedule with a warm-up; `lowest` is a fraction of `highest`."""
         cosine = 0.5 * (1 + math.cos(math.pi * self.part))
         return highest * min(1.0, (self.step + 1) / warm_steps) * (lowest + (1 - lowest) * cosine)
 
 
 class Journal:
-    """Means over the steps between two lines, so that the log is short and smooth."""
+    """Writes means over the steps between two lines."""
 
     def __init__(self, path: Path, stage: str, every: int = 25) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +63,7 @@ class Journal:
         self._last_s = time.monotonic()
 
     def note(self, progress: Progress, values: dict[str, torch.Tensor], **plain: Any) -> None:
-        """`values` stay on their device until a line is written: a step does not wait for its losses."""
+        """`values` stay on the device until a line is written, so steps do not synchronize."""
         for name, value in values.items():
             before, times = self._sums.get(name, (0.0, 0))
             self._sums[name] = before + value.detach().float(), times + 1

@@ -1,10 +1,10 @@
-"""Teacher and demo voice side by side on the held-out sentences -> docs/results/demo.json.
+"""Compares the demo voice with its teacher on the held-out sentences and writes docs/results/demo.json.
 
     .venv/bin/python training/judge.py TEACHER DEMO [--log training/log.jsonl] [--trained-on "NVIDIA H200"] [--rated 40]
 
-TEACHER and DEMO are what `evaluate.py teacher` and `evaluate.py model` recorded. The ears are another Python's (`make
-asr`; DNSMOS: tests/asr/quality.txt). What they heard is kept beside the recordings, in heard.json: only new sound is
-listened to. It ends with status 1 where the demo voice is not good enough to be shipped.
+TEACHER and DEMO are folders that `evaluate.py teacher` and `evaluate.py model` recorded. The transcriber runs in
+another environment (`make asr`; DNSMOS: tests/asr/quality.txt). Transcripts are cached in transcripts.json beside the
+recordings. Exits with status 1 if the demo voice is not good enough to be shipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from oscine_eval.transcriber_process import open_transcriber
 MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")
 _WER = next(figure for figure in FIGURES if figure.key == "wer")
-_AS_USUAL = {"mode": "whole", "language": "auto", "instruct": None, "seed": 0}  # what evaluate.py asks if not told
+_AS_USUAL = {"mode": "whole", "language": "auto", "instruct": None, "seed": 0}  # the defaults of evaluate.py
 
 Row = dict[str, Any]
 
@@ -54,43 +54,45 @@ def read_recordings(folder: Path, texts: list[str]) -> list[Recording]:
     return recordings
 
 
-class Listening:
-    """What was heard, by the sound's hash. Files of another recognizer are listened to again."""
+class TranscriptCache:
+    """Transcripts by hash of the recording. Transcripts of another recognizer are not used."""
 
     def __init__(self, python: Path, folders: list[Path]) -> None:
         self._python, self._folders = python, folders
         self.about: Row = {}
         self._rated = 0
 
-    def hear(self, texts: list[str], rated: int) -> None:
+    def transcribe(self, texts: list[str], rated: int) -> None:
         self._rated = rated
-        for dnsmos in (True, False):  # the first ones with their naturalness, which takes three times as long
+        for dnsmos in (True, False):  # the first sentences with DNSMOS, which takes three times as long
             span = range(rated) if dnsmos else range(rated, len(texts))
             if not span:
                 continue
-            with open_transcriber(TranscriberConfig(dnsmos=dnsmos), self._python) as ears:
-                if dnsmos and ears.about["dnsmos"] is None:
-                    raise SystemExit(f"{ears.about['without_dnsmos']}\nor leave it out with --rated 0")
-                self.about = {**ears.about, **{name: one for name, one in self.about.items() if one is not None}}
+            with open_transcriber(TranscriberConfig(dnsmos=dnsmos), self._python) as transcriber:
+                if dnsmos and transcriber.about["dnsmos"] is None:
+                    raise SystemExit(f"{transcriber.about['without_dnsmos']}\nor leave it out with --rated 0")
+                self.about = {**transcriber.about, **{name: one for name, one in self.about.items() if one is not None}}
                 for folder in self._folders:
-                    known = _known(folder, ears.about["recognizer"])
+                    known = _known(folder, transcriber.about["recognizer"])
                     for number in span:
                         path = folder / f"{number:03d}.wav"
                         key = _key(path)
                         if key not in known or (dnsmos and known[key]["dnsmos"] is None):
-                            known[key] = asdict(ears.transcribe(resample(read_clip(path), RATE_HZ).samples, "en"))
-                            _keep(folder, ears.about["recognizer"], known)
-                    print(f"heard {folder}, {'with' if dnsmos else 'without'} DNSMOS", flush=True)
+                            known[key] = asdict(
+                                transcriber.transcribe(resample(read_clip(path), RATE_HZ).samples, "en")
+                            )
+                            _keep(folder, transcriber.about["recognizer"], known)
+                    print(f"transcribed {folder}, {'with' if dnsmos else 'without'} DNSMOS", flush=True)
 
     def recordings(self, folder: Path, texts: list[str]) -> list[Recording]:
         known = _known(folder, self.about["recognizer"])
-        heard = [
+        pairs = [
             (one, Transcript(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
         ]
-        # Earlier runs may have rated more of them, on one side only.
+        # Earlier runs may have rated more sentences of one of the two.
         return [
             replace(one, transcript=said.text, dnsmos=said.dnsmos if one.number < self._rated else None)
-            for one, said in heard
+            for one, said in pairs
         ]
 
 
@@ -99,15 +101,15 @@ def _key(path: Path) -> str:
 
 
 def _known(folder: Path, recognizer: Row) -> dict[str, Row]:
-    path = folder / "heard.json"
+    path = folder / "transcripts.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    heard: dict[str, Row] = kept["heard"] if kept.get("recognizer") == recognizer else {}
-    return heard
+    known: dict[str, Row] = kept["transcripts"] if kept.get("recognizer") == recognizer else {}
+    return known
 
 
-def _keep(folder: Path, recognizer: Row, heard: dict[str, Row]) -> None:
-    content = json.dumps({"recognizer": recognizer, "heard": heard}, indent=1)
-    (folder / "heard.json").write_text(content, encoding="utf-8")
+def _keep(folder: Path, recognizer: Row, transcripts: dict[str, Row]) -> None:
+    content = json.dumps({"recognizer": recognizer, "transcripts": transcripts}, indent=1)
+    (folder / "transcripts.json").write_text(content, encoding="utf-8")
 
 
 # --- figures ---
@@ -121,7 +123,7 @@ def side(recordings: list[Recording]) -> Row:
 def misheard(recordings: list[Recording]) -> list[Row]:
     marks = score_all(recordings)
     pairs = [(one, mark) for one, mark in zip(recordings, marks, strict=True) if mark.error_rate or mark.flags]
-    return [{"text": one.text, "heard": one.transcript, "flags": list(mark.flags)} for one, mark in pairs]
+    return [{"text": one.text, "transcript": one.transcript, "flags": list(mark.flags)} for one, mark in pairs]
 
 
 def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
@@ -132,12 +134,12 @@ def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
 
 
 def training_summary(lines: list[Row], machine: str | None) -> Row:
-    """Steps and seconds of each stage, over all its runs in the log, and the last value of everything it wrote."""
+    """Steps and seconds of each stage over all its runs in the log, and the last value of everything that it logged."""
     stages: dict[str, Row] = {}
     for line in lines:
         stage = stages.setdefault(line["stage"], {"steps": 0, "seconds": 0.0, "last": {}, "run": (0, 0.0)})
         if "step" in line:
-            if line["step"] < stage["run"][0]:  # begun anew
+            if line["step"] < stage["run"][0]:  # started again
                 stage["steps"] += stage["run"][0]
                 stage["seconds"] += stage["run"][1]
             stage["run"] = line["step"], line["spent_s"]
@@ -159,13 +161,13 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
             raise SystemExit(f"{options.demo / voice} was spoken by {spoken['weights']}, {options.model} is {weights}")
         if spoken["asked"] != _AS_USUAL:
             raise SystemExit(f"{options.demo / voice} was asked for with {spoken['asked']}, not with {_AS_USUAL}")
-    listening = Listening(
+    transcripts = TranscriptCache(
         options.transcriber_python, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
     )
-    listening.hear(texts, min(options.rated, len(texts)))
+    transcripts.transcribe(texts, min(options.rated, len(texts)))
     voices = {}
     for voice in SPEAKERS:
-        teacher, demo = (listening.recordings(each / voice, texts) for each in (options.teacher, options.demo))
+        teacher, demo = (transcripts.recordings(each / voice, texts) for each in (options.teacher, options.demo))
         ends = dict(Counter(one.finish_reason for one in demo))
         voices[voice] = {
             "teacher": side(teacher),
@@ -176,7 +178,7 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
     return {
         "weights": weights,
         "sentences": len(texts),
-        "transcriber": listening.about,
+        "transcriber": transcripts.about,
         "voices": voices,
         "training": training,
     }
@@ -196,17 +198,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("teacher", type=Path)
     parser.add_argument("demo", type=Path)
-    parser.add_argument("--log", type=Path, default=paths.TRAINING / "log.jsonl", help="of the training")
-    parser.add_argument("--model", type=Path, default=DEMO, help="the checkpoint that spoke")
+    parser.add_argument("--log", type=Path, default=paths.TRAINING / "log.jsonl", help="log of the training")
+    parser.add_argument("--model", type=Path, default=DEMO, help="the checkpoint that was recorded")
     parser.add_argument("--trained-on", help="the machine, for the card")
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
-    parser.add_argument("--rated", type=int, default=40, help="sentences of each voice whose naturalness is judged")
+    parser.add_argument("--rated", type=int, default=40, help="sentences of each voice with DNSMOS")
     parser.add_argument("--transcriber-python", type=Path, default=paths.ROOT / ".venv-asr" / "bin" / "python")
     parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "results")
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()
     figures = judge(options, texts)
-    command = ["training/judge.py", "TEACHER", "DEMO"]  # where they lie is this machine's business
+    command = ["training/judge.py", "TEACHER", "DEMO"]  # without this machine's paths
     write_result(options.out / "demo.json", script_result("demo", command, figures))
     for complaint in (found := complaints(figures)):
         print(complaint, file=sys.stderr)

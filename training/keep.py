@@ -1,7 +1,7 @@
-"""Weights without what only a running training needs, cut into files of at most 15 MB, and back.
+"""Packs weights (without optimizer state) into files of at most 15 MB, and restores them.
 
 python training/keep.py WORK OUT codec talker     WORK/codec.pt, WORK/talker.pt -> OUT/codec.00, ...
-python training/keep.py WORK --restore PARTS      the other way; a training then goes on with fresh optimizers
+python training/keep.py WORK --restore PARTS      the reverse; training then continues with fresh optimizers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEPT = {"codec": ("model", "judges", "sizes", "polish"), "talker": ("average", 
 
 
 def kept(stage: str, state: dict[str, Any]) -> dict[str, Any]:
-    """The talker's average in bf16, as it is exported; the codec as it is, its discriminators in fp16."""
+    """The talker's averaged weights in bf16, as exported; the codec unchanged, its discriminators in fp16."""
     chosen = {name: state[name] for name in _KEPT[stage]}
     if stage == "codec":
         chosen["judges"] = {name: value.half() for name, value in state["judges"].items()}

@@ -1,7 +1,7 @@
-"""Kokoro-82M in PyTorch: batched, with masks. A sentence gets the same durations and sound alone and in a batch.
+"""Kokoro-82M in PyTorch: batched, with masks. A sentence gets the same durations and audio alone and in a batch.
 
 The layers come from the `kokoro` 0.9.4 wheel (Apache-2.0): only its modules.py, istftnet.py and custom_stft.py are
-imported, straight from the .whl file. ALBERT is the small class below, with its usual parameter names.
+imported, directly from the .whl file. ALBERT is the small class below, with its usual parameter names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kokoro_layers(wheel):
         sys.modules["kokoro"].__path__ = [str(Path(wheel) / "kokoro")]
         stubs = {}
         for name, attribute in (("transformers", "AlbertModel"), ("attr", "attr")):
-            if name not in sys.modules:  # named in an import there, not needed by these layers
+            if name not in sys.modules:  # imported there, but not used by these layers
                 stubs[name] = sys.modules[name] = types.ModuleType(name)
                 setattr(stubs[name], attribute, object)
         import kokoro.istftnet
@@ -148,7 +148,7 @@ def run_lstm(lstm, x, lengths):
 
 
 def allow_tf32(on):
-    """On a GPU: TF32 for the decoder, full float32 for what makes durations and F0."""
+    """On a GPU: TF32 for the decoder, full float32 for durations and F0."""
     torch.backends.cudnn.allow_tf32 = on
     torch.backends.cuda.matmul.allow_tf32 = on
 
@@ -156,8 +156,7 @@ def allow_tf32(on):
 class Kokoro(nn.Module):
     """Submodules and parameter names of kokoro.KModel, weight norm folded, batched with masks.
 
-    `text` says what each phoneme is and how long it lasts, `speech` makes the sound.
-    A sentence gets the same durations and sound alone and in a batch.
+    `text` computes features and durations of the phonemes, `speech` the audio.
     """
 
     def __init__(self, config, wheel=Path(WHEEL_NAME)):

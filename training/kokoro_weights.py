@@ -1,4 +1,4 @@
-"""The teacher's weights: from the ONNX file of the registry packages to pieces that travel, and back.
+"""Converts the teacher's weights from the ONNX file of the registry packages, and splits them into pieces for transfer.
 
     python training/kokoro_weights.py convert KOKORO.onnx CONFIG.json OUT.safetensors [--exact]    needs `onnx`
     python training/kokoro_weights.py split OUT.safetensors FOLDER [--piece-mb 33]
@@ -23,7 +23,7 @@ from torch import Tensor
 
 _GROUP = 64
 _LEAST_QUANTIZED = 16384
-_HALF = ("predictor.",)  # durations and pitch come from here
+_HALF = ("predictor.",)  # durations and pitch
 _NUMBERS, _SCALES = ".int8", ".scale"
 
 
@@ -115,7 +115,7 @@ def convert(source: Path, config: Path, target: Path, exact: bool) -> None:
 
 
 def split(source: Path, folder: Path, piece_mb: float) -> None:
-    """FOLDER/00/NAME.00, FOLDER/01/NAME.01, ...: one folder for each transfer."""
+    """Writes FOLDER/00/NAME.00, FOLDER/01/NAME.01, ...: one folder per transfer."""
     content, size = source.read_bytes(), round(piece_mb * 2**20)
     for number, begin in enumerate(range(0, len(content), size)):
         piece = folder / f"{number:02d}" / f"{source.name}.{number:02d}"

@@ -1,4 +1,4 @@
-"""How far a decoded waveform is from the true one: spectrograms at several resolutions, and discriminators."""
+"""Losses between a decoded waveform and the true one: spectrograms at several resolutions, and discriminators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from oscine.model.speaker_encoder import slaney_mel_filters
 
-_SCALES = ((2048, 128), (1024, 80), (512, 64), (256, 32), (128, 16))  # samples of a window, mel bands
-_FLOOR = 5e-5  # 86 dB below a full sine: what lies beneath is not worth learning
+_SCALES = ((2048, 128), (1024, 80), (512, 64), (256, 32), (128, 16))  # window in samples, mel bands
+_FLOOR = 5e-5  # 86 dB below a full-scale sine; anything quieter is ignored
 
 
 class MelLoss(nn.Module):
@@ -21,7 +21,7 @@ class MelLoss(nn.Module):
         self._scales = tuple(scales)
         for window, bands in self._scales:
             filters = slaney_mel_filters(RATE_HZ, window, bands)
-            # Rows that sum to one, over the window's gain: a full sine has a magnitude near one at any resolution.
+            # Rows sum to one and are divided by the window's gain: a full-scale sine is near one at any resolution.
             filters = filters / filters.sum(1, keepdim=True).clamp(min=1e-8) / (window / 4)
             self.register_buffer(f"filters_{window}", filters, persistent=False)
             self.register_buffer(f"window_{window}", torch.hann_window(window), persistent=False)
@@ -33,7 +33,7 @@ class MelLoss(nn.Module):
         return filters @ magnitude
 
     def forward(self, made: Tensor, true: Tensor) -> Tensor:
-        """Mean over the resolutions of the L1 distance in log and (small) in linear magnitude."""
+        """L1 distance of log magnitudes plus that of linear ones, mean over the resolutions."""
         total = made.new_zeros(())
         for window, _ in self._scales:
             ours, theirs = self.mel(made, window), self.mel(true, window)
@@ -47,7 +47,7 @@ _STFT_WINDOWS = (512, 1024, 2048)
 
 def stft_distance(made: Tensor, true: Tensor) -> Tensor:
     """Multi-resolution STFT loss: spectral convergence plus L1 of log magnitudes, mean over three resolutions. For
-    evaluation."""
+    evaluation only."""
     total = made.new_zeros(())
     for size in _STFT_WINDOWS:
         window = torch.hann_window(size, device=made.device)
@@ -60,7 +60,7 @@ def stft_distance(made: Tensor, true: Tensor) -> Tensor:
 
 
 def discriminator_loss(true: Sequence[Tensor], made: Sequence[Tensor]) -> Tensor:
-    """Least squares: one for true, zero for made."""
+    """Least squares: target 1 for true audio, 0 for decoded."""
     parts = [(1 - t.float()).square().mean() + m.float().square().mean() for t, m in zip(true, made, strict=True)]
     return torch.stack(parts).mean()
 
@@ -70,7 +70,8 @@ def adversarial_loss(made: Sequence[Tensor]) -> Tensor:
 
 
 def feature_loss(true: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Relative, so that no layer counts for its scale; a sum over the layers, a mean over the discriminators."""
+    """Relative distance per layer, so that the scale of a layer does not matter; sum over layers, mean over
+    discriminators."""
     parts = []
     for ours, theirs in zip(made, true, strict=True):
         for a, b in zip(ours, theirs, strict=True):

@@ -1,6 +1,6 @@
-"""The package's modules made trainable. Their parameters stay what they are; what they compute once after loading
-(`prepare`) is computed anew in each forward here, in fewer passes over memory than the plain modules need, and the
-codec's two directions get forwards that keep gradients. checks.py holds them to the plain modules.
+"""Makes the package's modules trainable. The parameters stay the same. What the modules compute once after loading
+(`prepare`) is computed in each forward here, in fewer passes over memory, and the codec's encoder and decoder get
+forwards that keep gradients. checks.py compares them with the plain modules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def make_trainable(module: nn.Module, fused: Fused = PLAIN) -> None:
 
 def _snake_forward(part: Snake, fused: Fused) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
-        # The curves are made outside: parameters have fixed sizes for the compiler, and every width would be compiled.
+        # Computed outside: parameters have static sizes for the compiler, which would recompile for every width.
         rate, depth = part.alpha.exp()[:, None], (1 / (part.beta.exp() + 1e-9))[:, None]
         return fused.snake(x, per_row(rate, len(x)), per_row(depth, len(x)))
 
@@ -45,14 +45,14 @@ def _snake_forward(part: Snake, fused: Fused) -> Callable[[Tensor], Tensor]:
 
 
 def _conv_forward(part: CausalConv | CausalUpsample) -> Callable[[Tensor, Any], Tensor]:
-    """The library's convolution: the package's own product for a CPU has a gradient that takes ten times as long."""
+    """PyTorch's convolution: the backward of the package's own CPU product takes ten times as long."""
 
     def forward(x: Tensor, history: Any) -> Tensor:
         columns = x.shape[-1]
         joined = history.join(x, part.past) if part.past else x
         if isinstance(part, CausalUpsample):
             made = F.conv_transpose1d(joined, part.weight, part.bias, stride=part.rate)
-            # A view would be copied by what comes next, forwards and backwards, or compiled for once more.
+            # A view would be copied by the next layer, forward and backward, or cause a recompilation.
             return made.narrow(-1, part.past * part.rate, columns * part.rate).contiguous()
         return F.conv1d(joined, part.weight, part.bias, dilation=part.step, groups=part.groups)
 
@@ -60,7 +60,7 @@ def _conv_forward(part: CausalConv | CausalUpsample) -> Callable[[Tensor, Any], 
 
 
 def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
-    """As Attention.forward; norm and rotation of queries and keys are one function."""
+    """Like Attention.forward, with norm and rotation of queries and keys fused."""
     assert part.eps == TURN_EPS, part.eps
     turned_heads = part.heads + part.kv_heads
 
@@ -83,7 +83,7 @@ def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
 
 def _norm_forward(part: RMSNorm) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
-        # In x's own width, as one kernel: autocast might widen it, and weights of another width undo the kernel.
+        # In the dtype of x, as one kernel: autocast might widen it, and weights of another dtype prevent the fusion.
         with torch.autocast(x.device.type, enabled=False):
             return F.rms_norm(x, part.weight.shape, part.weight.to(x.dtype), part.eps)
 
@@ -94,9 +94,9 @@ def _swiglu_forward(part: SwiGLU, fused: Fused) -> Callable[[Tensor], Tensor]:
     return lambda x: part.down(fused.gated(part.gate_up(x)))
 
 
-def initialise(module: nn.Module, generator: torch.Generator, *, depth: int = 1) -> None:
-    """Everything that the package leaves empty for a checkpoint to fill. `depth` is the number of residual layers:
-    what writes into the residual stream starts smaller by its root."""
+def initialize(module: nn.Module, generator: torch.Generator, *, depth: int = 1) -> None:
+    """Initializes every parameter that a checkpoint would fill. `depth` is the number of residual layers: projections
+    into the residual stream start smaller by its square root."""
     for name, part in module.named_modules():
         if isinstance(part, RMSNorm):
             nn.init.ones_(part.weight)
@@ -116,10 +116,10 @@ def initialise(module: nn.Module, generator: torch.Generator, *, depth: int = 1)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif isinstance(part, nn.Conv1d | nn.ConvTranspose1d):
-            _initialise_conv(part, generator)
+            _initialize_conv(part, generator)
 
 
-def _initialise_conv(conv: nn.Conv1d | nn.ConvTranspose1d, generator: torch.Generator) -> None:
+def _initialize_conv(conv: nn.Conv1d | nn.ConvTranspose1d, generator: torch.Generator) -> None:
     """Unit gain; a transposed convolution has kernel / stride taps in each output."""
     taps = conv.kernel_size[0]
     transposed = isinstance(conv, nn.ConvTranspose1d)
@@ -130,25 +130,25 @@ def _initialise_conv(conv: nn.Conv1d | nn.ConvTranspose1d, generator: torch.Gene
 
 
 class CausalMemory:
-    """A memory (see layers.AttentionCache) for whole sequences that begin at position 0: plain causal attention, or
-    over the last `window` positions. Sequences padded on the right need no mask."""
+    """An AttentionCache (see layers.py) for whole sequences that start at position 0: causal attention, optionally over
+    the last `window` positions. Sequences padded on the right need no mask."""
 
     def __init__(self, rows: int, device: torch.device, window: int | None = None) -> None:
         places = torch.arange(rows, device=device)
-        self.positions = places[None]  # the same for all: angles are computed once
+        self.positions = places[None]  # shared by all sequences, so angles are computed once
         self._mask: Tensor | None = None
         if window is not None and rows > window:
             back = places[:, None] - places
             self._mask = (back >= 0) & (back < window)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if k.dtype != v.dtype:  # under autocast a norm leaves q and k wider than v
+        if k.dtype != v.dtype:  # under autocast, q and k are wider than v after the norm
             q, k = q.to(v.dtype), k.to(v.dtype)
         return attention(q, k, v, mask=self._mask, causal=self._mask is None)
 
 
 class ZeroHistory:
-    """In the place of memory.History: every sequence is whole, so what came before is zeros, and nothing is kept."""
+    """Takes the place of streaming.History for whole sequences: the history is zeros, and nothing is kept."""
 
     def join(self, x: Tensor, length: int, dim: int = -1) -> Tensor:
         assert dim == -1, dim
@@ -157,7 +157,7 @@ class ZeroHistory:
 
 def decode_latent(codec: Codec, latent: Tensor) -> Tensor:
     """latent [batch, frames, codebook_dim] (the sum of the 16 entries, projected) -> samples [batch, frames * 1920].
-    As Codec.decode, with gradients and without the clamp."""
+    Like Codec.decode, with gradients and without the clamp."""
     history: Any = ZeroHistory()
     x = codec.pre_conv(latent.transpose(1, 2), history)
     memory = CausalMemory(latent.shape[1], latent.device, codec.config.decoder.stack.window)
@@ -168,14 +168,14 @@ def decode_latent(codec: Codec, latent: Tensor) -> Tensor:
     for block in codec.blocks:
         x = block(x, history)
     x = codec.snake(x)
-    # Under autocast the samples would be rounded to eight bits.
+    # Autocast would round the samples to eight bits.
     with torch.autocast(x.device.type, enabled=False):
         return codec.vocoder_out(x.float(), history)[:, 0]
 
 
 def encode_latent(encoder: CodecEncoder, samples: Tensor, window: int | None = None) -> Tensor:
-    """samples [batch, frames * 1920] -> [batch, frames, width]. As CodecEncoder.forward up to the quantiser, with
-    gradients; `window` bounds its attention to what it saw in training crops (positions of 40 ms)."""
+    """samples [batch, frames * 1920] -> [batch, frames, width]. Like CodecEncoder.forward up to the quantizer, with
+    gradients; `window` limits attention to the span of the training crops (positions of 40 ms)."""
     x = encoder.first(samples[:, None])
     for residual, down in zip(encoder.residuals, encoder.downs, strict=True):
         x = down(F.elu(residual(x)))

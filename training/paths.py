@@ -1,4 +1,4 @@
-"""Puts the package's source and the tools on the import path: the training scripts run from a bare checkout."""
+"""Adds src/ and tools/ to the import path, so that the training scripts run from a checkout without installation."""
 
 from __future__ import annotations
 

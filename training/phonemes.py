@@ -1,9 +1,9 @@
-"""Sentences -> phonemes in the teacher's alphabet. CPU only; needs hibari-tts (its grapheme-to-phoneme part).
+"""Converts sentences to phonemes in the teacher's alphabet. CPU only; needs hibari-tts (its grapheme-to-phoneme part).
 
     python training/phonemes.py SENTENCES OUT.tsv [--hibari FOLDER] [--workers 2]
 
 A line of OUT is "text TAB phonemes". A space in the phonemes separates two words of text.split(), "_" stands for a
-space inside a word ("1985" is read as two words). A leading "*" says that the words could not be matched with the text.
+space inside a word ("1985" is read as two words). A leading "*": the words could not be matched with the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _open(folder: Path | None) -> None:
 
 
 def phonemize(text: str) -> str | None:
-    """None: too long, or nothing to say."""
+    """None if the text is too long or has no words."""
     from hibari.g2p.normalize import normalize
 
     text = " ".join(text.split())
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sentences", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--hibari", type=Path, help="the unpacked wheel; default: installed")
+    parser.add_argument("--hibari", type=Path, help="folder of the unpacked wheel; default: the installed package")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()

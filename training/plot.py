@@ -1,4 +1,4 @@
-"""The log of a training as plots (SVG), and beside them how well every run was understood (runs.json).
+"""Plots the log of a training (SVG) and the recognition results of all runs (runs.json).
 
 python training/plot.py [--log training/log.jsonl] [--out docs/images/training]
 """
@@ -14,37 +14,40 @@ import paths
 
 from oscine_bench.plots import Series, line_plot
 
-# Plot name -> (title, what is drawn, [(stage, value, name in the legend)])
+# Plot name -> (title, label of the y axis, [(stage, value, name in the legend)])
 _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
     "codec": (
         "Codec: distance to the teacher's speech",
         "loss",
-        [("codec", "mel", "mel"), ("codec", "phones", "phones from code 0"), ("codec", "features", "judges")],
+        [("codec", "mel", "mel"), ("codec", "phones", "phones from code 0"), ("codec", "features", "feature matching")],
     ),
     "talker": (
         "Talker and predictor: cross-entropy",
         "nats",
         [
-            ("talker", "first", "code 0"), ("talker", "watched_first", "code 0, not trained on"),
-            ("talker", "rest", "codes 1 to 15"), ("talker", "watched_rest", "codes 1 to 15, not trained on"),
-            ("talker", "watched_phones", "phones, not trained on"), ("talker", "watched_end", "end, not trained on"),
+            ("talker", "first", "code 0"), ("talker", "watched_first", "code 0, validation"),
+            ("talker", "rest", "codes 1 to 15"), ("talker", "watched_rest", "codes 1 to 15, validation"),
+            ("talker", "watched_phones", "phones, validation"), ("talker", "watched_end", "end, validation"),
         ],
     ),
     "reading": (
-        "Talker: share of frames, not trained on",
+        "Talker: share of validation frames",
         "share",
         [
-            ("talker", "watched_looked_right", "looks at the word that is said"),
-            ("talker", "watched_first_right", "knows code 0"),
+            ("talker", "watched_looked_right", "attends to the spoken word"),
+            ("talker", "watched_first_right", "code 0 correct"),
         ],
     ),
     "decoder": (
-        "Decoder on the predictor's choices",
+        "Decoder on the predictor's codes",
         "loss",
-        [("polish", "mel", "mel"), ("polish", "understood", "phones heard in it"), ("polish", "features", "judges")],
+        [
+            ("polish", "mel", "mel"), ("polish", "understood", "phones in the audio"),
+            ("polish", "features", "feature matching"),
+        ],
     ),
 }  # fmt: skip
-_HEARD = {"codec": "codec alone", "guesses": "predictor's choices", "speech": "text to speech"}
+_WER_NAMES = {"codec": "codec alone", "guesses": "predictor's codes", "speech": "text to speech"}
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -52,7 +55,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def series(lines: list[dict[str, Any]], stage: str, value: str, name: str) -> Series:
-    """A run that begins anew (--again) is drawn behind the one before it."""
+    """A run that was started again (--again) continues the previous curve."""
     points: list[tuple[float, float]] = []
     before = last = 0
     for line in lines:
@@ -66,9 +69,9 @@ def series(lines: list[dict[str, Any]], stage: str, value: str, name: str) -> Se
 def recognition_plot(runs: list[dict[str, Any]]) -> str:
     drawn = [
         Series(name, tuple((float(run["run"]), 100 * float(run["wer"][key])) for run in runs if key in run["wer"]))
-        for key, name in _HEARD.items()
+        for key, name in _WER_NAMES.items()
     ]
-    return line_plot("How well each run is understood", "run", "word error rate, %", drawn)
+    return line_plot("Word error rate of each run", "run", "word error rate, %", drawn)
 
 
 def main() -> None:
@@ -80,7 +83,7 @@ def main() -> None:
     lines = read_log(options.log)
     plots = {"recognition": recognition_plot(json.loads(options.runs.read_text(encoding="utf-8")))}
     for name, (title, y_name, wanted) in _PLOTS.items():
-        # One point is no curve.
+        # A curve needs two points.
         drawn = [one for one in (series(lines, *entry) for entry in wanted) if len(one.points) > 1]
         if drawn:
             plots[name] = line_plot(title, "step", y_name, drawn)

@@ -1,5 +1,5 @@
-"""The split residual quantiser in training: one semantic codebook and fifteen acoustic ones, each for what those before
-it left. Codebooks follow the data by moving averages; entries that nobody uses are moved to where data is.
+"""The split residual quantizer for training: one semantic codebook and fifteen acoustic ones, each for the residual of
+the previous ones. Codebooks follow the data by moving averages; unused entries are moved to data points.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from torch import Tensor, nn
 
 from oscine.frames import CODEBOOKS
 
-_DECAY = 0.99  # small batches: some hundred rows for 256 entries
-_DEAD_USES = 0.1  # of the mean use of an entry
+_DECAY = 0.99  # for small batches: a few hundred rows for 256 entries
+_DEAD_USES = 0.1  # relative to the mean use of an entry
 _KMEANS_ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
     latent: Tensor  # [batch, frames, codebook_dim], with gradients to the encoder
-    semantic: Tensor  # [batch, frames, width], the semantic entry alone, straight through
+    semantic: Tensor  # [batch, frames, width], the semantic entry alone, with straight-through gradients
     codes: Tensor  # [batch, frames, 16]
     commitment: Tensor
 
 
 class SplitQuantizer(nn.Module):
     entries: Tensor  # [16, size, width]
-    spoken: nn.Parameter  # as entries: what the decoder takes for them. The same, until the codes are fixed
+    spoken: nn.Parameter  # like entries, as the decoder uses them; equal until the codes are frozen
     uses: Tensor  # [16, size], moving averages
     sums: Tensor
     ready: Tensor
@@ -44,13 +44,13 @@ class SplitQuantizer(nn.Module):
         self.register_buffer("uses", torch.ones(CODEBOOKS, size))
         self.register_buffer("sums", torch.zeros(CODEBOOKS, size, width))
         self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
-        # What `ready` says, without asking the device: a captured step must not.
+        # Host copy of `ready`: a captured step must not read the device.
         self.begun = False
         self.register_load_state_dict_post_hook(_read_ready)
 
     def forward(self, x: Tensor, *, books: Tensor | None = None) -> Quantised:
-        """x [batch, frames, encoder width]. `books` [batch]: how many of the 16 each row may use (the others add
-        nothing, so that the first ones learn to carry most)."""
+        """x [batch, frames, encoder width]. `books` [batch]: how many of the 16 codebooks each row uses. Rows with
+        fewer make the first codebooks carry the most information."""
         x = x.float()
         semantic, acoustic = (x @ projection.T for projection in self.input_proj)
         if self.training and not self.begun:
@@ -59,7 +59,7 @@ class SplitQuantizer(nn.Module):
         if self.training:
             self._follow(inputs.flatten(1, 2), codes.flatten(1))
         first = _straight_through(semantic, chosen[0])
-        # Entries are no parameters: what a book leaves is the input minus the entries up to it.
+        # Entries are not parameters: the residual is the input minus the entries so far.
         misses = (semantic - chosen[0]).square().mean()
         misses = misses + (acoustic - chosen[1:].cumsum(0)).square().mean((1, 2, 3)).sum()
         if books is None:
@@ -67,14 +67,14 @@ class SplitQuantizer(nn.Module):
         else:
             numbers = torch.arange(1, CODEBOOKS, device=x.device)[:, None]
             used = (books > numbers).float()[..., None, None]
-            # Once, behind the sum: entry by entry the gradient would count as often as there are codebooks.
+            # Once, after the sum: per entry, the gradient would count once for each codebook.
             total = _straight_through(acoustic * (books > 1)[:, None, None], (chosen[1:] * used).sum(0))
         latent = first @ self.output_proj[0].T + total @ self.output_proj[1].T
         return Quantised(latent, first, codes.permute(1, 2, 0), misses / CODEBOOKS)
 
     @torch.no_grad()
     def _search(self, semantic: Tensor, acoustic: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What reaches each codebook, the nearest entry's number, and the entry: [16, batch, frames(, width)]."""
+        """The input of each codebook, the index of the nearest entry, and that entry: [16, batch, frames(, width)]."""
         offsets = -0.5 * self.entries.square().sum(-1)  # the nearest entry has the largest x . e - |e|^2 / 2
         inputs, codes, chosen, left = [], [], [], acoustic.flatten(0, 1)
         for book in range(CODEBOOKS):
@@ -95,13 +95,13 @@ class SplitQuantizer(nn.Module):
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
-        """As the shipped quantiser: codes only, nothing learnt."""
+        """Like the shipped quantizer: codes only, without updates."""
         assert not self.training
         return self(x).codes
 
     def latent_of(self, codes: Tensor) -> Tensor:
-        """codes [batch, frames, 16] -> latent, as the decoder's tables give it."""
-        # The gradient of index_select adds; that of an index in brackets sorts first.
+        """codes [batch, frames, 16] -> latent, from the decoder's tables."""
+        # The backward of index_select adds; that of bracket indexing sorts first, which is slower.
         entries = [
             self.spoken[book].index_select(0, codes[..., book].flatten()).view(*codes.shape[:-1], self.width)
             for book in range(CODEBOOKS)
@@ -110,7 +110,7 @@ class SplitQuantizer(nn.Module):
 
     @torch.no_grad()
     def _follow(self, inputs: Tensor, codes: Tensor) -> None:
-        """All codebooks at once. inputs [16, rows, width], codes [16, rows]."""
+        """Updates all codebooks. inputs [16, rows, width], codes [16, rows]."""
         rows = codes.shape[1]
         places = (codes + torch.arange(CODEBOOKS, device=codes.device)[:, None] * self.size).flatten()
         counts = torch.zeros(CODEBOOKS * self.size, device=codes.device)
@@ -129,11 +129,11 @@ class SplitQuantizer(nn.Module):
 
     @torch.no_grad()
     def begin(self, semantic: Tensor, acoustic: Tensor) -> None:
-        """Each codebook starts as the k-means of what reaches it: [rows, width], many rows for each entry."""
+        """Initializes each codebook by k-means of its inputs: [rows, width], many rows per entry."""
         for book in range(CODEBOOKS):
             data = semantic if book == 0 else acoustic
             entries, codes, counts = _kmeans(data, self.size)
-            # As moving averages of a batch of one row for each entry; they find their scale within some steps.
+            # As if each entry had been used by one row; the averages settle within a few steps.
             self.entries[book], self.uses[book] = entries, (counts / counts.mean()).clamp(min=1e-2)
             self.sums[book] = entries * self.uses[book][:, None]
             if book:
@@ -148,7 +148,7 @@ def _read_ready(module: nn.Module, _: Any) -> None:
 
 
 def _straight_through(x: Tensor, chosen: Tensor) -> Tensor:
-    """The entries' value, the input's gradient."""
+    """Returns the value of the entries with the gradient of the input."""
     return x + (chosen - x).detach()
 
 

@@ -1,9 +1,9 @@
-"""How natural and how clear folders of recordings (000.wav, 001.wav, ...) are: DNSMOS, DistillMOS, Whisper base.
+"""Rates folders of recordings (000.wav, 001.wav, ...): DNSMOS, DistillMOS, and word error rate with Whisper base.
 
     JUDGES/bin/python training/rate.py WAVS [WAVS ...] [--whisper FOLDER] [--reference WAVS] [--json OUT]
 
-README.md says how to make the environment JUDGES; nothing is downloaded at run time. With --reference (one folder, of
-the same sentences in the same time) also the mel and STFT distances to it.
+README.md says how to make the environment JUDGES; nothing is downloaded at run time. With --reference (a folder of
+time-aligned recordings of the same sentences) it also prints mel and STFT distances.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Judges:
         from faster_whisper import WhisperModel
         from speechmos import dnsmos
 
-        # DistillMOS imports torchaudio for its command line alone.
+        # DistillMOS needs torchaudio only for its command line.
         sys.modules.setdefault("torchaudio", types.ModuleType("torchaudio"))
         from distillmos import ConvTransformerSQAModel
 
@@ -64,9 +64,13 @@ class Judges:
         if self._whisper is None:
             return row
         segments, _ = self._whisper.transcribe(samples, language="en", beam_size=5, condition_on_previous_text=False)
-        heard = " ".join(segment.text.strip() for segment in segments)
+        transcript = " ".join(segment.text.strip() for segment in segments)
         wanted = normalize(text)
-        return row | {"heard": heard, "errors": align(wanted, normalize(heard)).errors, "words": len(wanted)}
+        return row | {
+            "transcript": transcript,
+            "errors": align(wanted, normalize(transcript)).errors,
+            "words": len(wanted),
+        }
 
 
 def distances(path: Path, reference: Path) -> dict[str, float]:

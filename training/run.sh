@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
-# The whole training, on a machine with one large GPU and 16 cores whose commands may last ten minutes at most:
+# The whole training, on a machine with one large GPU and 16 cores where a command may run for at most ten minutes:
 #   training/run.sh all WORK OUT SECONDS [STAGE]     starts everything in the background, then waits as `wait` does
-#   training/run.sh wait WORK OUT SECONDS [STAGE]    until STAGE has ended (default: the next one), or the seconds are
-#                                                    over; then copies to OUT what is new, and says where things stand
-#   training/run.sh stop WORK                        ends it; `all` goes on from there
-#   training/run.sh assemble WORK                    WORK/teacher/kokoro.safetensors from the pieces in that folder
-#   training/run.sh restore WORK PARTS               a new WORK from what came home (codec.*, codes-*, talker.*): `all`
-#                                                    then skips the stages that they are the results of
-# Stages: speech, codec, heard, rest, encode, talker, foretell, polish, export, keep, check. LAST names the last one to
-# run, AGAIN (codec or talker) one to train again, from the weights that are there, with a new schedule. A stage that
-# fails does not stop the others.
-# WORK/driver.txt has their times. A copy is of eight files and 62 MB at most, of at most 15 MB each.
-# CARRY is what carry.sh packed. All that can be set stands in `settings`; it counts for `all`.
-# Everything is a function: bash reads a script while it runs it, and this one may be replaced meanwhile.
+#   training/run.sh wait WORK OUT SECONDS [STAGE]    waits until STAGE has ended (default: the next one) or for SECONDS,
+#                                                    then copies new files to OUT and prints the state
+#   training/run.sh stop WORK                        stops it; `all` continues from there
+#   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
+#   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, codes-*, talker.*);
+#                                                    `all` then skips the stages that made them
+# Stages: speech, codec, heard, rest, encode, talker, foretell, polish, export, keep, check. LAST names the last stage to
+# run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does
+# not stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
+# CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
+# Everything is in functions, because bash reads a script while it runs and this file may be replaced meanwhile.
 set -uo pipefail
 
 settings() {
@@ -20,16 +19,16 @@ settings() {
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
     hours=${HOURS:-10}                  # of speech before the codec
-    all_hours=${ALL_HOURS:-30}          # of speech before its codes are taken
+    all_hours=${ALL_HOURS:-30}          # of speech before it is encoded
     codec_s=${CODEC_S:-540}
-    freeze_from=${FREEZE_FROM:-0.6}     # of the codec's time: codes are fixed from there on
+    freeze_from=${FREEZE_FROM:-0.6}     # share of the codec's time after which codes are frozen
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
     last=${LAST:-check}                 # the last stage
     talker_s=${TALKER_S:-600}
-    polish_s=${POLISH_S:-400}           # of the decoder alone; 0: none
+    polish_s=${POLISH_S:-400}           # for the decoder alone; 0: skip
     heard=${HEARD:-10}                  # held-out sentences of each voice, through the codec
     size=(--sizes "${SIZES:-demo}")
-    codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # COMPILE= : not compiled
+    codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # empty COMPILE: not compiled
     talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
     teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
@@ -44,7 +43,7 @@ drive() {
     cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
     stage speech speak "$hours"
     stage codec train_codec
-    stage heard hear_codec
+    stage heard record_codec
     stage rest speak "$all_hours"
     stage encode encode
     stage talker train_talker
@@ -60,7 +59,7 @@ note() {
     printf '%5d s  %s\n' "$SECONDS" "$*" >> "$work/driver.txt"
 }
 
-# A stage that has ended well is not begun again: remove WORK/done/NAME for that.
+# Skips a stage that succeeded before; remove WORK/done/NAME to repeat it.
 stage() {
     local name=$1 begun=$SECONDS
     shift
@@ -75,12 +74,12 @@ stage() {
     [ "$name" != "$last" ] || touch "$work/over"
 }
 
-# A script of this folder, for so many seconds at most.
+# Runs a script of this folder with a time limit in seconds.
 within() {
     timeout --foreground -k 10 "$1" "$python" "$here/$2" "${@:3}"
 }
 
-# Files from $fresh to $home, each at once and whole.
+# Moves files atomically from $fresh to $home.
 bring() {
     local file
     for file in "$fresh"/*; do
@@ -98,7 +97,7 @@ speak() {
     within 300 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" --hours "$1"
 }
 
-# codec.py with a second try, from what it has saved, without graphs.
+# Runs codec.py; if it fails, once more from its last checkpoint without graphs.
 robust_codec() {
     local seconds=$1
     shift
@@ -115,9 +114,10 @@ train_codec() {
     return $status
 }
 
-hear_codec() {
+record_codec() {
     within 120 evaluate.py codec "$work/heard-codec" --work "$work" "${teacher[@]}" --phonemes "$work/heldout.tsv" \
-        --limit "$heard" | tee -a "$work/heard.jsonl" && tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
+        --limit "$heard" | tee -a "$work/heard.jsonl" &&
+        tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
 }
 
 encode() {
@@ -149,7 +149,7 @@ check_model() {
 
 start() {
     if driving; then
-        echo "it runs already (process $(cat "$work/driver.pid")); use 'wait', or 'stop' first" >&2
+        echo "already running (process $(cat "$work/driver.pid")); use 'wait', or 'stop' first" >&2
         exit 1
     fi
     mkdir -p "$work" "$work/done" "$logs" "$fresh" "$home"
@@ -157,7 +157,7 @@ start() {
     rm -f "$work/over"
     [ -z "${AGAIN:-}" ] || rm -f "$work/done/$AGAIN"
     : > "$work/driver.txt"
-    # A session of its own: it goes on when this command has ended.
+    # In its own session, so that it continues after this command.
     setsid nohup bash "$here/run.sh" drive "$work" > "$logs/driver.txt" 2>&1 < /dev/null &
     until [ -s "$work/driver.pid" ]; do sleep 0.2; done
 }
@@ -181,7 +181,7 @@ arrived() {
 wait_for() {
     local deadline=$((SECONDS + $1)) name=${2:-}
     if [ ! -f "$work/driver.txt" ]; then
-        echo "nothing was begun in $work: use 'all' first" >&2
+        echo "nothing was started in $work: use 'all' first" >&2
         exit 1
     fi
     until arrived "$name" || ! driving || [ "$SECONDS" -ge "$deadline" ]; do sleep 1; done
@@ -222,7 +222,7 @@ tell() {
     nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2> /dev/null || true
 }
 
-# The pieces of the teacher's weights, checked.
+# Joins the pieces of the teacher's weights and checks the hashes.
 assemble() {
     cd "$work/teacher" || exit 1
     cat kokoro.safetensors.[0-9][0-9] > kokoro.safetensors && sha256sum --check --quiet SHA256SUMS || exit 1

@@ -1,7 +1,7 @@
-"""Every dimension of the demo model, in one place, and the config files that follow from them.
+"""All dimensions of the demo model, and the config files made from them.
 
-`DEMO` is what is shipped: at most 32 MB and few enough operations for two slow CPU cores. `SMALL` has the decoder of
-two thirds of the channels, to compare with. `TOY` is for smoke.sh.
+`DEMO` is shipped: at most 32 MB, and fast enough for two slow CPU cores. `SMALL` has two thirds of the decoder's
+channels, for comparison. `TOY` is for smoke.sh.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from checkpoint_shapes import ADDED_TOKENS, published_codec_config, published_co
 Config = dict[str, Any]
 
 SPEAKERS = {"wren": 0, "finch": 1}  # name -> row of the teacher's voice table
-CONTROL_IDS = 1024  # the official package forbids the last 1024 ids of the codec vocabulary as sounds
-# Offsets of the published ids behind the codes: pad is 2148 = 2048 + 100, and so on.
+CONTROL_IDS = 1024  # the official package never samples the last 1024 ids of the codec vocabulary
+# Offsets of the published control ids after the codes: pad is 2148 = 2048 + 100, and so on.
 _CONTROL_OFFSETS = {
     "codec_pad_id": 100, "codec_bos_id": 101, "codec_eos_token_id": 102, "codec_think_id": 106, "codec_nothink_id": 107,
     "codec_think_bos_id": 108, "codec_think_eos_id": 109,
@@ -32,21 +32,21 @@ RATE_HZ = 24000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    # Tables of 15 codebooks weigh most in a small model; 256 entries each are 1.6 kbit/s, plenty for two voices.
+    # The tables of 15 codebooks are the largest part of a small model; 256 entries (1.6 kbit/s) suffice for two voices.
     codebook_size: int = 256
-    text_tokens: int = 2015  # BPE entries; with the 33 special ones a multiple of 64
+    text_tokens: int = 2015  # BPE entries; a multiple of 64 with the 33 special tokens
 
     width: int = 320
     inner: int = 576
     layers: int = 6
-    heads: int = 6  # head_dim and heads per KV head are powers of two: the GPU kernels want it
+    heads: int = 6  # head_dim and heads per KV head are powers of two, as the GPU kernels require
     kv_heads: int = 3
     head_dim: int = 64
     text_width: int = 128
 
     predictor_width: int = 256
     predictor_inner: int = 768
-    predictor_layers: int = 1  # run 15 times a frame: on a CPU a second one costs a fifth of the frame
+    predictor_layers: int = 1  # runs 15 times per frame; on a CPU a second layer adds a fifth to the frame
     predictor_heads: int = 4
     predictor_kv_heads: int = 2
 
@@ -57,11 +57,11 @@ class Sizes:
     codec_layers: int = 2
     codec_heads: int = 4
     codec_head_dim: int = 32
-    codec_window: int = 8  # frames: training crops have 12
-    # Channels 192, 96, 48, 24: 0.3 GFLOP a frame. Multiples of 8 all the way: the tensor cores want it.
+    codec_window: int = 8  # frames; training crops have 12
+    # Channels 192, 96, 48, 24: 0.3 GFLOP a frame. All multiples of 8, for tensor cores.
     decoder_dim: int = 384
 
-    # The encoder makes the codes to train on. It is not shipped unless asked for, so it may be larger.
+    # The encoder makes the training codes. It is shipped only on request, so it may be larger.
     encoder_filters: int = 24
     encoder_width: int = 192
     encoder_inner: int = 512
@@ -100,7 +100,7 @@ BY_NAME = {"demo": DEMO, "small": SMALL, "toy": TOY}
 
 
 def _mrope_sections(head_dim: int) -> list[int]:
-    """Only the official package reads them, and with equal positions any split gives ordinary RoPE."""
+    """Read only by the official package. With equal positions any split is ordinary RoPE."""
     third = head_dim // 2 // 3
     return [head_dim // 2 - 2 * third, third, third]
 

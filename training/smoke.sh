@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Every step of the training in some minutes on a CPU, at toy size: proves that the steps fit together and that the
-# exported folder loads and makes sound (noise). training/smoke.sh [WORK]. Needs the teacher and the phonemes that
-# carry.sh makes (.carry).
+# Runs every step of the training in a few minutes on a CPU, at toy size: shows that the steps fit together and that the
+# exported folder loads and produces audio (noise). training/smoke.sh [WORK]. Needs the output of carry.sh (.carry).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,13 +12,13 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 mkdir -p "$work"
 
 "$python" "$here/checks.py"
-# Few sentences, by rule alone; the vocabulary needs some more to learn from.
+# Only generated sentences; enough of them for the vocabulary.
 "$python" "$here/texts.py" "$work/sentences.txt" --count 400 --words /nonexistent
 "$python" "$here/vocabulary.py" "$work" --sizes toy
-# Short ones: the teacher takes two seconds of a core for each second of speech.
+# Only short ones: the teacher needs two CPU seconds per second of speech.
 xz -dc "$carry/training/phonemes.tsv.xz" | awk 'length($0) < 60' | head -n 24 > "$work/phonemes.tsv" || true
 "$python" "$here/speech.py" "$work" --teacher "$carry/teacher"
-# Codes are fixed for the second half; the second call goes on where the first one ended.
+# Codes are frozen for the second half; the second call resumes the first.
 "$python" "$here/codec.py" "$work" --sizes toy --steps 3 --batch 2 --freeze-from 0.5
 "$python" "$here/codec.py" "$work" --sizes toy --steps 5 --batch 2 --freeze-from 0.5
 "$python" "$here/evaluate.py" codec "$work/heard" --work "$work" --teacher "$carry/teacher" --voice wren --limit 1 \

@@ -1,4 +1,4 @@
-"""Phonemes -> shards of speech on disk, in large batches on one GPU; a shard that is there is not made again.
+"""Synthesizes shards of speech from phonemes, in large batches on one GPU. Skips shards that exist.
 
     python training/speech.py WORK --teacher FOLDER [--phonemes FILE] [--hours 8]
 
@@ -22,8 +22,8 @@ import torch
 from sizes import FRAME_SAMPLES, RATE_HZ, SPEAKERS
 from teacher import Sentence, Spoken, Teacher, read_sentences, trimmed
 
-SHARD_SENTENCES = 512  # of one voice and style: some half an hour
-# How often each style is asked for; the rest is plain.
+SHARD_SENTENCES = 512  # of one voice and style; about half an hour
+# Share of each style; the rest is plain.
 _STYLE_SHARES = {"slow": 0.06, "fast": 0.06, "high": 0.04, "low": 0.04}
 
 
@@ -36,7 +36,7 @@ class Job:
 
 
 def plan(sentences: list[Sentence], seed: int) -> list[Job]:
-    """Every sentence is said by one voice in one style. Jobs are shuffled: any first part of them has everything."""
+    """Each sentence gets one voice and one style. Jobs are shuffled, so that a run that stops early has all of them."""
     draw = random.Random(seed)
     groups: dict[tuple[str, str], list[Sentence]] = {}
     styles, shares = zip(*_STYLE_SHARES.items(), strict=True)
@@ -54,7 +54,7 @@ def plan(sentences: list[Sentence], seed: int) -> list[Job]:
 
 
 def write_shard(job: Job, spoken: list[Spoken], alphabet: dict[str, int], folder: Path) -> float:
-    """Seconds of speech written."""
+    """Returns the seconds of speech written."""
     waves, phones, words, lines, frame = [], [], [], [], 0
     for one in sorted(spoken, key=lambda one: one.sentence.key):
         said = trimmed(one, alphabet)
@@ -76,7 +76,7 @@ def write_shard(job: Job, spoken: list[Spoken], alphabet: dict[str, int], folder
 
 
 def run(teacher: Teacher, jobs: list[Job], folder: Path, hours: float | None) -> None:
-    """Until all jobs are done or there are so many hours. The GPU speaks while the cores trim and write."""
+    """Runs until all jobs are done or `hours` are reached. CPU cores trim and write while the GPU synthesizes."""
     begun, spoken_s, there_s = time.monotonic(), 0.0, 0.0
     with ThreadPoolExecutor(4) as pool:
         waiting: list[Future[float]] = []
@@ -103,8 +103,8 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--teacher", type=Path, required=True, help="folder with the teacher's weights")
     parser.add_argument("--phonemes", type=Path, help="default WORK/phonemes.tsv")
-    parser.add_argument("--hours", type=float, help="stop after the shard that reaches it; shards that are there count")
-    parser.add_argument("--limit", type=int, help="the first sentences only")
+    parser.add_argument("--hours", type=float, help="stop after the shard that reaches it; existing shards count")
+    parser.add_argument("--limit", type=int, help="only the first sentences")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Milliseconds of a training step of the codec, and the kernels that they go to, on noise in the place of speech.
+"""Times a training step of the codec and lists its kernels, on noise instead of speech.
 
     python training/step_time.py [--batch 16] [--compile] [--no-graph] [--steps 40] [--kernels 24]
 
-A step that takes much longer than the sum of its kernels waits for Python. `mel` must fall from line to line: every
-step is a real one, replayed or not.
+A step that takes much longer than the sum of its kernels waits for Python. `mel` must fall from line to line, because
+every step trains, replayed or not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 _UTTERANCES, _FRAMES = 64, 60
-_FIRST_STEPS = 5  # until a step is recorded, and one more
+_FIRST_STEPS = 5  # until a step is captured, plus one
 
 
 def write_noise(folder: Path) -> None:
@@ -40,7 +40,7 @@ def write_noise(folder: Path) -> None:
 
 
 def timed_steps(trainer: Trainer, corpus: Corpus, steps: int) -> tuple[float, float]:
-    """Seconds, and the last step's mel."""
+    """Seconds, and the mel loss of the last step."""
     begun = time.monotonic()
     for _ in range(steps):
         losses = trainer.step(corpus)
@@ -64,7 +64,7 @@ def measure(trainer: Trainer, corpus: Corpus, kernels: int, fixed: bool) -> None
     on_gpu = trainer.device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
         timed_steps(trainer, corpus, 1)
-    # Calls of the driver are rows too, and count their kernels once more.
+    # Driver calls are rows too, and would count their kernels twice.
     kind, name = (DeviceType.CUDA, "self_device_time_total") if on_gpu else (DeviceType.CPU, "self_cpu_time_total")
     found = [row for row in seen.key_averages() if row.device_type == kind]
     rows = sorted(((getattr(row, name) / 1e3, row.count, row.key) for row in found), reverse=True)
@@ -78,9 +78,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_common(parser, steps=40, batch=16, rate=4e-4)
     add_own(parser)
-    parser.add_argument("--kernels", type=int, default=24, help="to list; 0: no profile at all")
+    parser.add_argument("--kernels", type=int, default=24, help="kernels to list; 0: no profile")
     options = parser.parse_args(["-", *sys.argv[1:]])
-    # The profiler must not be taken down between two uses while graphs are alive.
+    # The profiler must stay alive between two uses while graphs exist.
     os.environ.update(TEARDOWN_CUPTI="0", DISABLE_CUPTI_LAZY_REINIT="1")
     prepare_backends()
     with tempfile.TemporaryDirectory() as scratch:

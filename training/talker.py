@@ -1,9 +1,9 @@
-"""Trains talker and code predictor on the codes, teacher-forced, over the prompts that requests will have.
+"""Trains the talker and the code predictor on codes, with teacher forcing, on the prompts of real requests.
 
     python training/talker.py WORK [--sizes demo] [--steps 12000] [--limit-s 480] [--rows 24000]
 
-Needs WORK/vocabulary, and WORK/speech with codes and words (encode.py, words.py), but no sound. Goes on from
-WORK/talker.pt. The weights that export.py takes are a moving average.
+Needs WORK/vocabulary, and WORK/speech with codes and words (encode.py, speech.py), but no audio. Resumes from
+WORK/talker.pt. export.py uses the moving average of the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from export import write_layout
 from fused import PLAIN, Fused, compiled_for_talker
 from guide import Guide
 from journal import Journal, Progress, load, save, set_seed
-from modules import CausalMemory, initialise, make_trainable
+from modules import CausalMemory, initialize, make_trainable
 from sizes import BY_NAME
 from teacher import PHONE_COUNT
 from torch import Tensor, nn
@@ -34,9 +34,9 @@ from oscine.model.talker import Talker
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
-_REST_WEIGHTS = (*(2.0,) * 4, *(0.8,) * 4, *(0.4,) * (CODEBOOKS - 9))  # the last ones are mere detail, and chance
-# Of what the talker hears of itself: whole frames, so that the text must tell what the sound does not; and codes, as
-# many as it will guess wrongly at run time.
+_REST_WEIGHTS = (*(2.0,) * 4, *(0.8,) * 4, *(0.4,) * (CODEBOOKS - 9))  # the last codebooks are detail and noise
+# Shares of the talker's history that are corrupted: whole frames, so that it must read the text; and single codes,
+# about as many as it will get wrong at run time.
 _CORRUPTED_FRAMES = 0.1
 _CORRUPTED_CODES = (0.06, 0.1, 0.2, *(0.4,) * (CODEBOOKS - 3))
 
@@ -52,15 +52,15 @@ class SpeakingModel(nn.Module):
         self.predictor = Predictor(config.predictor)
         self.phones = nn.Linear(config.talker.stack.width, AHEAD_FRAMES * FRAME_LABELS * PHONE_COUNT)
         self.guide = Guide(self.talker.stack.layers)
-        self.predicted_frames = 1 << 30  # of a training step
+        self.predicted_frames = 1 << 30  # maximum per training step
         self.register_buffer("corrupted_codes", torch.tensor(_CORRUPTED_CODES), persistent=False)
         self.register_buffer("rest_weights", torch.tensor(_REST_WEIGHTS), persistent=False)
 
     def begin(self, seed: int, dropout: float, fused: Fused = PLAIN) -> None:
         generator = set_seed(seed)
-        initialise(self.talker, generator, depth=self.config.talker.stack.layers)
-        initialise(self.predictor, generator, depth=self.config.predictor.stack.layers)
-        nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen of them are summed
+        initialize(self.talker, generator, depth=self.config.talker.stack.layers)
+        initialize(self.predictor, generator, depth=self.config.predictor.stack.layers)
+        nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen are summed
         nn.init.normal_(self.predictor.heads, std=self.config.predictor.stack.width**-0.5, generator=generator)
         make_trainable(self, fused)
         for part in (*self.talker.stack.layers, *self.predictor.stack.layers):
@@ -71,7 +71,7 @@ class SpeakingModel(nn.Module):
         codes = batch.codes.long()
         hidden = self._hidden(batch, self._corrupted(codes) if self.training else codes)
         looked_elsewhere, looked_right = self.guide(batch)
-        # The gradient of index_select adds; that of an index in brackets sorts first.
+        # The backward of index_select adds; that of bracket indexing sorts first, which is slower.
         speaking = hidden.index_select(0, torch.cat((batch.frame_rows - 1, batch.last_rows)))
         before = speaking[: len(codes)]
         ends = codes.new_full(batch.last_rows.shape, self.config.talker.eos_id)
@@ -93,25 +93,25 @@ class SpeakingModel(nn.Module):
         }
 
     @torch.inference_mode()
-    def foretell(self, batch: Batch) -> Tensor:
-        """[frames, 16]: the true first code of every frame, and the others as the predictor would choose them."""
+    def predict_codes(self, batch: Batch) -> Tensor:
+        """[frames, 16]: the true code 0 of every frame, and the predictor's codes 1 to 15."""
         codes = batch.codes.long()
         before = self._hidden(batch, codes).index_select(0, batch.frame_rows - 1)
         for book in range(1, CODEBOOKS):
-            codes[:, book] = self._rest(before, codes)[:, book - 1].argmax(-1)  # what stands behind it is not seen
+            codes[:, book] = self._rest(before, codes)[:, book - 1].argmax(-1)  # later codes are masked
         return codes
 
-    def _hidden(self, batch: Batch, heard: Tensor) -> Tensor:
-        """[batch * rows, width], with the codes `heard` in the place of the frames."""
+    def _hidden(self, batch: Batch, codes: Tensor) -> Tensor:
+        """[batch * rows, width], with `codes` as the frames of the history."""
         talker, codec_ids = self.talker, batch.codec_ids.int()
         rows = talker.text_rows(batch.text_ids.int())
         rows = rows + talker.code_embedding(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
-        frames = self._frame_rows(heard).to(rows.dtype)
+        frames = self._frame_rows(codes).to(rows.dtype)
         rows = rows.flatten(0, 1).index_add(0, batch.frame_rows, frames).view(rows.shape)
         return talker.stack(rows, CausalMemory(rows.shape[1], rows.device)).flatten(0, 1)
 
     def _rest_loss(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        """[15], each codebook's."""
+        """[15], one loss per codebook."""
         if self.training:
             some = torch.randperm(len(codes), device=codes.device)[: self.predicted_frames]
             hidden, codes = hidden.index_select(0, some), codes.index_select(0, some)
@@ -119,7 +119,7 @@ class SpeakingModel(nn.Module):
         return losses.view(-1, CODEBOOKS - 1).mean(0)
 
     def _rest(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        """[frames, 15, entries]: the predictor's logits, all sixteen positions of every frame at once."""
+        """[frames, 15, entries]: the predictor's logits for all positions of all frames in one pass."""
         predictor = self.predictor
         inputs = torch.cat(
             (hidden[:, None], self.talker.code_embedding(codes[:, :1]), predictor.embed(codes[:, 1:])[:, :-1]), dim=1
@@ -128,14 +128,14 @@ class SpeakingModel(nn.Module):
         return torch.einsum("njd,jvd->njv", out, predictor.heads.to(out.dtype)).float()
 
     def _frame_rows(self, codes: Tensor) -> Tensor:
-        """The sum of a frame's sixteen entries, without a row for each of them on the way."""
+        """The sum of a frame's sixteen embeddings, without materializing each of them."""
         entries = self.predictor.embeddings
         offsets = torch.arange(CODEBOOKS - 1, device=codes.device) * entries.shape[1]
         rest = F.embedding_bag(codes[:, 1:] + offsets, entries.flatten(0, 1), mode="sum")
         return self.talker.code_embedding(codes[:, 0]) + rest
 
     def _corrupted(self, codes: Tensor) -> Tensor:
-        """Some codes are another frame's of this batch, and some whole frames."""
+        """Replaces some codes and some whole frames by those of another frame of the batch."""
         others = codes[torch.randint(len(codes), (len(codes),), device=codes.device)]
         frames = torch.rand(len(codes), 1, device=codes.device) < _CORRUPTED_FRAMES
         single = torch.rand(codes.shape, device=codes.device) < self.corrupted_codes
@@ -143,7 +143,7 @@ class SpeakingModel(nn.Module):
 
 
 def total(losses: dict[str, Tensor]) -> Tensor:
-    # Ends are one row in fifty; each counts as five rows.
+    # Ends are one row in fifty; each has the weight of five rows.
     helped = _PHONES_WEIGHT * losses["phones"] + _GUIDE_WEIGHT * losses["looked_elsewhere"]
     return losses["first"] + 0.1 * losses["end"] + losses["rest_weighted"] + helped
 
@@ -160,7 +160,7 @@ class Trainer:
         self.model.begin(options.seed, options.dropout, fused)
         self.model.predicted_frames = options.predicted_frames
         self.model.to(self.device)
-        self._weights = self.model.state_dict()  # always current: they are changed in place
+        self._weights = self.model.state_dict()  # always current: updated in place
         self.average = copy.deepcopy(self._weights)
         self.watched = SpeakingModel(self.model.config)
         self.watched.begin(options.seed, 0.0)
@@ -179,7 +179,7 @@ class Trainer:
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.average = state["average"]
-            if "optimizer" in state:  # kept weights come without
+            if "optimizer" in state:  # not in restored weights
                 self.optimizer.load_state_dict(state["optimizer"])
             if not self.options.again:
                 self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
@@ -200,7 +200,7 @@ class Trainer:
         total(losses).backward()
         losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        # Early weights are soon worth nothing: the average forgets faster at first.
+        # The average forgets faster at first, when weights change quickly.
         keep = min(_AVERAGE, (1 + self.progress.step) / (10 + self.progress.step))
         with torch.no_grad():
             average = [self.average[name] for name in self._weights]
@@ -210,7 +210,7 @@ class Trainer:
 
     @torch.inference_mode()
     def watch(self, batches: list[Batch], journal: Journal) -> None:
-        """The averaged weights on utterances that are never trained on."""
+        """Validates the averaged weights on held-out utterances."""
         self.watched.load_state_dict(self.average)
         sums: dict[str, float] = {}
         for batch in batches:
@@ -243,15 +243,15 @@ class Trainer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_common(parser, steps=12000, batch=0, rate=1.5e-3)
-    parser.add_argument("--rows", type=int, default=24000, help="of a batch, filling included")
-    # A step has 14,000: on all of them the predictor would be four fifths of the work, and it learns sooner.
+    parser.add_argument("--rows", type=int, default=24000, help="per batch, including padding")
+    # A step has 14,000 frames. With all of them the predictor would be four fifths of the work, and it learns faster.
     parser.add_argument("--predicted-frames", type=int, default=4096)
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--watch-every", type=int, default=500)
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape that it meets, and batches have many
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every new shape, and batches have many
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)

@@ -1,6 +1,6 @@
-"""The teacher: Kokoro-82M (kokoro_net.py), two of its voices, in large batches on a GPU or one by one on a CPU.
+"""The teacher: two voices of Kokoro-82M (kokoro_net.py), in large batches on a GPU or one by one on a CPU.
 
-Durations of phonemes and words are the teacher's own, exact to its frame of 25 ms.
+Durations of phonemes and words come from the teacher, with a resolution of 25 ms.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from torch.nn.utils.rnn import pad_sequence
 Samples = npt.NDArray[np.int16]
 Bytes = npt.NDArray[np.uint8]
 
-PHONE_COUNT = 178  # the teacher's alphabet; 0 is silence, punctuation included
+PHONE_COUNT = 178  # the teacher's alphabet; 0 is silence and punctuation
 UNKNOWN_WORD = 255
 LABEL_SAMPLES = 480  # a phone and a word every 20 ms
 _STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
 
-# Fixed silences, so that a student can learn where speech ends.
+# Fixed silences, so that the student can learn where speech ends.
 _LEAD_S, _TAIL_S, _FADE_S = 0.04, 0.12, 0.01
-_LOUDNESS = 0.09  # root mean square of the speech
+_LOUDNESS = 0.09  # RMS of the speech
 _PEAK = 0.95
-_QUIET = 0.003  # root mean square of a window at that loudness, below which nobody speaks
+_QUIET = 0.003  # RMS of a window at that loudness; below it is silence
 _WINDOW = 120  # samples
-_TEXT_BATCH = 20000  # phonemes with padding
+_TEXT_BATCH = 20000  # phonemes, including padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """As the teacher says it: untrimmed."""
+    """The teacher's output, untrimmed."""
 
     sentence: Sentence
     samples: Samples
@@ -72,11 +72,11 @@ class Utterance:
     text: str
     samples: Samples  # 24 kHz, whole frames
     labels: Bytes  # a phone every 20 ms
-    words: Bytes  # the index of the word in text.split() every 20 ms; UNKNOWN_WORD in silence and where it is unknown
+    words: Bytes  # index of the word in text.split() every 20 ms, or UNKNOWN_WORD
 
 
 class Teacher:
-    """`folder`: kokoro.safetensors, voices.npz, config.json and the kokoro wheel, as carry.sh makes it."""
+    """`folder`: kokoro.safetensors, voices.npz, config.json and the kokoro wheel, made by carry.sh."""
 
     def __init__(
         self, folder: Path, device: torch.device, *, half: bool = False, compiled: bool = False, batch_s: int = 600
@@ -90,11 +90,11 @@ class Teacher:
 
     @torch.inference_mode()
     def say(self, sentences: Sequence[Sentence], voice: str, style: str) -> Iterator[Spoken]:
-        """In any order."""
+        """Yields the sentences in any order."""
         net, how, table = self._net, STYLES[style], self._voices[VOICES.get(voice, voice)]
         ids = [net.ids(plain(sentence.phonemes)) for sentence in sentences]
         sizes = [len(one) for one in ids]
-        # A style vector for each number of phonemes.
+        # There is one style vector per number of phonemes.
         styles = table[[min(max(size - 3, 0), len(table) - 1) for size in sizes]]
         parts: list[list[Tensor]] = [[] for _ in ids]
         for some in _batches(sizes, _TEXT_BATCH):
@@ -114,7 +114,7 @@ class Teacher:
 
 
 def _batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """Places of about equal sizes whose padded total stays within the limit."""
+    """Groups of indices with similar sizes, each within the limit after padding."""
     batch: list[int] = []
     for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
         if batch and sizes[place] * (len(batch) + 1) > limit:
@@ -126,12 +126,12 @@ def _batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
 
 
 def plain(phonemes: str) -> str:
-    """What the teacher reads."""
+    """The phonemes without our marks."""
     return phonemes.removeprefix(UNMATCHED).replace(INNER_SPACE, " ")
 
 
 def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
-    """Label and word of each id that the teacher is given, the silences at both ends included."""
+    """Label and word of each input id, including the silences at both ends."""
     unmatched, word = phonemes.startswith(UNMATCHED), 0
     labels, words = [0], [UNKNOWN_WORD]
     for symbol in phonemes.removeprefix(UNMATCHED):
@@ -141,7 +141,7 @@ def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
         if number is None:
             continue
         if symbol in (" ", INNER_SPACE):
-            # Without punctuation before it, there is no pause: the last sound goes on.
+            # Without punctuation there is no pause: the previous sound continues.
             labels.append(labels[-1])
             words.append(words[-1])
             continue
@@ -150,7 +150,7 @@ def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
         words.append(UNKNOWN_WORD if silent or unmatched else min(word, UNKNOWN_WORD - 1))
     labels.append(0)
     words.append(UNKNOWN_WORD)
-    # A stress mark has a duration of its own; it belongs to the sound behind it.
+    # A stress mark has its own duration, which belongs to the next sound.
     marks = {alphabet[mark] for mark in _STRESS}
     for place in reversed(range(len(labels) - 1)):
         if labels[place] in marks:
@@ -159,11 +159,11 @@ def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
 
 
 def trimmed(spoken: Spoken, alphabet: dict[str, int]) -> Utterance | None:
-    """Fixed loudness, fixed silences at both ends, whole frames. None: nothing was said."""
+    """Sets the loudness, trims to fixed silences, pads to whole frames. None if there is no speech."""
     sound = spoken.samples.astype(np.float32) / 32767
     windows = sound[: len(sound) // _WINDOW * _WINDOW].reshape(-1, _WINDOW)
     power = np.square(windows).mean(1)
-    loud = power[power > 1e-5]  # 50 dB below a full square wave: pauses do not count
+    loud = power[power > 1e-5]  # 50 dB below a full-scale square wave, to leave out pauses
     if not len(loud):
         return None
     gain = min(_LOUDNESS / float(np.sqrt(loud.mean())), _PEAK / float(np.abs(sound).max()))
@@ -187,7 +187,7 @@ def trimmed(spoken: Spoken, alphabet: dict[str, int]) -> Utterance | None:
 
 
 def read_sentences(path: Path) -> list[Sentence]:
-    """What phonemes.py wrote, or the same as .xz."""
+    """Reads the output of phonemes.py, optionally as .xz."""
     content = path.read_bytes()
     text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
     rows = [line.split("\t") for line in text.splitlines()]

@@ -1,11 +1,11 @@
-"""The sentences to train on: natural ones, sentences by rule, numbers, dialogue, single words, long sentences and rows
-of rarer words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are never among them.
+"""Makes the training sentences: natural ones, generated ones, numbers, dialogue, single words, long sentences and lists
+of rare words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are excluded.
 
     python training/texts.py OUT [--count 40000] [--bible FOLDER] [--words /usr/share/dict/american-english-small]
 
-Sources. texts/words.txt and texts/templates.txt were written for this project. Rarer words: SCOWL's small list (Debian
-wamerican-small), those that the teacher's lexicon knows. Natural English: the World English Bible, public domain
-(Debian sword-text-web, unpacked: the folder that holds ot.bzz). Without the last two, the rules make up for them.
+Sources. texts/words.txt and texts/templates.txt were written for this project. Rare words: SCOWL's small list (Debian
+wamerican-small), as far as they are in --lexicon. Natural English: the World English Bible, public domain
+(Debian sword-text-web, unpacked: the folder that holds ot.bzz). Without the last two, templates fill their share.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
 _SHARES = {"bible": 0.25, "numbers": 0.1, "words": 0.14, "dialogue": 0.14, "short": 0.06}  # the rest: templates
-_LONG_SHARE = 0.06  # two to four of the others in a row, up to about 25 s
+_LONG_SHARE = 0.06  # two to four other sentences joined, up to about 25 s
 _MAX_WORDS, _MAX_LONG_WORDS = 25, 58
 _VOWELS = "aeiou"
 
@@ -123,14 +123,14 @@ class Grammar:
         return word[0].upper() + word[1:] if capital else word
 
     def _rare_word(self) -> str:
-        """Every word once before any comes again."""
+        """Uses every word once before any is repeated."""
         if not self._unused:
             self._unused = self._draw.sample(self._rare, len(self._rare))
         return self._unused.pop()
 
     def _number(self) -> str:
-        most = self._draw.choice((20, 100, 100, 1000, 1000, 10000))
-        return str(self._draw.randint(most // 10, most))
+        limit = self._draw.choice((20, 100, 100, 1000, 1000, 10000))
+        return str(self._draw.randint(limit // 10, limit))
 
     def _year(self) -> str:
         return str(self._draw.randint(1700, 2029))
@@ -141,7 +141,7 @@ class Grammar:
 
 
 def rare_words(path: Path, lexicon: Path) -> list[str]:
-    """Plain words of the list that the teacher's lexicon has, so that it says them as people do."""
+    """Plain words of the list that are also in the lexicon, so that they are pronounced correctly."""
     if not path.exists():
         return []
     words = {word for word in path.read_text(encoding="utf-8").split() if re.fullmatch(r"[a-z]{3,14}", word)}

@@ -1,4 +1,4 @@
-"""A small byte-level BPE vocabulary learnt from the sentences, in the published files. Any text can be written with it.
+"""Learns a small byte-level BPE vocabulary from the sentences and writes it in the published layout.
 
 python training/vocabulary.py WORK [--sizes demo]
 """
@@ -15,8 +15,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from oscine.prompt.tokenizer import QWEN_SPLIT
 
-_ROLES = ("assistant", "user")  # one token each: prompts are cut by count
-_SPARE = 12  # entries kept for the roles
+_ROLES = ("assistant", "user")  # must be one token each
+_SPARE = 12  # entries reserved for the roles
 
 
 def learn(sentences: list[str], tokens: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -36,7 +36,7 @@ def learn(sentences: list[str], tokens: int) -> tuple[dict[str, int], list[tuple
     vocabulary: dict[str, int] = bpe.get_vocab()
     merges = _merges(bpe)
     for role in _ROLES:
-        # Whatever pieces it falls into are joined by merges of the lowest rank, which touch nothing else.
+        # Join its pieces by merges of the lowest priority, which affect nothing else.
         first, *rest = bpe.encode(role, add_special_tokens=False).tokens
         for piece in rest:
             if first + piece not in vocabulary:
