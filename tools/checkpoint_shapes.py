@@ -1,5 +1,5 @@
-"""What a Qwen3-TTS checkpoint holds: the published configs, tiny ones of the same form, and from a config the names
-and shapes of every tensor. Written down apart from src/oscine, which is tested against it.
+"""Contents of a Qwen3-TTS checkpoint: the published configs, tiny configs of the same form, and the names and shapes of
+all tensors for a config. Independent of src/oscine, which is tested against it.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ SPEAKERS = {
 }  # fmt: skip
 SPEAKER_DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
 
-# Ids follow the vocabulary in this order; the second group is matched in text but is not "special" to a tokenizer.
+# Their ids follow the vocabulary in this order. Tokenizers match the second group in text, but not as "special" tokens.
 CHAT_TOKENS = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
     "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
@@ -36,9 +36,9 @@ SPEECH_TOKENS = [
     "<|audio_pad|>",
 ]  # fmt: skip
 ADDED_TOKENS = CHAT_TOKENS + MARKUP_TOKENS + SPEECH_TOKENS
-QWEN_VOCABULARY = 151643  # entries of the true vocab.json
+QWEN_VOCABULARY = 151643  # entries of the published vocab.json
 
-# The published config.json of a Base model names only enc_dim and sample_rate; the rest is the architecture's own.
+# The published config.json of a Base model has only enc_dim and sample_rate; the others are the official defaults.
 SPEAKER_ENCODER_DEFAULTS: Config = {
     "mel_dim": 128, "enc_channels": [512, 512, 512, 512, 1536], "enc_kernel_sizes": [5, 3, 3, 3, 1],
     "enc_attention_channels": 128, "enc_res2net_scale": 8, "enc_se_channels": 128,
@@ -49,7 +49,7 @@ SPEAKER_ENCODER_DEFAULTS: Config = {
 
 
 def special_ids(vocabulary: int = QWEN_VOCABULARY, assistant: int = 77091) -> dict[str, int]:
-    """The token ids that config.json repeats, for a vocabulary of this many entries."""
+    """The token ids in config.json for a vocabulary of this size."""
     ids = {token: vocabulary + place for place, token in enumerate(ADDED_TOKENS)}
     return {
         "assistant_token_id": assistant,
@@ -100,9 +100,9 @@ def published_config(size: str, kind: str, transformers_version: str = "4.57.3")
 
 
 def tiny_config(size: str, kind: str, transformers_version: str = "4.57.3") -> Config:
-    """Published ids, vocabularies and head width; only widths and depths shrink.
+    """Published ids, vocabularies and head width, with smaller widths and depths.
 
-    As published, the 1.7B talker is wider than its predictor (so the projection exists) and the 0.6B is not.
+    As in the published models, the 1.7B talker is wider than its predictor (so a projection exists); the 0.6B is not.
     """
     config = published_config(size, kind, transformers_version)
     talker = config["talker_config"]
@@ -249,7 +249,7 @@ def talker_shapes(config: Config) -> Shapes:
     shapes |= _linear("talker.text_projection.linear_fc2", width, text_width)
     shapes |= _language_stack("talker.code_predictor.model", predictor)
     for step in range(talker["num_code_groups"] - 1):
-        # The predictor's own tables have the talker's width: their rows are also summed into the talker's next input.
+        # The predictor's tables have the talker's width: their rows are also summed into the talker's next input.
         shapes[f"talker.code_predictor.model.codec_embedding.{step}.weight"] = (predictor["vocab_size"], width)
         shapes[f"talker.code_predictor.lm_head.{step}.weight"] = (predictor["vocab_size"], predictor["hidden_size"])
     if width != predictor["hidden_size"]:
@@ -315,7 +315,7 @@ def _codec_encoder(config: Config) -> Shapes:
             shapes |= _conv(f"encoder.layers.{place}.block.1.conv", middle, channels, config["residual_kernel_size"])
             shapes |= _conv(f"encoder.layers.{place}.block.3.conv", channels, middle, 1)
             place += 1
-        place += 1  # the activation has a place and no weights
+        place += 1  # the activation has an index but no weights
         shapes |= _conv(f"encoder.layers.{place}.conv", 2 * channels, channels, 2 * ratio)
         place, channels = place + 1, 2 * channels
     shapes |= _conv(f"encoder.layers.{place + 1}.conv", width, channels, config["last_kernel_size"])

@@ -1,5 +1,5 @@
 """Writes Qwen3-TTS checkpoints with random weights in the published layout: tiny ones for tests, full-size ones
-for benchmarks. The numbers are noise at scales that keep activations near one, so speech ends at random moments.
+for benchmarks. Scales keep activations near one. Speech is noise and ends at random.
 
     python tools/random_checkpoint.py OUT 1b7-custom_voice [--published] [--bpe DIR] [--seed N] [--shards N]
 """
@@ -38,7 +38,7 @@ from checkpoint_shapes import (
     tiny_config,
 )
 
-# One import gives the whole maker.
+# Re-exported, so that one import suffices.
 __all__ = [
     "ADDED_TOKENS", "CHAT_TOKENS", "CODEC_PREPROCESSOR", "DIALECTS", "GENERATION", "KINDS", "LANGUAGES",
     "MARKUP_TOKENS", "QWEN_VOCABULARY", "SIZES", "SPEAKERS", "SPEAKER_DIALECTS", "SPEAKER_ENCODER_DEFAULTS",
@@ -67,29 +67,29 @@ CODEC_PREPROCESSOR = {
 
 def _fan_in(name: str, shape: tuple[int, ...]) -> int:
     if name.startswith("decoder.upsample.") and name.endswith(".0.conv.weight"):
-        return shape[0]  # transposed, kernel = stride: one tap of every input channel meets in a sample
+        return shape[0]  # transposed, kernel = stride: one tap per input channel and sample
     if name.startswith("decoder.decoder.") and name.endswith(".block.1.conv.weight"):
-        return 2 * shape[0]  # transposed, kernel = 2 strides: two taps do
+        return 2 * shape[0]  # transposed, kernel = 2 strides: two taps
     return math.prod(shape[1:])
 
 
 def _gain(name: str) -> float:
     if "codec_head" in name or "lm_head" in name:
-        return 3.0  # logits wide enough that a greedy choice is seldom a near tie
+        return 3.0  # wide logits, so that near ties are rare
     if name.startswith("encoder.encoder.layers.0."):
-        return 4.0  # speech has an rms near 0.1
+        return 4.0  # speech has an RMS near 0.1
     if name.startswith("decoder.decoder."):
         if ".conv2." in name:
-            return 0.3  # three residual units a block add 27 % of power together
+            return 0.3  # the three residual units of a block add 27 % of power
         if ".block.1." in name:
-            return 0.8  # and this takes back what they and the snakes added
+            return 0.8  # compensates for them and for the snake activations
         if name == "decoder.decoder.6.conv.weight":
             return 0.2  # five standard deviations to the clamp
     return 1.0
 
 
 def random_tensor(name: str, shape: tuple[int, ...], generator: torch.Generator, eos_gain: float) -> torch.Tensor:
-    """One fp32 tensor at the scale that its place in the network asks for."""
+    """One fp32 tensor, scaled by its role in the network."""
     leaf = name.rsplit(".", 1)[-1]
     if leaf == "initialized":
         return torch.ones(shape)
@@ -97,7 +97,7 @@ def random_tensor(name: str, shape: tuple[int, ...], generator: torch.Generator,
     if leaf == "cluster_usage":
         return noise.abs_().add_(1.0)
     if leaf == "embed_sum":
-        # Each residual codebook is finer than the one before it, or its nearest entry would hardly depend on the audio.
+        # Each residual codebook is finer than the previous one; otherwise codes would hardly depend on the audio.
         return noise.mul_(0.85 ** int(name.split(".layers.")[1].split(".")[0]))
     if leaf == "embedding_sum":
         return noise.mul_(1.5 if "rvq_first" in name else 0.5)
@@ -107,14 +107,14 @@ def random_tensor(name: str, shape: tuple[int, ...], generator: torch.Generator,
         return noise.mul_(0.1).add_(0.5)
     if leaf == "bias":
         return noise.mul_(0.05)
-    if len(shape) == 1:  # a norm's weight
+    if len(shape) == 1:  # weight of a norm
         return noise.mul_(0.1).add_(1.0)
     if "embedding" in name:
-        # Fifteen predictor rows are summed into each talker input; together they weigh as much as code 0's row.
+        # Fifteen predictor rows are summed into each talker input; their sum has the scale of code 0's row.
         return noise.mul_(0.25) if "code_predictor" in name else noise
     noise.mul_(_gain(name) / math.sqrt(_fan_in(name, shape)))
     if name == "talker.codec_head.weight":
-        noise[2150].mul_(eos_gain)  # a wider logit wins the argmax every few dozen frames
+        noise[2150].mul_(eos_gain)  # a wider logit wins the argmax once in a few dozen frames
     return noise
 
 
@@ -127,14 +127,14 @@ def _safetensors_header(shapes: Shapes, dtype: torch.dtype) -> bytes:
         header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the format wants tensor bytes aligned to 8
+    text += b" " * (-len(text) % 8)  # the format aligns tensor bytes to 8
     return len(text).to_bytes(8, "little") + text
 
 
 def _write_tensors(
     file: BinaryIO, shapes: Shapes, dtype: torch.dtype, generator: torch.Generator, eos_gain: float
 ) -> None:
-    # Streamed by hand: the library's writer takes all tensors at once and holds each a second time as bytes.
+    # Written tensor by tensor: the library's writer needs all tensors at once, plus a copy of each as bytes.
     file.write(_safetensors_header(shapes, dtype))
     for name, shape in shapes.items():
         tensor = random_tensor(name, shape, generator, eos_gain).to(dtype).cpu().contiguous()
@@ -142,7 +142,7 @@ def _write_tensors(
 
 
 def _split(shapes: Shapes, shards: int, itemsize: int) -> Iterator[Shapes]:
-    """Consecutive parts of about equal bytes, none empty."""
+    """Consecutive shards of similar size, none empty."""
     if not 1 <= shards <= len(shapes):
         raise ValueError(f"shards must be 1 to {len(shapes)}, got {shards}")
     total = sum(math.prod(shape) for shape in shapes.values()) * itemsize
@@ -186,17 +186,17 @@ def write_weights(
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in a byte-level vocab.json."""
+    """The printable character for each byte in a byte-level vocab.json."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     spare = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
 def small_vocabulary() -> tuple[dict[str, int], list[str]]:
-    """Bytes and a few words: (vocab, merges). The role names must be one token each, prompts are cut by count."""
+    """Bytes and a few words: (vocab, merges). Each role name must be one token."""
     alphabet = byte_alphabet()
     vocab = {character: byte for byte, character in enumerate(alphabet)}
-    merges: dict[str, None] = {}  # in order of rank, without repeats
+    merges: dict[str, None] = {}  # in order of priority, without duplicates
     for word in ("assistant", "user", "\n\n", "\n\n\n", " the", " and", " you", "hello", "voice", "speak", "ing"):
         letters = [alphabet[byte] for byte in word.encode()]
         known = letters[0]
@@ -261,9 +261,9 @@ def write_checkpoint(
 ) -> Path:
     """Writes one checkpoint folder and returns it.
 
-    `bpe` is a folder with vocab.json and merges.txt; without it a small vocabulary is written and the ids in
-    config.json follow. The same seed gives the same weights on the same kind of device (CPU and CUDA draw differently).
-    The version 4.57.2 keeps the official loader from exchanging Qwen's split rule for Mistral's, which 4.57.3 does.
+    `bpe` is a folder with vocab.json and merges.txt; without it a small vocabulary is written, with matching
+    ids in config.json. A seed gives the same weights on the same type of device (CPU and CUDA generators differ).
+    With version 4.57.2 the official loader keeps Qwen's split rule; with 4.57.3 it would use Mistral's.
     """
     if widths not in ("tiny", "published"):
         raise ValueError(f"widths must be 'tiny' or 'published', got '{widths}'")
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("model", choices=[f"{size}-{kind}" for size in SIZES for kind in KINDS])
     parser.add_argument("--published", action="store_true", help="the published widths instead of tiny ones")
-    parser.add_argument("--bpe", type=Path, help="folder with the true vocab.json and merges.txt")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
     asked = parser.parse_args()
