@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         *("types", "voice"),
     },
     "api": {"config", "engine", "errors", "frames", "model", "narration", "segmenter", "speech", "types"},
-    # Is handed an engine, never makes one.
+    # Gets an engine, never builds one.
     "server": {
         *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "narration", "segmenter"),
         *("types", "utterance", "voice"),
@@ -91,7 +91,7 @@ def own_part(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_imports_follow_the_arrows(file: Path) -> None:
+def test_imports_follow_the_table(file: Path) -> None:
     part = own_part(file)
     assert part in ALLOWED or part in EVERYTHING, f"{part!r} is new: say in ALLOWED what it may import"
     if part in EVERYTHING:
@@ -111,12 +111,12 @@ def test_no_edge_is_allowed_that_no_file_uses() -> None:
     assert not unused
 
 
-# They meet an engine only over the wire: what they share with it are audio files, errors and levels.
+# They know an engine only over the wire; they share audio files, errors and levels with it.
 MEASURING = {"oscine_bench": set(), "oscine_eval": {"oscine_bench"}}
 
 
 @pytest.mark.parametrize("package", MEASURING)
-def test_the_measuring_packages_know_no_engine(package: str) -> None:
+def test_the_measuring_packages_do_not_import_the_engine(package: str) -> None:
     shared = {
         "oscine",
         "oscine.audio",
@@ -175,6 +175,6 @@ def later():
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_importing_this_does_not_pull_in_torch(module: str) -> None:
+def test_importing_this_does_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -217,7 +217,7 @@ def test_the_wheel_speaks_in_an_empty_environment(wheel_environment: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_wheel_tells_its_version_and_its_settings(wheel_environment: Path) -> None:
+def test_the_wheel_prints_its_version_and_its_settings(wheel_environment: Path) -> None:
     assert oscine.__version__ in run_installed(wheel_environment, "oscine", "--version")
     assert "model" in run_installed(wheel_environment, "oscine", "serve", "--print-config")
 

@@ -1,4 +1,4 @@
-"""The oracle harness: the official package loads our random checkpoints and gives varied speech with them."""
+"""The oracle harness: the official package loads our random checkpoints and generates varied speech."""
 
 from typing import Any
 

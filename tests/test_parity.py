@@ -1,4 +1,4 @@
-"""Oscine gives the official package's speech: both run side by side on the same checkpoints.
+"""Oscine equals the official package: both run on the same checkpoints.
 
 Greedy codes in fp32 must be equal. Rows and audio have tolerances, because sums run in another order.
 """
@@ -63,7 +63,7 @@ def sound(seconds: float, rate: int = RATE, seed: int = 0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Case:
-    """One request, for both sides."""
+    """One request to both implementations."""
 
     text: str = ENGLISH
     speaker: str | None = None

@@ -54,22 +54,22 @@ async def pieces(*texts: str) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-async def heard(engine: Announcer, text: AsyncIterator[str] | None = None) -> list[bytes]:
+async def received(engine: Announcer, text: AsyncIterator[str] | None = None) -> list[bytes]:
     return [chunk.pcm async for chunk in stream_utterance(engine, SpeechRequest(text="one"), text)]
 
 
 def test_chunks_reach_asyncio_in_order() -> None:
     engine = Announcer()
-    assert asyncio.run(heard(engine)) == [b"one", b""] and engine.told == []
+    assert asyncio.run(received(engine)) == [b"one", b""] and engine.told == []
 
 
-def test_text_is_fed_while_listening() -> None:
+def test_text_is_sent_while_audio_arrives() -> None:
     engine = Announcer()
-    assert asyncio.run(heard(engine, pieces("two", "three"))) == [b"one", b"two", b"three", b""]
+    assert asyncio.run(received(engine, pieces("two", "three"))) == [b"one", b"two", b"three", b""]
     assert engine.told == [AppendText("two"), AppendText("three"), EndText()]
 
 
-def test_who_leaves_early_cancels() -> None:
+def test_leaving_a_stream_early_cancels_the_utterance() -> None:
     engine = Announcer()
 
     async def leave() -> None:
@@ -89,7 +89,7 @@ def test_a_cancelled_task_cancels_its_utterance() -> None:
         yield "never"
 
     async def interrupt() -> None:
-        task = asyncio.create_task(heard(engine, endless()))
+        task = asyncio.create_task(received(engine, endless()))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -101,7 +101,7 @@ def test_a_cancelled_task_cancels_its_utterance() -> None:
 
 def test_an_error_of_the_utterance_is_raised() -> None:
     with pytest.raises(EngineError, match="gone"):
-        asyncio.run(heard(Announcer(EngineError("gone"))))
+        asyncio.run(received(Announcer(EngineError("gone"))))
     with pytest.raises(EngineError, match="gone"):
         synthesize(Announcer(EngineError("gone")), SpeechRequest(text="one"))
 
@@ -114,15 +114,15 @@ def test_an_error_in_the_text_is_raised_and_cancels() -> None:
         raise RuntimeError("the language model is gone")
 
     with pytest.raises(RuntimeError, match="language model"):
-        asyncio.run(heard(engine, broken()))
+        asyncio.run(received(engine, broken()))
     assert engine.told[-1] == Cancel()
 
 
-def test_speak_gives_the_whole() -> None:
+def test_synthesize_returns_the_whole_audio() -> None:
     assert synthesize(Announcer(), SpeechRequest(text="one")) == b"one"
 
 
-def test_speak_gives_no_part_for_the_whole() -> None:
+def test_synthesize_never_returns_partial_audio() -> None:
     class Stopped(Announcer):
         def end(self) -> None:
             self.deliver(AudioChunk(b"", 0, "cancelled"))
@@ -131,7 +131,7 @@ def test_speak_gives_no_part_for_the_whole() -> None:
         synthesize(Stopped(), SpeechRequest(text="one"))
 
 
-def test_sound_for_an_event_loop_that_is_closed_is_dropped_and_cancels() -> None:
+def test_audio_for_a_closed_event_loop_is_dropped_and_cancels() -> None:
     engine = Announcer()
     asyncio.run(Utterance(engine, SpeechRequest(text="one"), streaming_text=True).__aenter__())
     engine.deliver(AudioChunk(b"two", 0))

@@ -75,14 +75,14 @@ def test_the_card_shows_the_measured_figures(
     assert "How fast it is" not in demo_card(judged, None, folder)
 
 
-def test_sentences_that_did_not_end_are_told(judged: dict[str, Any], tmp_path: Path) -> None:
+def test_sentences_that_did_not_end_are_reported(judged: dict[str, Any], tmp_path: Path) -> None:
     judged["figures"]["voices"]["finch"]["demo"]["ends"] = {"stop": 97, "length": 3}
     (tmp_path / "demo.json").write_text(json.dumps(judged))
     page = Report(tmp_path).benchmarks()
     assert "wren 100 of 100; finch 97 of 100, 3 by length." in page and "## How well the demo voice speaks" in page
 
 
-def test_naturalness_that_nobody_judged_is_left_open(judged: dict[str, Any], tmp_path: Path) -> None:
+def test_missing_naturalness_is_left_out(judged: dict[str, Any], tmp_path: Path) -> None:
     for sides in judged["figures"]["voices"].values():
         sides["teacher"]["dnsmos"] = sides["demo"]["dnsmos"] = None
     (tmp_path / "demo.json").write_text(json.dumps(judged))

@@ -1,5 +1,5 @@
-"""What the scripts beside this one share: a process is told all cases of its client on stdin, as JSON, and prints what
-the client got for each of them. It runs in .venv-clients, where nothing of ours is installed."""
+"""Shared by the client scripts in this folder: a process reads all cases of its client as JSON from stdin and prints
+the result of each. It runs in .venv-clients, where Oscine is not installed."""
 
 import base64
 import json
@@ -16,8 +16,8 @@ def cases() -> dict[str, Case]:
     return asked
 
 
-def tell(answers: dict[str, Answer]) -> None:
-    """As the last line: clients may print what they like before it."""
+def report(answers: dict[str, Answer]) -> None:
+    """Prints the results as the last line; clients may print other things before it."""
     print("\n" + json.dumps(answers, default=lambda sound: base64.b64encode(sound).decode()))
 
 
@@ -26,7 +26,7 @@ def raised(error: BaseException, **facts: Any) -> Answer:
 
 
 async def attempt(speak: Callable[[Case], Awaitable[Answer]], case: Case) -> Answer:
-    """What a client raises is an answer too."""
+    """Exceptions of the client are results too."""
     try:
         return await speak(case)
     except Exception as error:

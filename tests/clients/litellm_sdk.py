@@ -1,7 +1,7 @@
-"""LiteLLM's SDK, which speaks to many providers in OpenAI's words; `openai/NAME` is any server with OpenAI's API."""
+"""LiteLLM's SDK, one API for many providers; `openai/NAME` is any server with OpenAI's API."""
 
 import litellm
-from cases import Answer, Case, cases, raised, tell
+from cases import Answer, Case, cases, raised, report
 
 
 def speak(case: Case) -> Answer:
@@ -13,4 +13,4 @@ def speak(case: Case) -> Answer:
 
 
 if __name__ == "__main__":
-    tell({name: speak(case) for name, case in cases().items()})
+    report({name: speak(case) for name, case in cases().items()})

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cases import Answer, Case, attempt, cases, raised, tell
+from cases import Answer, Case, attempt, cases, raised, report
 from livekit.agents import APIConnectOptions, APIStatusError
 from livekit.plugins import openai
 
@@ -29,7 +29,7 @@ async def speak(case: Case) -> Answer:
 
 
 async def main() -> None:
-    tell({name: await attempt(speak, case) for name, case in cases().items()})
+    report({name: await attempt(speak, case) for name, case in cases().items()})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""OpenAI's own SDK. `how` names the way to ask: one of the functions below."""
+"""OpenAI's own SDK. `how` names the kind of request: one of the functions below."""
 
 import time
 from typing import Any
 
 import openai
-from cases import Answer, Case, cases, raised, tell
+from cases import Answer, Case, cases, raised, report
 
 
 def _client(case: Case, **options: Any) -> openai.OpenAI:
@@ -14,7 +14,7 @@ def _client(case: Case, **options: Any) -> openai.OpenAI:
 
 
 def create(case: Case) -> Answer:
-    """The whole answer at once, as most programs ask for it."""
+    """The whole response at once, as most programs request it."""
     with _client(case) as client:
         got = client.audio.speech.create(**case["fields"])
         return {"audio": got.content, "headers": dict(got.response.headers)}
@@ -27,21 +27,21 @@ def stream(case: Case) -> Answer:
 
 
 def events(case: Case) -> Answer:
-    """The SDK has no types for these events: it hands over the lines."""
+    """The SDK has no types for these events; it returns the lines."""
     fields = {**case["fields"], "stream_format": "sse"}
     with _client(case) as client, client.audio.speech.with_streaming_response.create(**fields) as got:
         return {"lines": list(got.iter_lines()), "headers": dict(got.headers)}
 
 
 def first_chunk(case: Case) -> Answer:
-    """Leaves as soon as there is something to hear."""
+    """Disconnects after the first audio."""
     with _client(case) as client, client.audio.speech.with_streaming_response.create(**case["fields"]) as got:
         return {"audio": next(got.iter_bytes())}
 
 
 def again(case: Case) -> Answer:
-    """Holds the only stream there may be, asks for another one, and lets go of the first when that was refused: what
-    the SDK is told to wait is all that stands between its first attempt and its success."""
+    """Holds the only allowed stream, requests another one, and closes the first when the second is refused. The SDK's
+    retry then succeeds after the time in Retry-After."""
     refusals = []
 
     def refused(response: Any) -> None:
@@ -49,17 +49,17 @@ def again(case: Case) -> Answer:
             refusals.append(response.headers["retry-after"])
             held.close()
 
-    # The SDK's own default client, as httpx has moved from one major version of the SDK to the next.
+    # The SDK's own default client: its httpx differs between major versions of the SDK.
     with _client(case) as client, openai.DefaultHttpxClient(event_hooks={"response": [refused]}) as listening:
         holding = client.audio.speech.with_streaming_response.create(**case["held"])
         with holding as held:
-            pieces = held.iter_bytes()  # kept: the answer is closed with its iterator
+            pieces = held.iter_bytes()  # keep it: the response is closed with its iterator
             next(pieces)
             try:
                 client.audio.speech.create(**case["fields"])
-                raise AssertionError("a second stream was let in")
+                raise AssertionError("a second stream was admitted")
             except openai.APIStatusError as error:
-                refusal = _told(error)
+                refusal = _api_error(error)
             begun_s = time.monotonic()
             with _client(case, http_client=listening, max_retries=5) as patient:
                 got = patient.audio.speech.create(**case["fields"])
@@ -67,7 +67,7 @@ def again(case: Case) -> Answer:
     return {"audio": got.content, "refusal": refusal, "refusals": refusals, "waited_s": waited_s}
 
 
-def _told(error: openai.APIStatusError) -> Answer:
+def _api_error(error: openai.APIStatusError) -> Answer:
     return raised(
         error,
         status=error.status_code,
@@ -87,10 +87,10 @@ def speak(case: Case) -> Answer:
     try:
         return _WAYS[case["how"]](case)
     except openai.APIStatusError as error:
-        return _told(error)
+        return _api_error(error)
     except Exception as error:
         return raised(error)
 
 
 if __name__ == "__main__":
-    tell({name: speak(case) for name, case in cases().items()})
+    report({name: speak(case) for name, case in cases().items()})

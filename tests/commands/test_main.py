@@ -1,4 +1,4 @@
-"""`oscine say` as a user meets it: results on standard output, everything else on standard error, one line per error.
+"""`oscine say` from the command line: results on standard output, all else on standard error, one line per error.
 
 Most tests call the entry point of the console script in this process; a few run the script itself.
 """
@@ -90,10 +90,10 @@ def wav_samples(path: Path) -> np.ndarray:
     return samples
 
 
-# What reaches the result
+# Options and results
 
 
-def test_the_file_holds_what_the_api_speaks(shell: Shell, custom_voice: Path, tts: Oscine) -> None:
+def test_the_file_holds_the_audio_of_the_api(shell: Shell, custom_voice: Path, tts: Oscine) -> None:
     ran = shell(*say(custom_voice, "hello there", "--voice", "ryan", "--seed", 5, "-o", "out.wav"))
     assert (ran.code, ran.out) == (0, "out.wav: 0.24 s, seed 5, ended by length\n")
     speech = tts.speak("hello there", voice="ryan", seed=5, max_new_tokens=4)
@@ -125,7 +125,7 @@ def test_every_option_reaches_the_speech(shell: Shell, custom_voice: Path, tts: 
     asked = {"text": "hello you", "seed": 11, "max_new_tokens": 4}
     (plain, expected) = tts.speak_batch([SpeechRequest(**asked), SpeechRequest(**(asked | fields))])
     np.testing.assert_array_equal(np.load("codes.npy"), expected.codes)
-    assert not np.array_equal(plain.codes, expected.codes)  # or this test would see nothing
+    assert not np.array_equal(plain.codes, expected.codes)  # otherwise this test would show nothing
     assert ran.results[0]["seed"] == expected.seed
 
 
@@ -146,10 +146,10 @@ def test_a_seed_gives_the_same_speech_and_none_gives_a_new_one(shell: Shell, cus
     other, other_seed = spoken()
     assert seed != other_seed
     assert first != other
-    assert spoken("--seed", seed) == (first, seed)  # the seed that was told makes it again
+    assert spoken("--seed", seed) == (first, seed)  # the reported seed repeats the speech
 
 
-def test_json_is_all_that_stands_on_standard_output(shell: Shell, custom_voice: Path) -> None:
+def test_with_json_standard_output_has_only_json(shell: Shell, custom_voice: Path) -> None:
     ran = shell(*say(custom_voice, "hello", "--json", "--seed", 3))
     answer = json.loads(ran.out)
     assert set(answer) == {"results", "took_s", "x_real_time"}
@@ -190,7 +190,7 @@ def test_without_an_output_the_lines_of_a_file_go_to_speech(shell: Shell, custom
     assert all(Path(line.split(":")[0]).is_file() for line in ran.out.splitlines())
 
 
-def test_a_clip_is_cloned_and_the_voice_kept(shell: Shell, base: Path, base_tts: Oscine) -> None:
+def test_a_clip_is_cloned_and_the_voice_is_saved(shell: Shell, base: Path, base_tts: Oscine) -> None:
     soundfile.write("clip.wav", noise(0.5), RATE)
     clone = ["--ref-audio", "clip.wav", "--ref-text", "some words", "--seed", 4, "--save-codes", "codes.npy"]
     assert shell(*say(base, "hello", *clone, "--save-voice", "ann.safetensors")).code == 0
@@ -205,14 +205,16 @@ def test_a_clip_is_cloned_and_the_voice_kept(shell: Shell, base: Path, base_tts:
 
 
 @pytest.mark.parametrize("words", [["--x-vector-only"], ["--x-vector-only", "--ref-text", "some words"], []])
-def test_without_words_only_the_timbre_is_taken(shell: Shell, base: Path, base_tts: Oscine, words: list[str]) -> None:
+def test_without_a_transcript_only_the_timbre_is_cloned(
+    shell: Shell, base: Path, base_tts: Oscine, words: list[str]
+) -> None:
     soundfile.write("clip.wav", noise(0.5), RATE)
     clone = ["--ref-audio", "clip.wav", *words, "--save-voice", "ann.safetensors"]
     assert shell(*say(base, "hello", *clone, tokens=3)).code == 0
     assert Voice.load("ann.safetensors") == base_tts.clone("clip.wav")
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's words on a CPU without bf16 instructions
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's warning on a CPU without bf16 instructions
 def test_the_dtype_reaches_the_model(shell: Shell, custom_voice: Path) -> None:
     words = ["--dtype", "bfloat16", "--seed", 1, "--save-codes", "codes.npy"]
     assert shell(*say(custom_voice, "hello", *words)).code == 0
@@ -224,7 +226,7 @@ def test_the_dtype_reaches_the_model(shell: Shell, custom_voice: Path) -> None:
 
 
 def check_refusal(ran: Ran, code: int, *said: str) -> None:
-    """One line on standard error beside the bar of a finished load; nothing on standard output."""
+    """One line on standard error, besides the progress bar; nothing on standard output."""
     assert ran.code == code, ran.err
     assert ran.out == ""
     *before, last = [line for line in ran.err.splitlines() if line.strip()]
@@ -236,7 +238,7 @@ def check_refusal(ran: Ran, code: int, *said: str) -> None:
     assert "speaking" not in ran.err
 
 
-def test_an_unknown_voice_is_answered_with_the_nearest_and_all(shell: Shell, custom_voice: Path) -> None:
+def test_an_unknown_voice_is_refused_with_the_nearest_and_all_names(shell: Shell, custom_voice: Path) -> None:
     ran = shell(*say(custom_voice, "hello", "--voice", "ryam"))
     check_refusal(ran, 2, "unknown voice 'ryam'; did you mean 'ryan'?", f"(possible: {VOICES})")
     assert list(shell.folder.iterdir()) == []
@@ -311,11 +313,11 @@ def test_a_model_that_cannot_be_used_ends_with_code_1(shell: Shell, words: list[
     check_refusal(shell("say", "hello", *words), 1, said)
 
 
-def test_input_that_is_no_text_is_refused(shell: Shell) -> None:
+def test_input_that_is_not_text_is_refused(shell: Shell) -> None:
     check_refusal(shell("say", stdin=b"\xff\xfe"), 2, "standard input is not UTF-8 text")
 
 
-def test_one_bad_line_of_a_file_stops_it_before_the_first_is_spoken(shell: Shell, custom_voice: Path) -> None:
+def test_a_bad_line_of_a_file_is_refused_before_any_is_spoken(shell: Shell, custom_voice: Path) -> None:
     Path("lines.txt").write_text("hello\n" * 12 + "a\0b\n")
     check_refusal(shell(*say(custom_voice, "--file", "lines.txt", "-o", "out")), 2, "NUL character at index 1")
     assert not Path("out").exists()
@@ -331,7 +333,7 @@ def test_one_bad_line_of_a_file_stops_it_before_the_first_is_spoken(shell: Shell
         (["sing"], "No such command"),
     ],
 )
-def test_words_that_are_no_options_end_with_code_2(shell: Shell, words: list[str], said: str) -> None:
+def test_unknown_options_end_with_code_2(shell: Shell, words: list[str], said: str) -> None:
     ran = shell(*words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
@@ -366,7 +368,7 @@ def test_the_script_refuses_without_a_traceback(custom_voice: Path, tmp_path: Pa
     assert "speaking" not in done.stderr
 
 
-def test_help_does_not_wait_for_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     program = "import sys; from oscine.commands.main import app; app(['say', '--help'], standalone_mode=False)\n"
     done = subprocess.run(
         [sys.executable, "-c", program + "assert 'torch' not in sys.modules"],

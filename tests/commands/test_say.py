@@ -30,11 +30,11 @@ pytestmark = pytest.mark.slow
 FRAME_SAMPLES = 1920
 LONG = " ".join(f"This is the sentence with the number {number}, and it is not short." for number in range(40))
 SEGMENTS = segment_text(LONG)
-ENDLESS = "endless"  # a text with this word runs away
+ENDLESS = "endless"  # a text with this word becomes a runaway
 
 
 class InstantEngine:
-    """An engine that answers with noise, which depends on text and seed."""
+    """An engine that generates noise, which depends on text and seed."""
 
     sample_rate_hz = RATE
 
@@ -81,7 +81,7 @@ class InstantEngine:
 
 
 def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str | None]:
-    """What a server would send."""
+    """The audio that a server would send."""
 
     async def collect() -> tuple[bytes, str | None]:
         with ThreadPoolExecutor(1) as pool:
@@ -179,7 +179,7 @@ def test_a_text_in_an_unlisted_script_gets_a_warning(shell: Shell, engine: Insta
     assert "warning" not in shell("say", "hello").err
 
 
-def test_lines_are_written_in_the_asked_format(shell: Shell, engine: InstantEngine) -> None:
+def test_lines_are_written_in_the_requested_format(shell: Shell, engine: InstantEngine) -> None:
     Path("lines.txt").write_text("one\ntwo\n")
     assert shell("say", "--file", "lines.txt", "--format", "flac").code == 0
     assert sorted(path.name for path in Path("speech").iterdir()) == ["001.flac", "002.flac"]
@@ -192,8 +192,8 @@ def test_without_a_name_the_wav_goes_to_standard_output(tmp_path: Path) -> None:
     words = [str(OSCINE), "say", "hi", "-o", "-", "--seed", "1", "--max-new-tokens", "4", "--json"]
     done = subprocess.run(words, capture_output=True, cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    (tmp_path / "heard.wav").write_bytes(done.stdout)
-    assert wav_samples(tmp_path / "heard.wav").shape == (3 * FRAME_SAMPLES,)
+    (tmp_path / "played.wav").write_bytes(done.stdout)
+    assert wav_samples(tmp_path / "played.wav").shape == (3 * FRAME_SAMPLES,)
     assert json.loads(done.stderr.splitlines()[-1])["results"][0]["output"] == "-"
     assert not (tmp_path / "-").exists()
 
@@ -227,7 +227,7 @@ def test_a_full_standard_output_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 def refused(shell: Shell, *words: object) -> Ran:
-    """What cannot work is refused before the model is looked for."""
+    """Refused before the model is loaded."""
     return shell("say", *words, "-m", "/no/such/model")
 
 
@@ -315,7 +315,7 @@ def test_a_voice_file_may_have_any_name(shell: Shell, engine: InstantEngine) -> 
         voice.save(name)
     for name in ("ann", "ann.voice", "ryan"):
         assert shell("say", "hello", "--voice", name).code == 0
-    assert [request.voice for request in engine.requests] == [voice, voice, "ryan"]  # a preset's name is that preset's
+    assert [request.voice for request in engine.requests] == [voice, voice, "ryan"]  # a preset's name means that preset
     check_refusal(shell("say", "hello", "--voice", __file__), 2, "is not a readable voice file")
 
 

@@ -1,4 +1,4 @@
-"""`oscine serve` as people run it: real processes, a small random checkpoint, signals, and nothing left behind."""
+"""`oscine serve` in real processes with a small random checkpoint: speech, signals, failures, and no leftovers."""
 
 import base64
 import io
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 Served = tuple[ServerProcess, httpx.Client]
 SPEECH = "/v1/audio/speech"
 TEXT = "Hello there, how are you?"
-# Random weights: their speech has no end, and nobody is sent away because this machine is slow.
+# The speech of random weights has no end. The long queue wait keeps a slow machine from refusing requests.
 SETTINGS = """
 [engine]
 slots = 8
@@ -48,13 +48,13 @@ memory.positions_per_slot = 1024
 backoff_s = 0.1
 """
 
-# A module that every Python imports when it starts: the first garbage collection that leaves objects out says how many.
+# Imported by every Python at startup: reports the number of frozen objects at the first collection that skips any.
 WATCHED_COLLECTIONS = """
 import gc, os
 def watch(phase, info):
-    if left_out := gc.get_freeze_count():
+    if frozen := gc.get_freeze_count():
         gc.callbacks.remove(watch)
-        os.write(2, f"process {os.getpid()} leaves out {left_out}\\n".encode())
+        os.write(2, f"process {os.getpid()} froze {frozen}\\n".encode())
 gc.callbacks.append(watch)
 """
 
@@ -80,29 +80,29 @@ def frames(count: int) -> dict[str, Any]:
     return {"input": TEXT, "response_format": "pcm", "seed": 5, "max_new_tokens": count + 1, "trim_silence": False}
 
 
-def test_speech_over_http_is_the_references(served: Served, model: Path) -> None:
+def test_speech_over_http_equals_the_python_api(served: Served, model: Path) -> None:
     answer = served[1].post(SPEECH, json=frames(12))
     assert answer.status_code == 200, answer.text
-    heard = np.frombuffer(answer.content, "<i2").astype(int)
+    received = np.frombuffer(answer.content, "<i2").astype(int)
     reference = Oscine(model, device="cpu").speak(TEXT, seed=5, max_new_tokens=13)
     expected = pcm16(reference.audio).astype(int)
-    assert len(heard) == len(expected) == 12 * 1920
-    assert np.abs(heard - expected).max() <= 1
+    assert len(received) == len(expected) == 12 * 1920
+    assert np.abs(received - expected).max() <= 1
     assert answer.headers["x-seed"] == "5"
 
 
-def test_forms_of_the_same_speech_are_the_same(served: Served) -> None:
+def test_all_response_forms_carry_the_same_audio(served: Served) -> None:
     _, client = served
     plain = client.post(SPEECH, json=frames(8)).content
     whole = client.post(SPEECH, json={**frames(8), "stream": False})
     assert whole.content == plain and whole.headers["x-finish-reason"] == "length"
     events = client.post(SPEECH, json={**frames(8), "stream_format": "sse"}).text.split("\n\n")
-    told = [json.loads(event.removeprefix("data: ")) for event in events if event]
-    assert b"".join(base64.b64decode(event.get("audio", "")) for event in told) == plain
-    assert told[-1]["usage"]["output_tokens"] == 8
+    sent = [json.loads(event.removeprefix("data: ")) for event in events if event]
+    assert b"".join(base64.b64decode(event.get("audio", "")) for event in sent) == plain
+    assert sent[-1]["usage"]["output_tokens"] == 8
 
 
-def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> None:
+def test_the_server_reports_its_state_and_its_model(served: Served, model: Path) -> None:
     server, client = served
     ready = server.log_line("ready")
     assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
@@ -113,24 +113,26 @@ def test_it_says_where_it_is_and_what_it_serves(served: Served, model: Path) -> 
     assert f'oscine_slots{{model="{model.name}"}} 8.0' in page and "oscine_memory_bytes" in page
 
 
-def test_what_was_there_at_the_start_is_never_searched_for_garbage_again(served: Served) -> None:
-    """A full collection would else hold up all speech for the time of a frame."""
+def test_both_processes_freeze_their_heaps_after_startup(served: Served) -> None:
+    """Otherwise a full collection would delay all streams by the time of a frame."""
     server, client = served
 
-    def left_out(pid: int) -> int:
-        told = f"process {pid} leaves out "
-        return next((int(line["message"][len(told) :]) for line in server.lines if line["message"].startswith(told)), 0)
+    def frozen_objects(pid: int) -> int:
+        prefix = f"process {pid} froze "
+        messages = [line["message"] for line in server.lines]
+        return next((int(one[len(prefix) :]) for one in messages if one.startswith(prefix)), 0)
 
     def both_have_collected() -> bool:
         client.post(SPEECH, json=frames(2)).raise_for_status()
-        return all(left_out(pid) for pid in (server.process.pid, server.engine_pid))
+        return all(frozen_objects(pid) for pid in (server.process.pid, server.engine_pid))
 
     eventually(both_have_collected)
-    assert left_out(server.process.pid) > 50_000 and left_out(server.engine_pid) > 100_000  # of 90,000 and 190,000
+    assert frozen_objects(server.process.pid) > 50_000  # of 90,000
+    assert frozen_objects(server.engine_pid) > 100_000  # of 190,000
 
 
-def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served) -> None:
-    """Eight at once: how many of them run, and how many wait, is for this machine's speed to say."""
+def test_a_killed_engine_ends_its_streams_with_errors_and_restarts(served: Served) -> None:
+    """Eight at once: how many run and how many wait depends on the speed of the machine."""
     server, client = served
     outcomes: list[str] = []
     running: set[int] = set()
@@ -138,18 +140,18 @@ def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served)
     def listen(seed: int) -> None:
         form = {"stream_format": "sse"} if seed % 2 else {}
         with client.stream("POST", SPEECH, json={**frames(900), **form, "seed": seed}) as response:
-            heard = b""
+            received = b""
             try:
                 for piece in response.iter_bytes():
                     running.add(seed)
-                    heard += piece
+                    received += piece
             except httpx.RemoteProtocolError:
                 outcomes.append("cut")
                 return
             if response.status_code == 503:
-                outcomes.append("refused: " + json.loads(heard)["error"]["code"])
+                outcomes.append("refused: " + json.loads(received)["error"]["code"])
             else:
-                outcomes.append("told" if b"speech.audio.error" in heard else "looks whole")
+                outcomes.append("error event" if b"speech.audio.error" in received else "looks whole")
 
     listeners = [threading.Thread(target=listen, args=(seed,), daemon=True) for seed in range(8)]
     for listener in listeners:
@@ -159,8 +161,8 @@ def test_a_killed_engine_ends_its_streams_clearly_and_comes_back(served: Served)
     eventually(lambda: client.get("/ready").status_code == 503, 20)
     for listener in listeners:
         listener.join(20)
-    assert len(outcomes) == 8 and set(outcomes) <= {"cut", "told", "refused: engine_failed"}, outcomes
-    assert {"cut", "told"} & set(outcomes)
+    assert len(outcomes) == 8 and set(outcomes) <= {"cut", "error event", "refused: engine_failed"}, outcomes
+    assert {"cut", "error event"} & set(outcomes)
     eventually(lambda: client.get("/ready").status_code == 200, START_S)
     about = client.get("/ready").json()
     assert about["restarts"] == 1 and "SIGKILL" in about["last_failure"]
@@ -174,25 +176,25 @@ def engine_load(client: httpx.Client) -> float:
 
 
 def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served) -> None:
-    """The last one: it ends the server of this file."""
+    """Must run last: it stops the server of this module."""
     server, client = served
     with client.stream("POST", SPEECH, json=frames(40)) as response:
         pieces = response.iter_bytes()
-        heard = len(next(pieces))
+        received = len(next(pieces))
         children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.send_signal(signal.SIGTERM)
         eventually(lambda: server.log_line("stopping") is not None)
         with httpx.Client(base_url=client.base_url, trust_env=False) as another:
             refused = another.post(SPEECH, json=frames(4))
             assert refused.status_code == 503 and "shutting down" in refused.json()["error"]["message"]
-        heard += sum(map(len, pieces))
-    assert heard == 40 * 3840
+        received += sum(map(len, pieces))
+    assert received == 40 * 3840
     assert server.process.wait(30) == 0
     for child in children:
         eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: Path, model: Path) -> None:
+def test_a_second_interrupt_ends_streams_at_once_without_a_traceback(tmp_path: Path, model: Path) -> None:
     server = ServerProcess(model, tmp_path, settings=SETTINGS)
     try:
         with httpx.stream(
@@ -202,7 +204,7 @@ def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: P
             next(pieces)
             server.process.send_signal(signal.SIGINT)
             eventually(lambda: server.log_line("stopping") is not None)
-            while server.process.poll() is None:  # impatiently
+            while server.process.poll() is None:
                 server.process.send_signal(signal.SIGINT)
                 time.sleep(0.05)
             with pytest.raises(httpx.RemoteProtocolError):
@@ -213,24 +215,24 @@ def test_a_second_interrupt_ends_streams_at_once_and_without_a_trace(tmp_path: P
     assert not [line for line in server.lines if line.get("level") not in ("info", "warning") or "exception" in line]
 
 
-def test_what_cannot_be_served_ends_with_one_clear_line(tmp_path: Path, model: Path) -> None:
+def test_a_server_that_cannot_start_prints_one_clear_error(tmp_path: Path, model: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "serve", *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, " ".join(done.stderr.split())
 
-    code, told = run("--model", str(tmp_path / "nothing"))
-    assert code == 1 and told.startswith("error:") and "Traceback" not in told
-    code, told = run("--set", "engine.slot=3")
-    assert code == 1 and "did you mean 'engine.slots'?" in told
+    code, error = run("--model", str(tmp_path / "nothing"))
+    assert code == 1 and error.startswith("error:") and "Traceback" not in error
+    code, error = run("--set", "engine.slot=3")
+    assert code == 1 and "did you mean 'engine.slots'?" in error
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        code, told = run("--model", str(model), "--port", str(taken.getsockname()[1]))
-    assert code == 1 and "cannot listen on" in told
+        code, error = run("--model", str(model), "--port", str(taken.getsockname()[1]))
+    assert code == 1 and "cannot listen on" in error
 
 
-def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
+def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
     server = ServerProcess(model, tmp_path, "--set", "engine.memory.positions_per_slot=16", settings=SETTINGS)
     begun_s = time.monotonic()
     assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
@@ -239,12 +241,12 @@ def test_settings_that_cannot_work_end_it_before_weights_are_loaded(tmp_path: Pa
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no..host", "no\0host"])
-def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host: str) -> None:
+def test_an_error_about_the_host_does_not_name_the_port(host: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on .*: .*; choose an address of this machine with --host"):
         bind(host, 0)
 
 
-def test_a_taken_port_is_not_blamed_on_the_host() -> None:
+def test_an_error_about_the_port_does_not_name_the_host() -> None:
     with bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
         bind("127.0.0.1", taken.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""`oscine voices`: the server's folder of voices from the command line, in the command line's words."""
+"""`oscine voices`: the server's folder of voices, managed from the command line."""
 
 import json
 import stat
@@ -53,7 +53,7 @@ def refusal(*words: object) -> str:
 
 
 @pytest.mark.parametrize("consent", ["[/red] yes", "[bold]yes", ":smile: \\"])
-def test_a_consent_is_shown_as_it_was_given(consent: str) -> None:
+def test_a_consent_is_shown_verbatim(consent: str) -> None:
     assert voices("add", "anna", "me.safetensors", "--consent", consent).exit_code == 0
     ran = voices("list")
     assert ran.exit_code == 0 and consent in ran.stdout
@@ -83,40 +83,40 @@ def test_preset_voices_are_listed_first() -> None:
 # Folders
 
 
-def test_the_folder_is_the_one_that_the_servers_variable_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_follows_the_servers_environment_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     added("usual")
     monkeypatch.setenv(VARIABLE, str(home / "named"))
     added("anna")
     assert (home / "named" / "anna.safetensors").exists() and names() == ["anna"]
-    assert names("--voices-dir", home / "data" / "oscine" / "voices") == ["usual"]  # an option is stronger
+    assert names("--voices-dir", home / "data" / "oscine" / "voices") == ["usual"]  # the option takes precedence
     assert VARIABLE in voices("list", "--help").stdout
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["remove", "anna"]])
-def test_a_folder_that_does_not_exist_is_said_and_not_made(home: Path, words: list[str]) -> None:
+def test_a_missing_folder_is_reported_and_not_created(home: Path, words: list[str]) -> None:
     typo = home / "typo" / "deep"
     assert refusal(*words, "--voices-dir", typo).startswith(f"there is no folder {str(typo)!r}")
     assert not (home / "typo").exists()
 
 
-def test_before_the_first_voice_the_usual_folder_holds_none_and_is_not_made(home: Path) -> None:
+def test_before_the_first_voice_the_default_folder_is_empty_and_not_created(home: Path) -> None:
     assert names() == []
     assert "there is no uploaded voice 'anna'; `oscine voices list`" in refusal("remove", "anna")
     assert not (home / "data").exists()
     assert added("anna") == "anna\n" and names() == ["anna"]
 
 
-def test_a_voice_file_has_the_rights_that_the_umask_leaves(home: Path) -> None:
+def test_a_voice_file_respects_the_umask(home: Path) -> None:
     added("anna", "--voices-dir", home / "voices")
     (home / "plain").write_text("")
     modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("plain", "voices/anna.safetensors")]
     assert modes[0] == modes[1]
 
 
-# What the store refuses
+# Refusals
 
 
-def test_another_voice_of_the_name_is_refused_in_the_words_of_the_command_line() -> None:
+def test_a_taken_name_is_refused_with_advice_for_the_command_line() -> None:
     added("anna")
     Voice(np.ones(8, np.float32)).save("other.safetensors")
     said = refusal("add", "Anna", "other.safetensors", "--consent", "yes")
@@ -132,7 +132,7 @@ def test_a_damaged_voice_can_be_removed(home: Path) -> None:
     assert voices("remove", "anna").stdout == "anna\n"
 
 
-def test_a_disk_that_fails_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_failure_is_not_reported_as_a_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -142,7 +142,7 @@ def test_a_disk_that_fails_is_no_fault_of_the_request(monkeypatch: pytest.Monkey
     assert str(error) == "cannot store voice 'anna' because of a disk error; see the log"
 
 
-def test_the_module_is_the_command() -> None:
+def test_python_m_oscine_is_the_command() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "oscine", "voices", "remove", "nobody"], capture_output=True, text=True, check=False
     )

@@ -1,6 +1,6 @@
 """A `deliver` callback for tests, and ways to wait for it.
 
-Tests wait for events, never for a time: a busy machine changes no result.
+Tests wait for events, never for a time, so a busy machine does not change results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 class ChunkRecorder:
     """Records the chunks of one utterance; asserts that they join and that none follows the end.
 
-    `before_chunk` runs before a chunk is taken: it makes the callback as slow as a test likes.
+    `before_chunk` runs before each chunk; tests use it to slow the callback down.
     """
 
     def __init__(self, before_chunk: Callable[[], object] = lambda: None) -> None:

@@ -1,7 +1,7 @@
 """A Runner without a model, in virtual time. Its PCM encodes the request and the number of each frame.
 
-It is strict where a real runner would be silently wrong: a slot used twice, a frame without its text, a third tick in
-flight and results taken out of order are AssertionErrors.
+It raises AssertionError where a real runner would be silently wrong: a slot used twice, a frame without its text, a
+third tick in flight, results collected out of order.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Tick
 from oscine.types import AudioChunk, Prompt, SamplingParams
 from tests.engine.recorder import ChunkRecorder
 
-SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms, as it should be
+SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms
 SPEC = StreamSpec(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)
-END_MARK = 77  # the text id that closes a text
-LOUD = 1000  # added to every number in the PCM: nothing is silent
+END_MARK = 77  # the text id that ends a text
+LOUD = 1000  # added to every number in the PCM, so that nothing is silent
 PLAIN = EngineConfig(trim_silence=TrimConfig(enabled=False), chunks=ChunkConfig(first_chunk_ticks=0.0))
 
 
@@ -36,7 +36,7 @@ class VirtualClock:
 @dataclass
 class _Held:
     tag: int
-    frames: int  # of its speech, when its text has ended
+    frames: int  # of speech, once the text has ended
     text_ids: list[int]
     streaming_text: bool
     max_frames: int
@@ -75,7 +75,7 @@ class ScriptedRunner:
     admitted: int = 0
     launches: list[tuple[int, ...]] = field(default_factory=list)
     flying: list[_Ticket] = field(default_factory=list)
-    free_s: float = 0.0  # when the device has done everything that is enqueued
+    free_s: float = 0.0  # when the device has finished all enqueued work
 
     def admit(self, admission: SlotAssignment) -> None:
         slot, sampling = admission.slot, admission.sampling
@@ -126,7 +126,7 @@ class ScriptedRunner:
         return sum(held.max_frames for held in self.held.values()) + sampling.max_new_tokens <= self.positions
 
     def counts(self) -> RunnerCounts:
-        """Every prompt but the first is known; each stream holds a hundred bytes."""
+        """Every prompt except the first is a prefix hit; each stream holds a hundred bytes."""
         return RunnerCounts(max(0, self.admitted - 1), min(1, self.admitted), 7, 100 * len(self.held))
 
     def _enqueue(self, cost_s: float) -> float:
@@ -173,7 +173,7 @@ class Listener(ChunkRecorder):
         return frames_of(self.pcm)
 
     def underrun_s(self) -> float:
-        """How long the player had nothing to play after it had begun."""
+        """How long the player had nothing to play after it started."""
         total_s = 0.0
         dry_s: float | None = None
         for chunk, arrived_s in zip(self.chunks, self.arrived_s, strict=True):

@@ -51,7 +51,7 @@ def noise(seed: int) -> np.ndarray:
 
 
 class BuiltEngine:
-    """The engine of one kind of checkpoint, requests of every mode, and the audio of the reference path for them."""
+    """The engine of one kind of checkpoint, with requests in every mode and their audio from the reference path."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.progress: list[tuple[str, int, int]] = []
@@ -108,10 +108,10 @@ def test_a_built_engine_is_warm_and_has_reported_its_progress(built: BuiltEngine
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_streams_that_come_and_go_equal_the_reference(built: BuiltEngine, seed: int) -> None:
+def test_streams_that_start_and_end_at_any_time_equal_the_reference(built: BuiltEngine, seed: int) -> None:
     rng = random.Random(seed)
     recorders: list[tuple[int, ChunkRecorder]] = []
-    # Each mode at least once; three and more at a time for two slots.
+    # Each mode at least once; three or more at a time for two slots.
     for number in [*range(len(built.requests)), *rng.choices(range(len(built.requests)), k=4)]:
         recorder = ChunkRecorder()
         utterance_id = built.engine.submit(built.requests[number], recorder)
@@ -160,7 +160,7 @@ def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
         (MemoryConfig(positions_per_slot=16), "at least 1 slot of 64 positions"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_a_weight_is_loaded(
+def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(
     small_checkpoints: CheckpointMaker, memory: MemoryConfig, reason: str
 ) -> None:
     stages: list[str] = []

@@ -92,7 +92,7 @@ def test_delivery_options_are_checked(make_engine: MakeEngine, name: str, value:
 
 
 def test_a_request_overrides_silence_trimming(make_engine: MakeEngine) -> None:
-    loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))  # all is silence
+    loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))  # all silence
     engine = make_engine(loud)
     samples = {
         trim: len(synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
@@ -177,7 +177,7 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
     assert listener.wait() == ["stop"]
     body_ids = tokenizer.encode_turn("assistant", whole).body_ids
     spoken = text_ids_of(listener)
-    # The first id lies in the prompt; the last frame of the text carries its end.
+    # The first id is in the prompt; the last frame with text carries its end.
     assert spoken[: len(body_ids) - 1] == body_ids[1:] and len(spoken) == len(body_ids)
     assert not engine._streaming_texts
 
@@ -294,7 +294,7 @@ def test_a_hanging_runner_makes_the_engine_not_ready(make_engine: MakeEngine) ->
     engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), FrameRecorder()
     synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     clock.now_s += 100.0
-    wait_until(lambda: engine.status().ready)  # nothing to do is no reason
+    wait_until(lambda: engine.status().ready)  # being idle is not a failure
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
     assert hangs.wait(WAIT_S)
     clock.now_s += 4.9

@@ -76,7 +76,7 @@ def assert_delivered(recorder: ChunkRecorder, pcm: np.ndarray, reason: str) -> N
     assert recorder.wait() == [reason] and len(recorder.samples) == len(pcm)
     usage = recorder.last().usage
     assert usage is not None and usage.text_ids > 0 and usage.frames * SAMPLES_PER_FRAME == len(pcm)
-    # One step apart where the float sample lies on a rounding edge.
+    # One step apart where the float sample is near a rounding border.
     assert np.abs(recorder.samples - pcm).max(initial=0) <= 1
 
 
@@ -106,9 +106,9 @@ def test_concurrent_streams_equal_the_reference(
 def test_text_in_pieces_equals_the_whole_text(
     base: ReferenceSpeaker, engine: InProcessEngine, requests: list[SpeechRequest], number: int
 ) -> None:
-    """Greedy: holding end of speech back takes its share out of a random draw, and so may change it."""
+    """Greedy: suppressing the end of speech changes the probabilities of a random draw."""
     request, recorder = replace(requests[number], greedy=True), ChunkRecorder()
-    request = replace(request, max_new_tokens=len(base.speak(request).codes))  # stays below its own end
+    request = replace(request, max_new_tokens=len(base.speak(request).codes))  # stops before its own end
     whole = base.speak(request)
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
     utterance_id = engine.submit(replace(request, text=request.text[:1]), recorder, streaming_text=True)

@@ -1,4 +1,4 @@
-"""The loop by hand: each test drives `tick` over a ScriptedRunner in virtual time."""
+"""The loop, driven tick by tick over a ScriptedRunner in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rig:
             self.loop.tick()
 
     def run(self, max_ticks: int = 10_000) -> None:
-        """Until there is nothing to do."""
+        """Runs until there is nothing to do."""
         for _ in range(max_ticks):
             if not self.loop.tick():
                 return
@@ -59,7 +59,7 @@ def test_a_frame_is_launched_before_the_previous_one_is_collected() -> None:
     rig.ticks(2)
     assert len(rig.runner.launches) == 2 and len(rig.runner.flying) == 1
     rig.run()
-    # Frames 0, 1, 2, the end of speech, and the one that was under way when the end was read.
+    # Frames 0, 1, 2, the end of speech, and the frame in flight when the end was read.
     assert len(rig.runner.launches) == 5
 
 
@@ -303,7 +303,7 @@ def test_stopping_lets_speech_finish_until_the_deadline() -> None:
     rig.check_idle()
 
 
-# --- what is counted ---
+# --- counts ---
 
 
 def test_underruns_are_counted() -> None:

@@ -65,14 +65,14 @@ def test_at_three_times_the_load_no_admitted_stream_has_a_gap(machine: str, seed
     fixed_s, row_s, prefill_row_s, slots = MACHINES[machine]
     runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
     rows = min(slots, int((0.064 - fixed_s) / row_s))
-    capacity_hz = rows / (fixed_s + row_s * rows) / 50  # 50 frames a request on average
+    capacity_hz = rows / (fixed_s + row_s * rows) / 50  # 50 frames per request on average
     seconds = min(20.0, 600 / capacity_hz)
     arrivals = poisson(3 * capacity_hz, seconds, seed)
     listeners, refused, retries_s = drive(runner, arrivals)
     assert [listener.ends for listener in listeners] == [["stop"]] * len(listeners)
     assert sum(listener.underrun_s() > 0.001 for listener in listeners) == 0
     assert refused > len(arrivals) / 3 and all(0.1 <= retry_s <= 60 for retry_s in retries_s)
-    # Refusing must not be an excuse: the machine is busy.
+    # The machine must be busy: refusals are no excuse for idle slots.
     assert len(listeners) > 0.7 * capacity_hz * seconds
 
 

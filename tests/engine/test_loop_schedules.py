@@ -27,7 +27,7 @@ class Request:
     tag: int
     frames: int
     listener: Listener
-    text: list[int]  # one id per frame that has text, without the end mark; the first lies in the prompt
+    text: list[int]  # one id per frame that has text, without the end mark; the first is in the prompt
     streaming_text: bool
     begun: bool = False
     given: int = 0
@@ -39,7 +39,7 @@ class Request:
         return [*self.text[1:], END_MARK]
 
     def expected(self) -> list[tuple[int, int, int]]:
-        """Every frame of it, as the runner would make it alone."""
+        """All its frames, as the runner would make them alone."""
         frames = max(self.frames, len(self.spoken_ids)) if self.streaming_text else self.frames
         ids = self.spoken_ids if self.streaming_text else []
         return [(self.tag, frame, ids[frame] if frame < len(ids) else 0) for frame in range(frames)]

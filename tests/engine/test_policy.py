@@ -20,7 +20,7 @@ def playing(*ahead_s: float | None) -> tuple[Running, ...]:
 def choose(
     running: tuple[Running, ...], waiting: tuple[int | Waiting, ...] = (), free: int = 4, cost: TickCost = FAST
 ) -> Step:
-    """A number is a new request with so many prompt rows."""
+    """A number stands for a new request with that many prompt rows."""
     queue = tuple(one if isinstance(one, Waiting) else Waiting(one) for one in waiting)
     return choose_step(Snapshot(running, queue, free), NOW_S, cost, PACING)
 
@@ -127,8 +127,8 @@ def test_a_step_is_always_possible() -> None:
         can_run = {stream.slot for stream in running if stream.can_run}
         assert 0 <= step.admit <= min(free, len(waiting))
         assert set(step.run) <= can_run and len(set(step.run)) == len(step.run)
-        assert step.run or not can_run, "somebody runs if anybody can"
-        assert step.admit or running or not (waiting and free), "an empty engine lets somebody in"
+        assert step.run or not can_run, "a stream runs if any can"
+        assert step.admit or running or not (waiting and free), "an empty engine admits a request"
 
 
 # --- refusals ---

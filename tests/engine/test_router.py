@@ -18,7 +18,7 @@ from tests.engine.remote.fake_engine import FakeConfig, build_fake
 
 
 class Scripted:
-    """An engine that only counts: `running` is its load, `error` what it answers."""
+    """An engine that only counts: `running` is its load, `error` is raised by submit."""
 
     def __init__(self, running=0, *, ready=True, error=None):
         self.running, self.ready, self.error = running, ready, error
@@ -75,7 +75,7 @@ def test_callers_at_the_same_moment_do_not_choose_the_same():
             barrier.wait(WAIT_S)
             return super().submit(request, deliver, streaming_text=streaming_text)
 
-    barrier = threading.Barrier(16)  # all have chosen before an engine counts any
+    barrier = threading.Barrier(16)  # all callers choose before any engine counts one
     engines = [Slow() for _ in range(4)]
     router = Router(engines)
     threads = [threading.Thread(target=speak, args=(router,)) for _ in range(16)]
@@ -96,8 +96,8 @@ def test_a_voice_stays_with_its_engine_within_the_margin(voices):
     router = Router(engines, affinity_margin=2)
     homes = [speak(router, voices[turn % 2])[0] for turn in range(3)]
     assert homes == ["0", "0", "0"]
-    assert speak(router, voices[0])[0] == "1"  # three more than the other: too many
-    assert speak(router, voices[0])[0] == "1"  # and there it is at home now
+    assert speak(router, voices[0])[0] == "1"  # three more than the other engine: too many
+    assert speak(router, voices[0])[0] == "1"  # the voice now belongs to this engine
 
 
 def test_the_number_of_remembered_voices_is_bounded():
@@ -195,7 +195,7 @@ def test_with_two_workers_one_may_die():
     for _ in range(4):
         router.submit(SpeechRequest(text="say 100000", voice="ryan"), deliver)
     os.kill(engines[0].health.pid, signal.SIGKILL)
-    assert all(ended.acquire(timeout=WAIT_S) for _ in range(4)) and reasons == ["error"] * 4  # all were at home there
+    assert all(ended.acquire(timeout=WAIT_S) for _ in range(4)) and reasons == ["error"] * 4  # all were on that engine
     assert router.status().ready and not engines[0].status().ready
     for _ in range(10):
         assert router.submit(SpeechRequest(text="say 2", voice="ryan"), deliver).startswith("1.")

@@ -19,7 +19,7 @@ def quiet(session: object = None) -> None:
 
 
 def stream(chunks: ChunkConfig, tick_s: float, count: int) -> list[tuple[float, int]]:
-    """(time, frames) of every chunk of a stream that makes a frame each `tick_s`."""
+    """(time, frames) of every chunk of a stream with one frame per `tick_s`."""
     config = dataclasses.replace(PLAIN, chunks=chunks)
     session = session_of(1, 0, quiet, config, max_new_tokens=1000)
     sent = []
@@ -165,7 +165,7 @@ def test_the_usage_counts_streaming_text_as_far_as_it_arrived() -> None:
 
 
 def first_chunk(plays_until_s: float | None, now_s: float, tick_s: float) -> tuple[int, float | None]:
-    """Frames of the first chunk, and when the listener is dry after it."""
+    """Frames of the first chunk, and when the listener runs dry after it."""
     session = session_of(
         1, 0, quiet, dataclasses.replace(PLAIN, chunks=ChunkConfig()), continues=True, plays_until_s=plays_until_s
     )
@@ -199,7 +199,7 @@ def test_the_chunks_of_a_continuation_fit_the_unplayed_audio() -> None:
 
 
 def underruns(session: Session, now_s: float) -> bool:
-    """A frame is made and sent now. Did the listener run dry before it?"""
+    """Makes and sends a frame now. Returns whether the listener ran dry before it."""
     session.frames_launched += 1
     session.take_frame(np.full(16, session.frames_made), FRAME, -20.0)
     assert session.due_chunk(now_s, 0.0) is not None

@@ -1,4 +1,4 @@
-"""Warm-up over a scripted runner in virtual time: how fast this machine is decides nothing."""
+"""Warm-up over a scripted runner in virtual time, independent of the speed of this machine."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(name: str, *arguments: str, folder: Path, clients: bool = False, **variables: str) -> str:
-    """Standard output. `clients`: in the environment of other people's clients."""
+    """Returns standard output. `clients`: runs in the environment of third-party clients."""
     python = str(require_environment("clients", "the clients are") / "bin" / "python") if clients else sys.executable
     done = subprocess.run(
         [python, str(EXAMPLES / name), *arguments],
@@ -63,7 +63,7 @@ def run(name: str, *arguments: str, folder: Path, clients: bool = False, **varia
 def seconds(path: Path) -> float:
     with contextlib.closing(wave.open(io.BytesIO(path.read_bytes()))) as file:
         assert file.getframerate() == 24_000
-        return len(file.readframes(10**9)) / 48_000  # a streamed header does not know the length
+        return len(file.readframes(10**9)) / 48_000  # a streamed header has no length
 
 
 def test_the_openai_sdk(server: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
 
 
 def _teach_the_interpreter_numpy() -> None:
-    """Triton 3.6 makes loop bounds by int(array), which numpy 2.4 refuses for arrays of one element; 3.7 does not."""
+    """Triton 3.6 (not 3.7) converts loop bounds by int(array), which numpy 2.4 refuses for arrays of one element."""
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang_tensor

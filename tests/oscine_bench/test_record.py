@@ -102,7 +102,7 @@ def test_a_result_with_wrong_types_is_refused(tmp_path: Path) -> None:
             read_result(tmp_path / "x.json")
 
 
-def test_a_result_knows_its_file_name_but_not_its_folder(tmp_path: Path) -> None:
+def test_a_result_holds_its_file_name_but_not_its_folder(tmp_path: Path) -> None:
     write_result(tmp_path / "x.json", BOTH[0])
     assert read_result(tmp_path / "x.json")["file"] == "x.json"
 

@@ -49,7 +49,7 @@ def body(preset: str, **options) -> dict:
         ("sglang-omni", {"seed": 42, "stream": True, "max_new_tokens": 56, "language": "English", "model": "qwen"}),
     ],
 )
-def test_a_preset_knows_the_fields_of_its_server(preset: str, fields: dict) -> None:
+def test_a_preset_has_the_fields_of_its_server(preset: str, fields: dict) -> None:
     common = {"input": REQUEST.text, "response_format": "pcm", "voice": "ryan"}
     got = body(preset, voice="ryan", language="english", frames=56, model=fields.get("model"))
     assert got == common | fields

@@ -109,8 +109,8 @@ def test_words_and_characters_are_counted_apart() -> None:
 
 
 def test_unmeasured_figures_are_none_instead_of_zero() -> None:
-    unheard = [dataclasses.replace(recording("Yes."), transcript=None)]
-    found = totals(unheard, score_all(unheard))
+    untranscribed = [dataclasses.replace(recording("Yes."), transcript=None)]
+    found = totals(untranscribed, score_all(untranscribed))
     assert [key for key, total in found.items() if total is not None] == ["runaway", "failed", "audio_s"]
 
 

@@ -156,7 +156,7 @@ VERY_LONG = [
 
 
 def _mixtures(count: int) -> list[str]:
-    """Neighbours that nobody would think to write down, always the same ones."""
+    """Random neighboring characters from a fixed seed."""
     pieces = [
         *("the", "The", "THE", "iPhone", "kHz", "'s", "'LL", "'", "’t", "don't", "naïve", "e\u0301", "\u0301", "ß"),
         *("你好", "。", "，", "カナ", "か\u3099", "한글", "\u1112\u1161\u11ab", "Привет"),

@@ -1,4 +1,4 @@
-"""Tiny random codecs, and streams in slots beside the same streams on the plain codec."""
+"""Tiny random codecs, and streams in slots next to the same streams on the plain codec."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from oscine.runner.slot_codec import SlotCodec
 SLOTS = 3
 CPU = torch.device("cpu")
 
-# The slots of each tick's rows. Streams begin at different frames; None is a padding row.
+# The slots of the rows of each tick. Streams start at different frames; None is a padding row.
 TICKS: list[list[int | None]] = [[0], [0, 2], [2, 0, None, None], [0, 2], [2, 0, 1], [None, 1, 2]]
-RESETS = {4: 2}  # before tick 4 a new stream begins in slot 2
+RESETS = {4: 2}  # before tick 4 a new stream starts in slot 2
 
 
 def short_config(config: CodecConfig) -> CodecConfig:
@@ -42,7 +42,7 @@ def random_codec(config: CodecConfig) -> Codec:
             noise = 1 + 0.1 * noise
         else:
             noise *= (noise.shape[0] if "upsample" in name else noise[0].numel()) ** -0.5
-            gains = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}  # hardly a sample reaches the clamp
+            gains = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}  # few samples reach the clamp
             noise *= next((gain for part, gain in gains.items() if part in name), 1.0)
         parameter.data = noise
     for module in codec.modules():
@@ -84,7 +84,7 @@ class PlainStreams:
 
 
 def run_ticks(slots: SlotCodec, plain: PlainStreams) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of the rows that are not padding: PCM16 from the slots, samples from the plain codec."""
+    """For rows that are not padding: PCM16 from the slots, samples from the plain codec."""
     codec = plain.codec
     for tick, rows in enumerate(TICKS):
         if tick in RESETS:

@@ -1,4 +1,4 @@
-"""Draws: the random numbers are Philox's, codes come as often as they should, and no row disturbs another."""
+"""Sampling: random numbers come from Philox, codes have the right frequencies, and rows are independent."""
 
 from dataclasses import replace
 
@@ -25,10 +25,10 @@ def normal_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
 
 
 def array(word: int) -> np.ndarray:
-    return np.array([word])  # not a scalar: those warn where they wrap
+    return np.array([word])  # not a scalar: scalars warn on overflow
 
 
-# The answers that Random123, the authors' own library, publishes (kat_vectors).
+# Known answers from Random123, the library of Philox's authors (kat_vectors).
 @pytest.mark.parametrize(
     ("counter", "key", "words"),
     [
@@ -54,7 +54,7 @@ def test_uniforms_depend_on_seed_frame_and_codebook_only() -> None:
     assert torch.equal(uniforms(seeds[2:], 64, 66, CPU), block[2:, 64:])
     assert block.min() >= 0
     assert block.max() < 1
-    # 24 bits each: a few of 8320 coincide by chance, none by design.
+    # 24 bits each: a few of 8320 coincide by chance.
     assert len(block.unique()) > 8310
     assert abs(float(block.mean()) - 0.5) < 0.02
     words = philox(tuple(map(torch.tensor, (7, 3, 0, 0))), (torch.tensor(0), torch.tensor(1)))
@@ -85,7 +85,7 @@ def test_codes_are_drawn_with_their_probabilities(params: DrawParams) -> None:
 
 @pytest.mark.parametrize("edge", [0, 39])
 def test_the_extreme_uniforms_draw_no_impossible_code(edge: int) -> None:
-    # The only possible ids lie at one end, so that the other end is a run of zeros to fall into.
+    # The only possible ids are at one end, so that the other end is a run of zeros.
     logits = torch.full((3, 40), float("-inf"))
     logits[:, edge] = 1.0
     logits[1:, abs(edge - 1)] = 0.5

@@ -1,4 +1,4 @@
-"""Streams in slots of the torch and cpu codecs sound like streams on the plain codec, whatever runs beside them."""
+"""Streams in slots of the torch and cpu codecs equal streams on the plain codec, whatever runs next to them."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def frame(rows: int = 1) -> Tensor:
     return torch.empty(rows, 1920, dtype=torch.int16)
 
 
-def assert_sounds_like(pcm: Tensor, samples: Tensor) -> None:
+def assert_same_audio(pcm: Tensor, samples: Tensor) -> None:
     """fp32 sums of another batch size run in another order: a sample may round to the next integer."""
     assert (pcm.int() - to_pcm16(samples).int()).abs().max() <= 1
 
@@ -52,16 +52,16 @@ def test_the_torch_codec_equals_the_plain_codec(codec: Codec) -> None:
 
 def test_streams_in_slots_do_not_mix(slots: SlotCodec, codec: Codec) -> None:
     for pcm, samples in run_ticks(slots, PlainStreams(codec)):
-        assert_sounds_like(pcm, samples)
+        assert_same_audio(pcm, samples)
 
 
-def test_slots_sound_the_same_past_the_attention_window(slots: SlotCodec, codec: Codec) -> None:
+def test_slots_equal_the_plain_codec_past_the_attention_window(slots: SlotCodec, codec: Codec) -> None:
     frames = 84
     codes, pcm = random_codes(codec, 1, frames), frame()
     whole = codec.decode_whole(codes)
     for index in range(frames):
         slots.run(codes[:, index], slot_vector([1], slots.scratch), pcm)
-        assert_sounds_like(pcm, whole[:, index * 1920 : (index + 1) * 1920])
+        assert_same_audio(pcm, whole[:, index * 1920 : (index + 1) * 1920])
 
 
 def test_a_slot_continues_from_a_stream_state(slots: SlotCodec, codec: Codec) -> None:
@@ -69,7 +69,7 @@ def test_a_slot_continues_from_a_stream_state(slots: SlotCodec, codec: Codec) ->
     _, state = codec.decode(codes[:, :8])
     slots.load_state(1, state)
     slots.run(codes[:, 8], slot_vector([1], slots.scratch), pcm)
-    assert_sounds_like(pcm, codec.decode(codes[:, 8:], state)[0])
+    assert_same_audio(pcm, codec.decode(codes[:, 8:], state)[0])
 
 
 def test_a_slot_continues_from_another_slots_snapshot(slots: SlotCodec, codec: Codec) -> None:

@@ -1,4 +1,4 @@
-"""The slot runner against the reference path: a request gives the same codes whenever and beside whatever it runs."""
+"""The slot runner against the reference path: a request gives the same codes at any time and under any load."""
 
 import random
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def make_runner(base: ReferenceSpeaker, **changed) -> SlotRunner:
 
 
 class RandomLoad:
-    """Random arrivals into random slots, random ticks, some early releases: collects the frames of each request."""
+    """Random arrivals in random slots, random ticks, some early releases. Collects the frames of each request."""
 
     def __init__(self, base: ReferenceSpeaker, requests: list[SpeechRequest], backend: Backend, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -109,7 +109,7 @@ def test_a_request_gives_the_same_frames_under_any_load(base, requests, expected
         frames = len(codes) if cancelled else len(whole.codes)
         np.testing.assert_array_equal(np.array(codes).reshape(-1, 16), whole.codes[:frames])
         samples = np.concatenate(pcm) if pcm else np.zeros(0)
-        # PCM16 rounds to the nearest: half a step, and a little for the order of sums.
+        # PCM16 rounds to nearest: half a step, plus a little for the order of sums.
         assert np.abs(samples / 32767 - whole.audio[: len(samples)]).max(initial=0) < 0.6 / 32767
 
 
@@ -135,7 +135,7 @@ def test_a_prefix_is_computed_once(base, requests):
 
 
 class LatePrefillBackend(TorchBackend):
-    """Prefills at flush only, in reverse order, as packed prefill may."""
+    """Prefills only at flush and in reverse order, as packed prefill may."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)

@@ -46,7 +46,7 @@ def tiny_model(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> Speech
             elif "embedding" in name:
                 noise *= 0.25 if part is model.predictor else 1.0
             else:
-                # Wide logits: a greedy choice is seldom a near tie.
+                # Wide logits, so that near ties are rare.
                 noise *= (8.0 if "head" in name else 1.0) * parameter.shape[-1] ** -0.5
             parameter.data = noise.bfloat16().to(dtype)
         for module in part.modules():

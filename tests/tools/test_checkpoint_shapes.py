@@ -1,4 +1,4 @@
-"""Our own list of configs, names and shapes is the published one."""
+"""Our list of configs, names and shapes equals the published one."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The random checkpoints hold what their config says, and read back with the safetensors library."""
+"""Random checkpoints match their config and can be read with the safetensors library."""
 
 import gzip
 import json

@@ -1,12 +1,12 @@
-"""A SpeechEngine without a model, importable from a spawned process. The text says what to do:
+"""A SpeechEngine without a model, importable from a spawned process. Its text is a list of commands:
 
-say 20            twenty chunks of 100 samples, numbered so that a lost, doubled or foreign sample shows
-die exit | kill   at this word the process ends; `die sick`: the engine reports that it does not work
+say 20            twenty chunks of 100 samples, numbered so that lost, repeated or foreign samples are detected
+die exit | kill   the process ends here; `die sick`: the engine reports that it is not ready
 hang submit | loop
 refuse VoiceError
 
-A transcript of a clip to clone may say `die kill` or `refuse VoiceError` too, `sleep 0.5`, or `hold FOLDER`: it writes
-a line to FOLDER/begun and waits for FOLDER/go_on.
+The transcript of a clip to clone may contain `die kill`, `refuse VoiceError`, `sleep 0.5`, or `hold FOLDER`, which
+writes a line to FOLDER/begun and waits for FOLDER/go_on.
 """
 
 import os
@@ -29,7 +29,7 @@ CHUNK_SAMPLES = 100
 
 
 def pcm(seed: int, first_sample: int, samples: int) -> bytes:
-    """Sample i of the utterance with this seed: tells both numbers."""
+    """Samples that encode their index and the seed."""
     return ((np.arange(first_sample, first_sample + samples) + seed * 2003) % 2**16).astype("<u2").tobytes()
 
 
@@ -40,7 +40,7 @@ class FakeConfig:
     max_queue: int = 10_000
     fail_build: str = ""
     build_s: float = 0.0
-    wait_for: str = ""  # a file: no build goes on before it is there
+    wait_for: str = ""  # a file: builds wait until it exists
     marker: str = ""  # a file: with fail_build, only builds after the first fail
 
 
@@ -129,7 +129,7 @@ class FakeEngine:
             self._changed.notify()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        """Its speaker vector tells the clip's rate and length."""
+        """The speaker vector encodes the rate and the length of the clip."""
         verb, _, what = (transcript or "").partition(" ")
         if verb == "refuse":
             raise refusal(what)

@@ -1,4 +1,4 @@
-"""Helpers of the tests of worker processes."""
+"""Helpers for tests of worker processes."""
 
 import functools
 from collections.abc import Callable
@@ -16,14 +16,14 @@ LONG = "say 100000"
 
 
 class SampleRecorder(ChunkRecorder):
-    """Knows the samples that a FakeEngine makes for its seed."""
+    """Checks the samples against those of a FakeEngine with this seed."""
 
     def __init__(self, seed: int = 0, before_chunk: Callable[[], object] = lambda: None) -> None:
         super().__init__(before_chunk)
         self.seed = seed
 
     def check(self) -> None:
-        """Every sample is right, and there is one end."""
+        """All samples are correct, and there is one end."""
         assert self.pcm == pcm(self.seed, 0, len(self.pcm) // 2) and len(self.ends) == 1
 
 
@@ -40,7 +40,7 @@ def speak(engine, text: str, seed: int = 0, *, before_chunk: Callable[[], object
 
 
 def speak_and_then(engine, text: str, seed: int = 0) -> SampleRecorder:
-    """Three chunks; then, when they have arrived, the text: a process that is killed does not send what it holds."""
+    """Sends the text after three chunks have arrived: a killed process does not send what it holds."""
     recorder = SampleRecorder(seed)
     utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), recorder, streaming_text=True)
     wait_until(lambda: len(recorder.chunks) == 3)

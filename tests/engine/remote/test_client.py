@@ -147,7 +147,7 @@ def test_cloning_delays_no_stream(shared, tmp_path):
         wait_until(begun.exists)
         recorder = speak(shared, "say 20")
         assert recorder.last().finish_reason == "stop" and not any(voice.done() for voice in voices)
-        assert begun.read_text() == "begun\n"  # one after the other
+        assert begun.read_text() == "begun\n"  # one at a time
         (tmp_path / "go_on").touch()
         assert [voice.result(WAIT_S).transcript for voice in voices] == [words] * 2
 
@@ -165,7 +165,7 @@ def test_a_clip_that_cannot_be_cloned_keeps_its_error(shared):
 
 
 def test_progress_is_reported_and_requests_are_refused_during_the_build(tmp_path):
-    """The environment reaches the worker: the name of its stage comes from there."""
+    """The environment reaches the worker, which reads the name of its stage from there."""
     reported, wait_for = [], tmp_path / "wait_for"
     fake = functools.partial(build_fake, FakeConfig(wait_for=str(wait_for)))
     engine = EngineClient(
@@ -189,11 +189,11 @@ def test_stop_cancels_running_utterances():
         one.check()
     with pytest.raises(EngineError, match="stopped"):
         speak(engine, "say 1")
-    engine.stop()  # once more is no error
+    engine.stop()  # a second stop is no error
 
 
 def test_stop_lets_utterances_finish_while_it_drains():
-    """Its text ends after the stop has begun."""
+    """The text ends after stop was called."""
     engine, recorder = started(), SampleRecorder(1)
     utterance = engine.submit(SpeechRequest(text="say 20", seed=1), recorder, streaming_text=True)
     stopping = threading.Thread(target=engine.stop, args=(WAIT_S,))

@@ -16,7 +16,7 @@ def chunks(count: int) -> list[AudioChunk]:
 
 
 def test_utterances_take_turns_one_chunk_each():
-    """However slow their callbacks are: with one thread, each waits for one call of every other."""
+    """With one thread, each utterance waits for one callback of every other, however slow it is."""
     delivery, go_on, calls = Delivery(1), threading.Event(), []
 
     def recorder(name: str) -> ChunkRecorder:

@@ -1,4 +1,4 @@
-"""Where the engine process finds its modules: where its parent found them, whatever the current folder holds."""
+"""The worker finds its modules where its parent found them, regardless of the current folder."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ except ConfigError as error:
 
 
 def built(folder: Path, *path: Path, python_path: Path | None = None) -> str:
-    """What a build says that a parent in `folder` starts, with `path` on its sys.path."""
+    """The output of a build started by a parent in `folder` with `path` on its sys.path."""
     environment = {**os.environ, "PYTHONPATH": str(python_path)} if python_path else None
     command = [sys.executable, "-P", "-c", PARENT, *map(str, path)]
     done = subprocess.run(
@@ -52,7 +52,7 @@ def test_a_file_in_the_current_folder_never_shadows_a_library(tmp_path: Path) ->
 
 
 def test_the_worker_runs_the_package_of_its_parent(tmp_path: Path) -> None:
-    """Found by the parent's sys.path or by PYTHONPATH, also where another one is installed."""
+    """Via the parent's sys.path or PYTHONPATH, even if another version is installed."""
     (tmp_path / "build_here.py").write_text(BUILD)
     (tmp_path / "oscine").symlink_to(PACKAGE)
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""Workers that die and hang in every way that a fake engine can; and parents that die."""
+"""Workers that die or hang in every way that a fake engine can, and parents that die."""
 
 import functools
 import os
@@ -94,7 +94,7 @@ def test_a_failing_worker_is_restarted(start, text, reason):
     last = recorder.last()
     assert last.finish_reason == "error" and reason in str(last.error)
     recorder.check()
-    assert len(recorder.chunks) >= 4  # three before the failure, and the end
+    assert len(recorder.chunks) >= 4  # three before the failure, plus the end
     engine.wait_ready(WAIT_S)
     assert speak(engine, "say 1").last().finish_reason == "stop"
 
@@ -186,7 +186,7 @@ if sys.argv[1] != "leave":
 
 @pytest.mark.parametrize("moment", ["serving", "building", "frozen", "leave"])
 def test_no_worker_or_file_outlives_its_parent(moment, tmp_path):
-    """Killed, or ended without `stop`; while serving, while building, and with a worker that is suspended."""
+    """The parent is killed or exits without `stop`: while serving, while building, and with a suspended worker."""
     command = [sys.executable, "-c", PARENT, moment]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as parent:
@@ -222,7 +222,7 @@ def test_a_worker_is_not_blamed_while_its_parent_was_suspended():
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdin is not None
         assert parent.stdout.readline() == "ready\n"
-        time.sleep(0.3)  # so that no unread answer waits in the socket
+        time.sleep(0.3)  # so that no unread message is in the socket
         parent.send_signal(signal.SIGSTOP)
         time.sleep(2 * IMPATIENT.heartbeat_s)
         parent.send_signal(signal.SIGCONT)

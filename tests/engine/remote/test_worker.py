@@ -45,7 +45,7 @@ def submit(utterance_id: str, text: str) -> bytes:
 
 
 def test_a_front_end_that_does_not_read_never_blocks_the_engine() -> None:
-    """Unsent audio is bounded; beyond the bound every utterance ends. What arrives of each has no gap, and an end."""
+    """Unsent audio is bounded; beyond the bound every utterance ends. Each arrives without a gap and with an end."""
     engine = FakeEngine(FakeConfig(tick_s=0.0))
     chunks: dict[str, list[AudioChunk]] = defaultdict(list)
 

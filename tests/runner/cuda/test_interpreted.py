@@ -29,7 +29,7 @@ from oscine.runner.cuda.backend import CudaBackend
 pytestmark = pytest.mark.slow
 
 # Weights whose draws all have a wide margin, so that bf16 draws the codes of fp32: greedy choices win by 5 % of the
-# logit, random ones lie 2.8 % of the probability away from the next code.
+# logit, random draws are 2.8 % of the probability away from the next code.
 SEED = 296
 FRAMES = 2
 GREEDY = DrawParams(greedy=True)

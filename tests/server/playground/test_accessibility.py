@@ -1,4 +1,4 @@
-"""The playground for everybody: keyboard only, screen reader, phone, light and dark, reduced motion."""
+"""Accessibility of the playground: keyboard, screen reader, phone, light and dark, reduced motion."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ BROKEN_REFERENCES = """() => ["for", "aria-controls", "aria-describedby", "aria-
   .flatMap((name) => [...document.querySelectorAll(`[${name}]`)].map((node) => node.getAttribute(name)))
   .filter((id) => document.querySelectorAll(`#${id}`).length !== 1)"""
 
-# WCAG's contrast of everything that shows text of its own, against the nearest ground that is painted.
+# WCAG contrast of every element with its own text against the nearest painted background.
 FAINT = """() => {
   const rgba = (text) => {
     const pen = new OffscreenCanvas(1, 1).getContext("2d");
@@ -93,7 +93,7 @@ def test_every_control_has_a_name_and_valid_references(one: Visit) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_and_fields_have_enough_contrast(one: Visit, theme: Any) -> None:
-    one.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no colour on its way to another
+    one.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no color transitions
     one.page.evaluate("() => { document.getElementById('notice').hidden = false; }")
     one.page.evaluate("() => { document.getElementById('notice-text').textContent = 'An error'; }")
     checked, faint = one.page.evaluate(FAINT)
