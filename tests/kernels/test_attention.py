@@ -63,32 +63,32 @@ class Heads:
 
 
 @dataclass
-class Pages:
+class Blocks:
     """Slots of different lengths with blocks in random order."""
 
     model: Heads
     lengths: list[int]  # filled positions per slot
-    page: int
+    size: int  # positions per block
 
     def __post_init__(self) -> None:
         device, model = self.model.device, self.model
-        per_slot = max(self.lengths) // self.page + 1
+        per_slot = max(self.lengths) // self.size + 1
         count = per_slot * len(self.lengths) + 1
-        shape = (count, model.kv_heads, self.page, model.dim)
+        shape = (count, model.kv_heads, self.size, model.dim)
         self.keys, self.values = random(device, *shape, seed=3), random(device, *shape, seed=4)
         order = torch.randperm(count, generator=torch.Generator().manual_seed(5))[: count - 1].to(device)
         self.table = order.view(len(self.lengths), per_slot).int()
         self.position = torch.tensor(self.lengths, dtype=torch.int32, device=device)
         # Unfilled positions hold a previous owner's values, which must not matter.
         for slot, length in enumerate(self.lengths):
-            for position in range(length, per_slot * self.page):
-                page = self.table[slot, position // self.page]
-                self.keys[page, :, position % self.page] = float("nan")
-                self.values[page, :, position % self.page] = float("nan")
+            for position in range(length, per_slot * self.size):
+                block = self.table[slot, position // self.size]
+                self.keys[block, :, position % self.size] = float("nan")
+                self.values[block, :, position % self.size] = float("nan")
 
-    def past(self, pages: Tensor, slot: int, length: int) -> Tensor:
+    def past(self, blocks: Tensor, slot: int, length: int) -> Tensor:
         """[kv_heads, length, dim]"""
-        return pages[self.table[slot].long()].transpose(0, 1).flatten(1, 2)[:, :length]
+        return blocks[self.table[slot].long()].transpose(0, 1).flatten(1, 2)[:, :length]
 
     def run(self, qkv: Tensor, slot: Tensor, out: Tensor, *, write: bool = True) -> None:
         model = self.model
@@ -98,8 +98,8 @@ class Pages:
         )  # fmt: skip
 
 
-def check_talker(model: Heads, lengths: list[int], page: int, slots: list[int]) -> None:
-    memory = Pages(model, lengths, page)
+def check_talker(model: Heads, lengths: list[int], block_size: int, slots: list[int]) -> None:
+    memory = Blocks(model, lengths, block_size)
     slot = torch.tensor(slots, dtype=torch.int32, device=model.device)
     qkv = random(model.device, len(slots), model.row_width, scale=2.0, seed=6)
     out = torch.zeros(len(slots), model.heads * model.dim, dtype=torch.bfloat16, device=model.device)
@@ -127,7 +127,7 @@ def check_talker(model: Heads, lengths: list[int], page: int, slots: list[int]) 
 
 def test_without_writing_the_result_is_the_same_and_blocks_are_unchanged(device):
     model = Heads(device, 4, 2, 16, positions=64)
-    memory = Pages(model, [20, 3], 16)
+    memory = Blocks(model, [20, 3], 16)
     slot, qkv = torch.arange(2, device=device), random(device, 2, model.row_width, seed=6)
     outs = [torch.zeros(2, model.heads * model.dim, dtype=torch.bfloat16, device=device) for _ in range(2)]
     before = memory.keys.clone(), memory.values.clone()
@@ -159,7 +159,7 @@ def test_a_row_alone_equals_the_row_in_a_batch(device):
     qkv = random(device, 5, model.row_width, seed=7)
     results = []
     for slots in ([0, 1, 2, 3, 4], [2]):
-        memory = Pages(model, [3, 30, 17, 16, 0], 16)
+        memory = Blocks(model, [3, 30, 17, 16, 0], 16)
         out = torch.zeros(len(slots), 2 * 16, dtype=torch.bfloat16, device=device)
         memory.run(qkv[slots], torch.tensor(slots, device=device), out)
         results.append(out)
@@ -214,7 +214,7 @@ def test_published_talker(device, rows, length):
     model = Heads(device, 16, 8, 128, positions=length + 1)
     check_talker(model, [length - slot % 7 for slot in range(rows)], 64, slots=list(range(rows)))
     # 28 layers in turn, so that reads miss the L2 cache.
-    memories = [Pages(model, [length] * rows, 64) for _ in range(max(1, 10**8 // (rows * length * 4096)))]
+    memories = [Blocks(model, [length] * rows, 64) for _ in range(max(1, 10**8 // (rows * length * 4096)))]
     qkv = random(device, rows, model.row_width)
     out = torch.empty(rows, 2048, dtype=torch.bfloat16, device=device)
     slot = torch.arange(rows, device=device)

@@ -40,7 +40,7 @@ def _rotated(x, head, weight, cos, sin, position, eps, dim: tl.constexpr):
 def _talker(
     qkv, q_weight, k_weight, cos, sin, keys, values, block_table, positions, slots, out,
     eps, scale, qkv_stride, out_stride, block_stride, head_stride, table_stride,
-    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr, block: tl.constexpr,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, block_size: tl.constexpr, tile: tl.constexpr,
     write: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -49,34 +49,34 @@ def _talker(
     slot = tl.load(slots + row).to(tl.int64)
     if slot >= 0:
         position = tl.load(positions + slot).to(tl.int32)
-        pages = block_table + slot * table_stride
+        blocks = block_table + slot * table_stride
         here = qkv + row * qkv_stride
         # Tensor cores need 16 rows; rows beyond the group repeat its last head and are not stored.
-        member = tl.arange(0, block)
+        member = tl.arange(0, tile)
         head = kv_head * group + tl.minimum(member, group - 1)
         column = tl.arange(0, dim)[None, :]
-        q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [block, dim]
+        q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [tile, dim]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)  # [1, dim]
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
         if write:
-            new_page = tl.load(pages + position // page).to(tl.int64)
-            new_place = new_page * block_stride + kv_head * head_stride + (position % page) * dim + column
+            new_block = tl.load(blocks + position // block_size).to(tl.int64)
+            new_place = new_block * block_stride + kv_head * head_stride + (position % block_size) * dim + column
             tl.store(keys + new_place, to_bf16(k))
             tl.store(values + new_place, v)
 
         # The sums start with the new position, from registers; memory is read only where earlier steps wrote.
-        peak = tl.sum(q * k, 1) * scale  # [block]
-        norm = tl.full((block,), 1.0, tl.float32)
-        total = tl.zeros((block, dim), tl.float32) + v.to(tl.float32)
+        peak = tl.sum(q * k, 1) * scale  # [tile]
+        norm = tl.full((tile,), 1.0, tl.float32)
+        total = tl.zeros((tile, dim), tl.float32) + v.to(tl.float32)
         query = to_bf16(q)
-        within = tl.arange(0, page)
-        for first in tl.range(0, position, page, num_stages=3):
-            base = tl.load(pages + first // page).to(tl.int64) * block_stride + kv_head * head_stride
+        within = tl.arange(0, block_size)
+        for first in tl.range(0, position, block_size, num_stages=3):
+            base = tl.load(blocks + first // block_size).to(tl.int64) * block_stride + kv_head * head_stride
             is_past = first + within < position
             place = within[:, None] * dim + column
             old_k = tl.load(keys + base + place, mask=is_past[:, None], other=0.0)
             old_v = tl.load(values + base + place, mask=is_past[:, None], other=0.0)
-            score = dot(query, old_k, tl.zeros((block, page), tl.float32)) * scale
+            score = dot(query, old_k, tl.zeros((tile, block_size), tl.float32)) * scale
             score = tl.where(is_past[None, :], score, float("-inf"))
             higher = tl.maximum(peak, tl.max(score, 1))
             shrink = tl.exp(peak - higher)
@@ -150,18 +150,19 @@ def talker_attention(
     a block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
     The table must hold the new position's block. Rows with a negative slot keep their values.
     """
-    _, kv_heads, page, dim = key_blocks.shape
+    _, kv_heads, block_size, dim = key_blocks.shape
     heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
     assert key_blocks.shape == value_blocks.shape and key_blocks.stride() == value_blocks.stride(), key_blocks.stride()
-    assert key_blocks.stride()[2:] == (dim, 1) and page & (page - 1) == 0 and page >= 16, key_blocks.shape
+    assert key_blocks.stride()[2:] == (dim, 1), key_blocks.stride()
+    assert block_size & (block_size - 1) == 0 and block_size >= 16, block_size
     assert key_blocks.dtype == value_blocks.dtype == torch.bfloat16, key_blocks.dtype
     assert block_table.shape[0] == position.shape[0] and block_table.stride(1) == 1, (block_table.shape, position.shape)
     assert slot.shape == (qkv.shape[0],) and slot.is_contiguous() and position.is_contiguous(), slot.shape
     _talker[(qkv.shape[0], kv_heads)](
         qkv, q_norm, k_norm, cos, sin, key_blocks, value_blocks, block_table, position, slot, out,
         eps, dim**-0.5, qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
-        heads=heads, kv_heads=kv_heads, dim=dim, page=page,
-        block=max(16, heads // kv_heads), write=write, num_warps=4, enable_fp_fusion=False,
+        heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size,
+        tile=max(16, heads // kv_heads), write=write, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 

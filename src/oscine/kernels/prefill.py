@@ -20,7 +20,7 @@ from oscine.kernels.shared import to_bf16
 def _write(
     qkv, k_weight, cos, sin, keys, values, block_table, positions,
     eps, qkv_stride, block_stride, head_stride, table_stride,
-    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, page: tl.constexpr,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, block_size: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -30,8 +30,8 @@ def _write(
         column = tl.arange(0, dim)[None, :]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
-        home = tl.load(block_table + row * table_stride + position // page).to(tl.int64)
-        place = home * block_stride + kv_head * head_stride + (position % page) * dim + column
+        block = tl.load(block_table + row * table_stride + position // block_size).to(tl.int64)
+        place = block * block_stride + kv_head * head_stride + (position % block_size) * dim + column
         tl.store(keys + place, to_bf16(k))
         tl.store(values + place, v)
 
@@ -49,7 +49,7 @@ def write_keys_values(
 ) -> None:
     """qkv [rows, (heads + 2 kv_heads) dim]; block_table [rows, max blocks] and position [rows] belong to each row.
     Rows at a negative position are padding and write nothing."""
-    _, kv_heads, page, dim = key_blocks.shape
+    _, kv_heads, block_size, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
     assert qkv.dtype == key_blocks.dtype == value_blocks.dtype == torch.bfloat16, (qkv.dtype, key_blocks.dtype)
     assert key_blocks.stride() == value_blocks.stride() and key_blocks.stride()[2:] == (dim, 1), key_blocks.stride()
@@ -57,5 +57,5 @@ def write_keys_values(
     _write[(len(qkv), kv_heads)](
         qkv, k_norm, cos, sin, key_blocks, value_blocks, block_table, position,
         eps, qkv.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
-        heads=heads, kv_heads=kv_heads, dim=dim, page=page, num_warps=1, enable_fp_fusion=False,
+        heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
