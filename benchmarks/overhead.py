@@ -91,7 +91,7 @@ def main() -> None:
         "overhead_ms": spread_ms(overhead_ms),
     }
     print(json.dumps(figures, indent=1))
-    save(arguments.out, "overhead", figures, "uvicorn", "fastapi", "pyzmq")
+    save(arguments.out, "overhead", figures, "uvicorn", "fastapi", "msgspec")
     engine.stop()
 
 

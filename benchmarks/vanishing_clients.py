@@ -73,7 +73,7 @@ async def _run(url: str, client: VanishingClient, text: str, frames: int) -> str
         got = b""
     finally:
         await _disconnect(writer, reset=client.reset)
-    return "refused" if b" 429 " in got or b'"overloaded"' in got else "heard" if got else "none"
+    return "refused" if b" 429 " in got or b'"overloaded"' in got else "audio" if got else "none"
 
 
 async def _behave(

@@ -72,24 +72,18 @@ def test_the_openai_sdk(server: str, tmp_path: Path) -> None:
     assert "seed 7" in printed and "BadRequestError" in printed and "did you mean 'wren'?" in printed
 
 
-def test_a_pipecat_pipeline(server: str, tmp_path: Path) -> None:
-    run("pipecat_agent.py", server, folder=tmp_path, clients=True)
-    assert seconds(tmp_path / "pipecat.wav") > 0.8
-
-
-def test_a_livekit_voice(server: str, tmp_path: Path) -> None:
-    run("livekit_agent.py", server, folder=tmp_path, clients=True)
-    assert seconds(tmp_path / "livekit.wav") > 0.8
-
-
-def test_a_livekit_voice_over_the_websocket(server: str, tmp_path: Path) -> None:
-    run("livekit_baseten.py", server, folder=tmp_path, clients=True)
-    assert seconds(tmp_path / "livekit.wav") > 0.8
-
-
-def test_a_langchain_chain_that_ends_in_speech(server: str, tmp_path: Path) -> None:
-    run("langchain_voice.py", server, folder=tmp_path, clients=True)
-    assert seconds(tmp_path / "langchain.wav") > 1.5
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("pipecat_agent.py", "pipecat.wav"),
+        ("livekit_agent.py", "livekit.wav"),
+        ("livekit_baseten.py", "livekit.wav"),
+        ("langchain_voice.py", "langchain.wav"),
+    ],
+)
+def test_an_agent_speaks(server: str, tmp_path: Path, name: str, file: str) -> None:
+    run(name, server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / file) > 0.8
 
 
 def with_loudspeaker(folder: Path) -> dict[str, str]:

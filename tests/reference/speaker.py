@@ -69,3 +69,17 @@ class ReferenceSpeaker:
         if isinstance(request.voice, Voice) and request.voice.reference_codes is not None:
             stream.push(torch.tensor(request.voice.reference_codes, device=self.model.device))
         return stream.push(codes).float().cpu().numpy()
+
+
+def varied_requests(base: ReferenceSpeaker) -> list[SpeechRequest]:
+    """Requests to a Base checkpoint: both kinds of voice, both text modes, all sampling settings, different lengths."""
+    noise = np.random.default_rng(0).normal(0, 0.2, 36000).astype(np.float32)
+    in_context, timbre = base.clone((noise, 24000), "hello there you"), base.clone((noise[::-1].copy(), 24000))
+    return [
+        SpeechRequest(text="Hello there.", voice=in_context, seed=1, top_p=0.9, max_new_tokens=12),
+        SpeechRequest(text="And you, the world.", voice=timbre, text_mode="whole", seed=2, max_new_tokens=9),
+        SpeechRequest(text="Hi", voice=in_context, text_mode="whole", greedy=True, max_new_tokens=14),
+        SpeechRequest(text="A b c d e f g", voice=timbre, seed=4, temperature=2.0, top_k=0, max_new_tokens=12),
+        SpeechRequest(text="Hello again my friend", voice=in_context, seed=5, max_new_tokens=10),
+        SpeechRequest(text="x", voice=timbre, greedy=True, repetition_penalty=1.5, max_new_tokens=12),
+    ]

@@ -16,7 +16,7 @@ from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import SamplingParams, SpeechRequest
-from tests.reference.speaker import ReferenceSpeaker
+from tests.reference.speaker import ReferenceSpeaker, varied_requests
 
 pytestmark = pytest.mark.slow
 
@@ -30,16 +30,7 @@ def base(small_checkpoints) -> ReferenceSpeaker:
 
 @pytest.fixture(scope="module")
 def requests(base):
-    noise = np.random.default_rng(0).normal(0, 0.2, 36000).astype(np.float32)
-    in_context, timbre = base.clone((noise, 24000), "hello there you"), base.clone((noise[::-1].copy(), 24000))
-    return [
-        SpeechRequest(text="Hello there.", voice=in_context, seed=1, top_p=0.9, max_new_tokens=12),
-        SpeechRequest(text="And you, the world.", voice=timbre, text_mode="whole", seed=2, max_new_tokens=9),
-        SpeechRequest(text="Hi", voice=in_context, text_mode="whole", greedy=True, max_new_tokens=14),
-        SpeechRequest(text="A b c d e f g", voice=timbre, seed=4, temperature=2.0, top_k=0, max_new_tokens=12),
-        SpeechRequest(text="Hello again my friend", voice=in_context, seed=5, max_new_tokens=10),
-        SpeechRequest(text="x", voice=timbre, greedy=True, repetition_penalty=1.5, max_new_tokens=12),
-    ]
+    return varied_requests(base)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ _settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=N
 
 
 class Settings(BaseSettings):
-    """Everything `oscine serve` can be told."""
+    """All settings of `oscine serve`."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
