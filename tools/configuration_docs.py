@@ -9,7 +9,8 @@ import argparse
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from oscine.commands.settings import Settings, setting_fields, variable_of
 from oscine.config import (
+    CheckpointConfig,
     ChunkConfig,
     EngineConfig,
     MemoryConfig,
@@ -39,6 +41,25 @@ SECTIONS: dict[str, type[Any]] = {
     "engine.memory": MemoryConfig,
     "worker": WorkerConfig,
 }
+MODELS = """\
+## `[[models]]`
+
+{description} [Several models](deploy/several_models.md) says how memory is divided.
+
+```toml
+[[models]]
+path = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+name = "preset"
+devices = ["cuda:0"]
+
+[[models]]
+path = "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
+name = "clone"
+devices = ["cuda:1"]
+slots = 16
+```
+
+"""
 # The default of these depends on the user's environment.
 SHOWN_DEFAULTS = {"server.voices_dir": "`~/.local/share/oscine/voices`"}
 MANY = 2**31  # bounds from here on only keep absurd numbers out
@@ -78,17 +99,23 @@ def page() -> str:
     assert not missing, f"name these sections in SECTIONS: {missing}"
     parts = [INTRODUCTION.format(example=variable_of("engine.slots"))]
     for prefix, section in SECTIONS.items():
-        rows = [row(*field) for field in fields if field[0].rpartition(".")[0] == prefix]
         title = f"`{prefix}`" if prefix else "Top level"
         parts.append(
             f"## {title}\n\n{section.__doc__}\n\n"
-            "| setting | default | allowed | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+            + table(field for field in fields if field[0].rpartition(".")[0] == prefix)
         )
+        if not prefix:
+            parts.append(MODELS.format(description=CheckpointConfig.__doc__) + table(setting_fields(CheckpointConfig)))
     return "\n".join(parts)
 
 
+def table(fields: Iterable[tuple[str, FieldInfo, Any]]) -> str:
+    rows = [row(*field) for field in fields]
+    return "| setting | default | allowed | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
 def row(path: str, info: FieldInfo, default: Any) -> str:
-    shown = SHOWN_DEFAULTS.get(path) or _shown(default)
+    shown = "needed" if info.is_required() else SHOWN_DEFAULTS.get(path) or _shown(default)
     return f"| `{path}` | {shown} | {_allowed(info)} | {info.description} |"
 
 
@@ -125,7 +152,8 @@ def _kind_text(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if get_origin(kind) is tuple:
-        return "list of numbers" if get_args(kind)[0] is int else "list of texts"
+        item = get_args(kind)[0]
+        return "list of numbers" if item is int else "list of tables" if is_dataclass(item) else "list of texts"
     return {bool: "`true`, `false`", str: "text"}.get(kind, "")
 
 

@@ -7,6 +7,7 @@ and flags. Values learned at startup (blocks that fit, captured graphs, tick tim
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
@@ -180,6 +181,40 @@ class EngineConfig:
         """The batch sizes worth capturing: up to the first that holds every slot."""
         smaller = tuple(size for size in self.graph_buckets if size < self.slots)
         return (*smaller, next((size for size in self.graph_buckets if size >= self.slots), self.slots))
+
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class CheckpointConfig:
+    """One of several models. What is not set here is taken from the settings for all of them."""
+
+    path: Text = Field(description="A checkpoint folder, a hub id, or 'demo'.")
+    name: Text | None = Field(
+        default=None, description="Name that the model is served under. Default: the last part of `path`."
+    )
+    devices: Strings | None = Field(default=None, description="Devices, one engine on each. Default: `devices`.")
+    dtype: Dtype | None = Field(default=None, description="Default: `dtype`.")
+    slots: Int | None = _number(None, 1, _MAX_SLOTS, "Streams that run at once, per device. Default: `engine.slots`.")
+    memory_share: Float | None = _number(
+        None, 0.01, 1, "Largest share of a device's memory; the model gets as many of its slots as fit."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.devices is not None:
+            check_devices(self.devices)
+        return self
+
+    @property
+    def served_name(self) -> str:
+        return self.name or Path(self.path).name or self.path
+
+
+def check_devices(devices: tuple[str, ...]) -> None:
+    if not devices or len(set(devices)) != len(devices):
+        raise ValueError(f"devices must name each device once, got {list(devices)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

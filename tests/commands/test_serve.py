@@ -258,16 +258,15 @@ def status(*, slots: int, real_time: int, device: str) -> EngineStatus:
 def shown(settings: Settings, *, terminal: bool, host: str = "127.0.0.1") -> str:
     """The output of a start."""
     screen = io.StringIO()
-    card = ModelCard(settings.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
-    display = StartupDisplay(
-        settings, card, Console(file=screen, force_terminal=terminal, width=200, color_system=None)
-    )
+    (checkpoint,) = settings.checkpoints
+    card = ModelCard(checkpoint.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
+    display = StartupDisplay(settings, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
     with display, bind(host, 0) as listener:
-        report = display.reporter("cpu")
+        report = display.reporter(card.name, "cpu")
         report("[/weights]", 1, 2)
         report("memory: [/all] of it", 1, 2)
         report("warning: a CPU build", 1, 2)
-        display.ready(listener, status(slots=8, real_time=8, device="NVIDIA H200, bfloat16"))
+        display.ready(listener, [(card, status(slots=8, real_time=8, device="NVIDIA H200, bfloat16"))])
     return screen.getvalue()
 
 

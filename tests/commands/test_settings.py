@@ -11,6 +11,7 @@ from oscine.commands.settings import (
     Settings,
     default_voices_dir,
     load_settings,
+    model_flags,
     setting_fields,
     variable_of,
 )
@@ -61,7 +62,7 @@ def test_text_is_parsed_by_the_type_of_the_setting(monkeypatch: pytest.MonkeyPat
     assert settings.engine.graphs is False and settings.engine.graph_buckets == (1, 2)
     assert settings.engine.runaway.enabled is False
     assert settings.engine.memory.positions_total == 5000
-    assert settings.served_name == "7"
+    assert settings.checkpoints[0].served_name == "7"
 
 
 @pytest.mark.parametrize(
@@ -174,3 +175,87 @@ def test_keys_are_counted_and_not_printed(tmp_path: Path) -> None:
 
 def test_variables_are_named_by_the_path() -> None:
     assert variable_of("engine.pacing.lead_s") == "OSCINE_SERVE_ENGINE__PACING__LEAD_S"
+
+
+MODELS = """
+devices = ["cuda:0"]
+[[models]]
+path = "one"
+[[models]]
+path = "owner/two"
+name = "second"
+devices = ["cuda:1", "cuda:2"]
+slots = 4
+memory_share = 0.5
+[engine]
+slots = 16
+"""
+
+
+def test_several_models_are_tables_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "oscine.toml"
+    file.write_text(MODELS)
+    settings = load_settings(file, {})
+    first, second = settings.checkpoints
+    assert (first.served_name, first.devices, first.slots) == ("one", None, None)
+    assert (second.served_name, second.devices, second.slots) == ("second", ("cuda:1", "cuda:2"), 4)
+    file.write_text(settings.as_toml())
+    assert load_settings(file, {}) == settings
+
+
+def test_one_model_is_a_list_of_one() -> None:
+    (checkpoint,) = load_settings(None, {"model": "owner/one"}).checkpoints
+    assert (checkpoint.path, checkpoint.served_name) == ("owner/one", "one")
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ('[{"path": "a", "slot": 3}]', r"unknown setting 'models\.0\.slot'; did you mean 'models\.0\.slots'"),
+        ('[{"path": "a"}, {"path": "b", "slots": 0}]', r"^models\.1\.slots: .* greater than or equal to 1, got 0"),
+        ('[{"path": "a"}, {"path": "x/a"}]', "models must have different names, and 'a' is there twice"),
+        ('[{"path": "a", "devices": "cpu,cpu"}]', "devices must name each device once"),
+        ('[{"path": "a", "memory_share": 2}]', r"^models\.0\.memory_share: "),
+        ("[{}]", r"^models\.0\.path: field required"),
+        ("a,b", "^models: expecting value"),
+    ],
+)
+def test_wrong_models_are_named(models: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_settings(None, {"models": models})
+
+
+def test_model_and_models_exclude_each_other() -> None:
+    for flags in ({"model": "a"}, {"name": "a"}):
+        with pytest.raises(ConfigError, match="and models are both set"):
+            load_settings(None, {"models": '[{"path": "a"}]', **flags})
+
+
+def test_models_can_be_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSCINE_SERVE_MODELS", '[{"path": "a", "slots": 2}, {"path": "b"}]')
+    assert [one.path for one in load_settings(None, {}).checkpoints] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "expected"),
+    [
+        (["a"], {"name": ["x"], "slots": [3]}, {"model": "a", "name": "x", "engine.slots": 3}),
+        (["a", "b"], {"devices": ["cpu"]}, {"models": [{"path": "a"}, {"path": "b"}], "devices": "cpu"}),
+        (
+            ["a", "b"],
+            {"devices": ["cuda:0", "cuda:1"], "slots": [3]},
+            {"models": [{"path": "a", "devices": "cuda:0"}, {"path": "b", "devices": "cuda:1"}], "engine.slots": 3},
+        ),
+        (["a"], {"memory_share": [0.5], "name": ["x"]}, {"models": [{"path": "a", "memory_share": 0.5, "name": "x"}]}),
+    ],
+)
+def test_an_option_is_given_for_each_model_or_for_all(
+    models: list[str], options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert model_flags(models, **options) == expected
+
+
+@pytest.mark.parametrize("options", [{"name": ["x"]}, {"slots": [1, 2, 3]}, {"memory_share": [0.5]}])
+def test_an_option_for_some_of_the_models_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is given once for each model; there are"):
+        model_flags(["a", "b"], **options)

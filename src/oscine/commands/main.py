@@ -135,17 +135,29 @@ def say(
 
 @app.command()
 def serve(
-    model: Annotated[str | None, typer.Argument(help="Checkpoint folder, hub id, or 'demo' (the default)")] = None,
-    model_option: Annotated[str | None, typer.Option("--model", "-m", help="The same as the argument")] = None,
+    model: Annotated[
+        list[str] | None, typer.Argument(help="Checkpoint folder, hub id, or 'demo' (the default); several: one each")
+    ] = None,
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="The same as the argument; of several, each may have its own --name, --devices, --slots",
+        ),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all (default 127.0.0.1)")] = None,
     port: Annotated[int | None, typer.Option("--port", "-p", help="Default 8000; 0: any free one")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate, with its chain: serve HTTPS")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its PEM key; default: in the file of the certificate")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Require this key; may be given several times")] = None,
-    devices: Annotated[str | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
+    devices: Annotated[list[str] | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
     dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
-    slots: Annotated[int | None, typer.Option(help="Streams at once, per device")] = None,
-    name: Annotated[str | None, typer.Option(help="Name that the model is served under")] = None,
+    slots: Annotated[list[int] | None, typer.Option(help="Streams at once, per device")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="Name that the model is served under")] = None,
+    memory_share: Annotated[
+        list[float] | None, typer.Option(help="Largest share of a device's memory; slots are lowered to fit")
+    ] = None,
     voices_dir: Annotated[Path | None, typer.Option(help="Folder of uploaded voices")] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file; see --print-config")] = None,
@@ -154,22 +166,19 @@ def serve(
     ] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as TOML and exit")] = False,
 ) -> None:
-    """Serve a model over HTTP and WebSocket, with a playground page."""
-    from oscine.commands.settings import load_settings
+    """Serve one or several models over HTTP and WebSocket, with a playground page."""
+    from oscine.commands.settings import load_settings, model_flags
 
-    if model is not None and model_option is not None and model != model_option:
-        raise ConfigError(f"two models are named, {model!r} and {model_option!r}; name one")
+    if model and model_option and model != model_option:
+        raise ConfigError(f"models are named as arguments {model} and with --model {model_option}; use one way")
     flags: dict[str, Any] = {
-        "model": model or model_option,
+        **model_flags(model or model_option, name=name, devices=devices, slots=slots, memory_share=memory_share),
         "server.host": host,
         "server.port": port,
         "server.tls_cert": str(tls_cert) if tls_cert else None,
         "server.tls_key": str(tls_key) if tls_key else None,
         "server.api_keys": tuple(api_key) if api_key else None,
-        "devices": devices,
         "dtype": dtype.value if dtype else None,
-        "engine.slots": slots,
-        "name": name,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
         "server.log_format": log_format,
     }

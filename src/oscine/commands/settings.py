@@ -9,17 +9,32 @@ import json
 import os
 import reprlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
-from oscine.config import EngineConfig, ServerConfig, Strings, Text, WorkerConfig
+from oscine.config import (
+    CheckpointConfig,
+    Dtype,
+    EngineConfig,
+    ServerConfig,
+    Strings,
+    Text,
+    WorkerConfig,
+    check_devices,
+)
 from oscine.errors import ConfigError, unknown_choice
 
 ENV_PREFIX = "OSCINE_SERVE_"
@@ -27,6 +42,11 @@ ENV_PREFIX = "OSCINE_SERVE_"
 
 def default_voices_dir() -> str:
     return f"{os.environ.get('XDG_DATA_HOME') or '~/.local/share'}/oscine/voices"
+
+
+def _parse(value: object) -> object:
+    """A list of models is written as JSON in flags and environment variables."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 _settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=None)
@@ -41,10 +61,11 @@ class Settings(BaseSettings):
     name: Text | None = Field(
         None, description="Name that the model is served under. Default: the last part of `model`."
     )
-    devices: Strings = Field(default=("auto",), description="Devices, one engine on each: auto, cpu, cuda, cuda:0, ...")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="auto: bfloat16 on a GPU, float32 elsewhere."
+    models: Annotated[tuple[CheckpointConfig, ...], NoDecode, BeforeValidator(_parse)] = Field(
+        default=(), description="Several models instead of `model`: one [[models]] table each."
     )
+    devices: Strings = Field(default=("auto",), description="Devices, one engine on each: auto, cpu, cuda, cuda:0, ...")
+    dtype: Dtype = Field(default="auto", description="auto: bfloat16 on a GPU, float32 elsewhere.")
     server: ServerConfig = Field(default_factory=ServerConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
@@ -55,12 +76,16 @@ class Settings(BaseSettings):
         server = values.setdefault("server", {})
         if isinstance(server, dict):
             server.setdefault("voices_dir", default_voices_dir())
+        if values.get("models") and (both := [name for name in ("model", "name") if name in values]):
+            raise ValueError(f"{both[0]} and models are both set; name every model in models, or use {both[0]} alone")
         return values
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.devices or len(set(self.devices)) != len(self.devices):
-            raise ValueError(f"devices must name each device once, got {list(self.devices)}")
+        check_devices(self.devices)
+        names = [checkpoint.served_name for checkpoint in self.checkpoints]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"models must have different names, and {twice[0]!r} is there twice; give each a name")
         return self
 
     @classmethod
@@ -75,12 +100,18 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _settings_file.get())
 
     @property
-    def served_name(self) -> str:
-        return self.name or Path(self.model).name or self.model
+    def checkpoints(self) -> tuple[CheckpointConfig, ...]:
+        """The models to serve: one or several."""
+        return self.models or (CheckpointConfig(path=self.model, name=self.name),)
 
     def as_toml(self, *, hide_keys: bool = True) -> str:
         """All settings as TOML, each with its description. Hidden keys are only counted."""
         return _toml(self, {"server.api_keys"} if hide_keys and self.server.api_keys else set())
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Settings that several models replace."""
+        return frozenset({"model", "name"} if self.models else {"models"})
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
@@ -109,6 +140,28 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         raise ConfigError(f"a setting cannot be read: {error}") from None
     finally:
         _settings_file.reset(token)
+
+
+_FOR_ALL = {"name": "name", "devices": "devices", "slots": "engine.slots"}  # options of one model -> settings
+
+
+def model_flags(models: Sequence[str] | None, **options: Sequence[Any] | None) -> dict[str, Any]:
+    """The settings for --model and the options that may follow it. With several models, an option is given once for
+    each, in their order; devices and slots also once for all."""
+    paths = list(models or [])
+    given = {name: list(values) for name, values in options.items() if values}
+    if len(paths) < 2 and "memory_share" not in given:
+        return {"model": paths[0] if paths else None, **{_FOR_ALL[name]: values[-1] for name, values in given.items()}}
+    shared = {name for name, values in given.items() if len(values) == 1 and name in ("devices", "slots")}
+    for name in given.keys() - shared:
+        if len(given[name]) != len(paths):
+            counts = f"{len(given[name])} of these and {len(paths)} of --model"
+            raise ConfigError(f"--{name.replace('_', '-')} is given once for each model; there are {counts}")
+    each = [{name: given[name][index] for name in given.keys() - shared} for index in range(len(paths))]
+    return {
+        "models": [{"path": path, **own} for path, own in zip(paths, each, strict=True)],
+        **{_FOR_ALL[name]: given[name][0] for name in shared},
+    }
 
 
 def variable_of(path: str) -> str:
@@ -140,7 +193,8 @@ def _check_file(file: Path | None) -> None:
 def _config_error(error: ValidationError) -> ConfigError:
     """The first problem, in one line."""
     first = error.errors()[0]
-    path = ".".join(key for key in first["loc"] if isinstance(key, str))
+    keys = first["loc"]
+    path = ".".join(str(key) for key in keys if isinstance(key, str) or keys[0] == "models")
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return _unknown_setting(path)
     message = first["msg"].removeprefix("Value error, ")
@@ -154,7 +208,11 @@ def _config_error(error: ValidationError) -> ConfigError:
 def _unknown_setting(path: str) -> ConfigError:
     """Names the settings and tables of the same section."""
     parent = f"{section}." if (section := path.rpartition(".")[0]) else ""
-    names = [name.removeprefix(parent) for name, _, _ in setting_fields(Settings) if name.startswith(parent)]
+    if parent.startswith("models."):
+        known = [parent + name for name, _, _ in setting_fields(CheckpointConfig)]
+    else:
+        known = [name for name, _, _ in setting_fields(Settings)]
+    names = [name.removeprefix(parent) for name in known if name.startswith(parent)]
     return ConfigError(unknown_choice("setting", path, {parent + name.partition(".")[0] for name in names}))
 
 
@@ -168,8 +226,10 @@ def _toml(section: Any, hidden: set[str], path: str = "") -> str:
             sections.append(_toml(value, hidden, f"{path}{name}."))
             continue
         lines.append(f"# {info.description}")
-        if value is None:
+        if value is None or (isinstance(section, Settings) and name in section.unused):
             lines.append(f"# {name} is not set")
+        elif name == "models":
+            sections.extend(f"[[models]]\n{_toml(model, hidden)}" for model in value)
         elif f"{path}{name}" in hidden:
             lines.append(f"# {name}: {len(value)} hidden")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
@@ -22,10 +23,11 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class StartupDisplay:
-    def __init__(self, settings: Settings, card: ModelCard, console: Console) -> None:
-        self._settings, self._card, self._console = settings, card, console
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self._settings, self._console = settings, console
+        self._several = len(settings.checkpoints) > 1
         self._begun_s = time.monotonic()
-        self._notes: dict[str, str] = {}  # what the engines reported for the end: "memory", "warning"
+        self._notes: dict[str, str] = {}  # for the end: "memory", "warning"
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True)
         self._live = console.is_terminal and settings.server.log_format == "console"
@@ -41,40 +43,46 @@ class StartupDisplay:
     def _stop_bar(self) -> None:
         if self._live:  # otherwise it would print an empty line into a JSON log
             self._bar.stop()
+        self._live = False  # engines that start later are reported in the log
 
-    def reporter(self, device: str) -> ReportProgress:
+    def planned(self, plan: str) -> None:
+        """How the memory is divided among the models."""
+        if not self._live:
+            _log.info("memory plan: %s", plan)
+        self._notes["memory"] = plan
+
+    def reporter(self, model: str, device: str) -> ReportProgress:
         """A callback for one engine: stages that begin with "memory: " or "warning: " are shown when it is ready."""
-        on_device = "" if device == "auto" else f" on {device}"
-        task = self._bar.add_task(f"{self._card.name}{on_device}: starting", total=None)
+        name = model if device == "auto" else f"{model} on {device}"
+        task = self._bar.add_task(f"{name}: starting", total=None)
+        fields = {"model": model if self._several else None, "device": None if device == "auto" else device}
         last_stage = ""
 
         def report(stage: str, done: int, total: int) -> None:
             nonlocal last_stage
             kind, separator, note = stage.partition(": ")
             if separator and kind in ("memory", "warning"):
-                self._notes[kind] = note
+                self._notes.setdefault(kind, note)
             else:
-                self._bar.update(
-                    task, description=f"{self._card.name}{on_device}: {stage}", completed=done, total=total
-                )
+                self._bar.update(task, description=f"{name}: {stage}", completed=done, total=total)
             if not self._live and stage != last_stage:
                 level = logging.WARNING if kind == "warning" else logging.INFO
-                _log.log(level, "%s", stage, extra=log_fields(**({} if device == "auto" else {"device": device})))
+                _log.log(level, "%s", stage, extra=log_fields(**fields))
             last_stage = stage
 
         return report
 
-    def ready(self, listener: socket.socket, status: EngineStatus) -> None:
+    def ready(self, listener: socket.socket, models: Sequence[tuple[ModelCard, EngineStatus]]) -> None:
         self._stop_bar()
         host, port = listener.getsockname()[:2]
         # A wildcard address cannot be opened in a browser.
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         url = f"{'https' if self._settings.server.tls_cert else 'http'}://{shown}:{port}"
         took_s = time.monotonic() - self._begun_s
-        capacity = describe_capacity(status)
         if self._settings.server.log_format == "json":
-            facts = {"url": url, "model": self._card.name, "slots": status.slots, "ready_s": round(took_s, 1)}
-            _log.info("ready", extra=log_fields(**facts, device=capacity))
+            for card, status in models:
+                facts = {"url": url, "model": card.name, "slots": status.slots, "ready_s": round(took_s, 1)}
+                _log.info("ready", extra=log_fields(**facts, device=describe_capacity(status)))
             return
         docs = f"API under {url}/v1, reference at {url}/docs"
         page = f"playground; {docs}" if self._settings.server.playground else docs
@@ -82,8 +90,9 @@ class StartupDisplay:
         show = partial(self._console.print, highlight=False, soft_wrap=True)
         show(Text.assemble("\n", (f"Oscine {__version__}", "bold green"), f" is ready after {took_s:.1f} s"))
         show(Text.assemble("  ", (url, "bold"), f"        {page}"))
-        show(Text(f"  model   {self._card.name} ({self._card.kind})"))
-        show(Text(f"  device  {capacity}"))
+        for card, status in models:
+            show(Text(f"  model   {card.name} ({card.kind})"))
+            show(Text(f"  device  {describe_capacity(status)}"))
         if "memory" in self._notes:
             show(Text(f"  memory  {self._notes['memory']}"))
         if "warning" in self._notes:

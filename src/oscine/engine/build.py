@@ -100,15 +100,29 @@ def prepare_device(device: torch.device) -> None:
 
 
 def _plan(model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> MemoryBudget:
-    memory = config.memory
     free = free_bytes(device)
+    available = None if free is None else max(0, free - weight_bytes(model_config, dtype))
+    return plan_slots(model_config, config, device, dtype, slots=config.slots, available_bytes=available)
+
+
+def plan_slots(
+    model_config: ModelConfig,
+    config: EngineConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    slots: int,
+    available_bytes: int | None = None,
+) -> MemoryBudget:
+    """The memory of an engine besides its weights. Raises ConfigError if it exceeds `available_bytes`."""
+    memory = config.memory
     return plan_memory(
         model_config,
-        slots=config.slots,
+        slots=slots,
         positions_per_slot=min(memory.positions_per_slot, model_config.talker.max_positions),
         positions_total=memory.positions_total,
         element_bytes=dtype.itemsize,
-        available_bytes=None if free is None else max(0, free - weight_bytes(model_config, dtype)),
+        available_bytes=available_bytes,
         prefix_bytes=memory.prefix_cache_mib * 2**20,
         text_capacity=memory.text_ids_per_slot,
         backend=choose_backend(device, dtype),

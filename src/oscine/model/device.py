@@ -42,12 +42,19 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def free_bytes(device: torch.device) -> int | None:
     """None: the system does not report it."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _meminfo("MemAvailable")
+
+
+def total_bytes(device: torch.device) -> int | None:
+    """None: the system does not report it."""
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else _meminfo("MemTotal")
+
+
+def _meminfo(name: str) -> int | None:
     if not _MEMINFO.exists():
         return None
     lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-    return int(lines["MemAvailable"].removesuffix("kB")) * 1024
+    return int(lines[name].removesuffix("kB")) * 1024
 
 
 def describe_device(device: torch.device) -> str:

@@ -57,8 +57,12 @@ class MemoryBudget:
         return blocks_for(self.positions_per_slot)
 
     @property
+    def tensor_bytes(self) -> int:
+        return self.kv_bytes + self.codec_bytes + self.prefix_bytes
+
+    @property
     def total_bytes(self) -> int:
-        return self.kv_bytes + self.codec_bytes + self.prefix_bytes + self.working_bytes
+        return self.tensor_bytes + self.working_bytes
 
     def describe(self) -> str:
         slots = f"{self.slots} slot{'' if self.slots == 1 else 's'}"

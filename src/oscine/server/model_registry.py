@@ -31,6 +31,7 @@ class LoadedModel:
     card: ModelCard
     engine: SpeechEngine
     health: Callable[[], EngineHealth]
+    wait_ready: Callable[[], None] = lambda: None  # blocks; raises the error of a start that failed
 
     @staticmethod
     def of(engine: SpeechEngine, card: ModelCard, health: Callable[[], EngineHealth] | None = None) -> LoadedModel:

@@ -1,0 +1,109 @@
+"""The memory that engines need on this machine's devices: the process that memory_plan.py starts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from oscine.config import EngineConfig
+from oscine.engine.build import plan_slots
+from oscine.engine.memory_plan import (
+    DeviceMemory,
+    EngineNeed,
+    PlannedEngine,
+    RunningEngine,
+    WantedEngine,
+    divide_memory,
+)
+from oscine.errors import OscineError
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.device import choose_device, choose_dtype, free_bytes, total_bytes
+from oscine.model.weights import weight_bytes
+from oscine.runner.memory_budget import MemoryBudget
+
+# What a worker takes besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU the
+# context; with the reserve of the CUDA backend it covers the 1.3 GiB that a server used beyond its counted sizes.
+_PROCESS_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
+
+
+def plan_engines(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine]) -> list[PlannedEngine]:
+    sizes = [EngineSizes.of(one) for one in wanted]
+    reserved: Counter[str] = Counter()
+    for one in running:
+        size = EngineSizes.of(one.engine)
+        reserved[size.device_name] += size.unclaimed_bytes(one)
+    devices = {size.device_name: _memory(size.device, reserved[size.device_name]) for size in sizes}
+    needs = [
+        EngineNeed(one.model, size.device_name, one.config.slots, size.bytes_for, one.memory_share)
+        for one, size in zip(wanted, sizes, strict=True)
+    ]
+    return divide_memory(needs, devices)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSizes:
+    """The memory of one engine as a function of its slots."""
+
+    model_config: ModelConfig
+    config: EngineConfig
+    device: torch.device
+    dtype: torch.dtype
+    weight_bytes: int
+
+    @staticmethod
+    def of(wanted: WantedEngine) -> EngineSizes:
+        device = choose_device(wanted.device)
+        dtype = choose_dtype(wanted.dtype, device)
+        model_config = read_config(Path(wanted.folder))
+        return EngineSizes(model_config, wanted.config, device, dtype, weight_bytes(model_config, dtype))
+
+    @property
+    def device_name(self) -> str:
+        return f"cuda:{self.device.index or 0}" if self.device.type == "cuda" else self.device.type
+
+    def bytes_for(self, slots: int) -> int:
+        return self.weight_bytes + self._budget(slots).total_bytes + _PROCESS_BYTES[self.device.type]
+
+    def unclaimed_bytes(self, running: RunningEngine) -> int:
+        """Memory that it was planned, but has not taken yet: the prefix cache fills up, and on the CPU the system
+        provides pages only when they are written."""
+        slots = self.config.slots
+        if self.device.type == "cuda":  # what is not counted there was taken when the graphs were captured
+            return max(0, self.weight_bytes + self._budget(slots).tensor_bytes - running.memory_bytes)
+        return max(0, self.bytes_for(slots) - _resident_bytes(running.pid))
+
+    def _budget(self, slots: int) -> MemoryBudget:
+        return plan_slots(self.model_config, self.config, self.device, self.dtype, slots=slots)
+
+
+def _resident_bytes(pid: int | None) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # it has ended
+        return 0
+
+
+def _memory(device: torch.device, reserved: int) -> DeviceMemory | None:
+    free, total = free_bytes(device), total_bytes(device)
+    return None if free is None or total is None else DeviceMemory(total, max(0, free - reserved))
+
+
+def main() -> None:
+    """Reads the arguments of `plan_engines` from standard input. Writes its result, or the message of its error."""
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints goes to standard error
+    wanted, running = pickle.load(sys.stdin.buffer)
+    outcome: list[PlannedEngine] | str
+    try:
+        outcome = plan_engines(wanted, running)
+    except OscineError as error:
+        outcome = str(error)
+    with answer:
+        pickle.dump(outcome, answer)
