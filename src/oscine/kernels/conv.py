@@ -24,8 +24,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from oscine.kernels import shared_memory
 from oscine.kernels.conv_tiles import Tile, plain_tile, tuned_tile
 from oscine.kernels.shared import INTERPRETED, dot, to_bf16
+from oscine.kernels.shared_memory import fitting_stages
 
 Activation = Literal["none", "snake", "gelu", "swiglu"]
 
@@ -256,7 +258,10 @@ class Conv:
 
     def tile(self, rows: int) -> Tile:
         shape = self.taps, self.inputs, len(self.weight)
-        return tuned_tile(shape, rows) or plain_tile(shape, rows * self.columns, may_split=self.norm_eps is None)
+        tile = tuned_tile(shape, rows) or plain_tile(shape, rows * self.columns, may_split=self.norm_eps is None)
+        loaded = (tile.rows + tile.outputs + tile.extra) * tile.depth * self.weight.element_size()
+        limit = shared_memory.block_bytes(self.weight.device)
+        return tile._replace(stages=fitting_stages(tile.stages, loaded, limit))
 
     def grid(self, rows: int) -> tuple[int, int, int]:
         tile = self.tile(rows)

@@ -20,7 +20,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from oscine.kernels import shared_memory
 from oscine.kernels.shared import dot, rounded, to_bf16
+from oscine.kernels.shared_memory import fitting_stages
 
 _MAX_ROWS = 128  # per program
 
@@ -201,6 +203,8 @@ def linear(
     plan = plan or choose_plan(n, k, glu, rows)
     block_rows = min(max(16, triton.next_power_of_2(rows)), _MAX_ROWS)
     span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
+    loaded = (block_rows + plan.block_n * (2 if glu else 1)) * plan.block_k * weight.element_size()
+    stages = fitting_stages(plan.stages, loaded, shared_memory.block_bytes(weight.device))
     grid = (triton.cdiv(n, plan.block_n), plan.split, triton.cdiv(rows, block_rows))
     if plan.split > 1:
         tiles = grid[0] * grid[2]
@@ -213,5 +217,5 @@ def linear(
         block_rows=block_rows, block_n=plan.block_n, block_k=plan.block_k, split=plan.split, glu=glu,
         has_residual=residual is not None, has_bias=bias is not None,
         even_n=n % plan.block_n == 0, even_k=k % (span * plan.split) == 0,
-        num_warps=plan.warps, num_stages=plan.stages,
+        num_warps=plan.warps, num_stages=stages,
     )  # fmt: skip
