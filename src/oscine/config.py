@@ -258,10 +258,15 @@ class ServerConfig:
     tls_key: Text | None = Field(default=None, description="PEM file of its key. Default: the key is in tls_cert.")
     api_keys: ApiKeyList = Field(default=(), description="Accepted API keys; none: no key is needed.")
     streams_per_key: Int | None = _number(None, 1, _MANY, "Streams that one key may run at once.")
+    max_connections: Int = _number(4096, 1, 1_000_000, "Open connections; further ones get 503.")
+    connections_per_address: Int = _number(1024, 1, 1_000_000, "The same per client address (IPv6: per /64 network).")
     max_text_chars: Int = _number(
         200_000, 1, _MANY, "Characters of one request; 200,000 are some three hours of speech."
     )
     max_body_bytes: Int = _number(32 * 2**20, 1024, 2**40, "Size of a request body.")
+    max_bytes_in_flight: Int = _number(
+        256 * 2**20, 2**20, 2**40, "Size of all large request bodies (above 64 KiB) together."
+    )
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")

@@ -68,7 +68,8 @@ def model(small_checkpoints: CheckpointMaker) -> Path:
 def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("serve")
     (folder / "sitecustomize.py").write_text(WATCHED_COLLECTIONS)
-    server = ServerProcess(model, folder, settings=SETTINGS, environment={"PYTHONPATH": str(folder)})
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    server = ServerProcess(model, folder, settings=SETTINGS, environment={"PYTHONPATH": path})
     try:
         with httpx.Client(base_url=server.wait_ready(), timeout=60, trust_env=False) as client:
             yield server, client

@@ -11,23 +11,14 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http_protocol import BoundedHttpProtocol
+from oscine.server.web_server import uvicorn_config
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 
 @contextlib.contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
     """The base URL while it runs."""
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=0,
-        log_config=None,
-        http=BoundedHttpProtocol,
-        ws="websockets-sansio",
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(app, host="127.0.0.1", port=0, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, name="test-server", daemon=True)
     thread.start()
     eventually(lambda: server.started)

@@ -24,7 +24,7 @@ from oscine.server.app import build_models_app
 from oscine.server.logs import log_fields, log_to_stderr
 from oscine.server.model_registry import LoadedModel
 from oscine.server.tls import check_tls_files
-from oscine.server.web_server import WebServer, bind
+from oscine.server.web_server import WebServer, bind, raise_file_limit
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ def serve(settings: Settings, console: Console) -> None:
     display = StartupDisplay(settings, console)
     loader = ModelLoader(settings, display.reporter)
     found = loader.find_all()
+    raise_file_limit(settings.server.max_connections)
     listener = bind(settings.server.host, settings.server.port)
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)

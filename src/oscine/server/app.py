@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -72,7 +73,9 @@ def build_models_app(models: Sequence[LoadedModel], config: ServerConfig | None 
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(service.connections.watch())
         yield
+        watching.cancel()
         service.close()
 
     about = {"title": "Oscine", "description": _DESCRIPTION, "version": __version__}

@@ -23,6 +23,7 @@ _CODES = {
     403: "not_allowed",
     404: "not_found",
     405: "method_not_allowed",
+    408: "timeout",
     409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",

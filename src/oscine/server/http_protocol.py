@@ -1,23 +1,36 @@
-"""uvicorn's HTTP protocol with limits on a request's head, which arrives before any API key is checked: its size, and
-the time it may take."""
+"""uvicorn's HTTP protocol with limits on what arrives before any API key is checked: the number of connections, the
+size of a request's head and the time it takes, and the body of a request that was answered without it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from asyncio import TimerHandle
+from typing import TYPE_CHECKING
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from oscine.server.errors import ApiError
+from oscine.server.connections import OpenConnections
+from oscine.server.errors import ApiError, error_response
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 _MAX_HEAD_BYTES = 64 * 2**10
 _HEAD_S = 30.0  # from the start of a connection, or from the first byte of a head, to its end
+_REST_S = 5.0  # for the rest of a body that nobody reads
 _TOO_LARGE = ApiError(
     431,
     f"the request line and headers exceed {_MAX_HEAD_BYTES // 2**10} KiB; send text and settings in the body",
     code="too_large",
 )
+
+
+def raw_error(error: ApiError) -> bytes:
+    """The response to something that never becomes a request of the application."""
+    response = error_response(error)
+    headers = [*response.raw_headers, (b"connection", b"close")]
+    head = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"%b%b\r\n%b" % (STATUS_LINE[error.status], head, bytes(response.body))
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -30,16 +43,43 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _in_request = False  # the head is complete, the rest is not
     _too_large = False
     _head_timer: TimerHandle | None = None
+    _rest_timer: TimerHandle | None = None
+    _running: RequestResponseCycle | None = None
+
+    @property
+    def _connections(self) -> OpenConnections:
+        return self.config.app.state.service.connections  # type: ignore[union-attr]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        peer = self.client[0] if self.client else None
+        if error := self._connections.refusal(peer):
+            transport.write(raw_error(error))
+            transport.close()
+            return
+        self._connections.enter(self, peer)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
         self._stop_head_timer()
+        self._stop_rest_timer()
+        if self._running and not self._running.response_complete:  # uvicorn tells only the request that came last
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._connections.leave(self)  # the WebSocket enters
+        super().handle_websocket_upgrade()
+
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         self._progressed = False
         super().data_received(data)
         self._pending_bytes = 0 if self._progressed else self._pending_bytes + len(data)
@@ -47,6 +87,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._refuse_head()
         elif not self._in_request and (self._in_head or self._pending_bytes) and self._head_timer is None:
             self._start_head_timer()
+        if self._is_idle and self.timeout_keep_alive_task is None:  # the rest of a body has arrived
+            self._start_keep_alive_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_request and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._rest_timer = self.loop.call_later(_REST_S, self.transport.close)
 
     # --- callbacks of the parser ---
 
@@ -68,6 +116,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._progressed, self._in_request = True, False
+        self._stop_rest_timer()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -80,11 +129,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         if not self._responding:
-            body = json.dumps({"error": _TOO_LARGE.body}).encode()
-            self.transport.write(
-                STATUS_LINE[_TOO_LARGE.status] + b"content-type: application/json\r\nconnection: close\r\n"
-                b"content-length: %d\r\n\r\n%b" % (len(body), body)
-            )
+            self.transport.write(raw_error(_TOO_LARGE))
         self.transport.close()
 
     def _start_head_timer(self) -> None:
@@ -100,6 +145,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_head_timer()
         else:
             self.transport.close()
+
+    def _stop_rest_timer(self) -> None:
+        if self._rest_timer:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+
+    def _start_keep_alive_timer(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Between two requests."""
+        partial = self._in_head or self._in_request or self._pending_bytes or self.pipeline
+        return self.cycle is not None and self.cycle.response_complete and not partial
 
     @property
     def _responding(self) -> bool:

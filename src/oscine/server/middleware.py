@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import secrets
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oscine.server.errors import ApiError, error_response
 from oscine.server.logs import log_fields, request_id
+from oscine.server.request_body import RequestBody
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
@@ -75,7 +77,9 @@ class RequestMiddleware:
                 raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
             scope["state"]["api_key"] = self._authenticate(scope)
             inner = {**scope, "method": "GET"} if is_head else scope
-            await self._app(inner, self._limited(scope, receive), send_with_headers)
+            body = RequestBody(scope, receive, self._service.config.max_body_bytes, self._service.connections.in_flight)
+            with contextlib.closing(body):
+                await self._app(inner, body, send_with_headers)
         except ApiError as error:
             self._service.metrics.refused(scope["path"], error.status)
             await error_response(error)(scope, receive, send_with_headers)
@@ -96,22 +100,3 @@ class RequestMiddleware:
         if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
             return ""
         return self._service.api_keys.authenticate(Headers(scope=scope).get("authorization"))
-
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Counts the body as it arrives, because content-length may be missing or wrong."""
-        max_bytes = self._service.config.max_body_bytes
-        too_large = ApiError(413, f"the body exceeds the limit of {max_bytes / 2**20:.3g} MiB; split the request")
-        content_length = Headers(scope=scope).get("content-length", "")
-        if content_length.isdecimal() and int(content_length) > max_bytes:
-            raise too_large
-        received = 0
-
-        async def receive_counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > max_bytes:
-                raise too_large
-            return message
-
-        return receive_counted

@@ -11,6 +11,7 @@ from oscine.config import ServerConfig
 from oscine.encoding.encoders import AsyncEncoder, open_encoder
 from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
+from oscine.server.connections import OpenConnections
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
@@ -43,6 +44,7 @@ class Service:
         self.planner = SpeechPlanner(config, self.clip_policy)
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
+        self.connections = OpenConnections(config)
         self.draining = False
         self._started = False  # no model is starting for the first time
 

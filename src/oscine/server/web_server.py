@@ -11,14 +11,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from oscine.config import ServerConfig
 from oscine.errors import ConfigError, OscineError
 from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.server.logs import log_fields
 from oscine.server.service import Service
+from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES, BoundedWebSocketProtocol
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +29,7 @@ _PORT_ADVICE: dict[int | None, str] = {
     errno.EADDRINUSE: "choose another port with --port",
     errno.EACCES: "choose a port from 1024 on with --port",
 }
+_OTHER_FILES = 512  # open files and sockets that are not connections of clients
 _POLL_S = 0.05
 _CLOSE_S = 2.0  # for connections whose streams have ended
 
@@ -46,24 +50,51 @@ def bind(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}:{port}: {reason}; {advice}") from error
 
 
+def raise_file_limit(max_connections: int) -> None:
+    """Raises the limit of open files, which is 1024 on many systems, so that the connections fit."""
+    with contextlib.suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        needed = max_connections + _OTHER_FILES
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft >= needed:
+            return
+        possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+        except (OSError, ValueError):
+            possible = soft
+        if possible < needed:
+            _log.warning(
+                "the system allows %d open files, %d connections need %d; raise the limit (ulimit -n, LimitNOFILE) or "
+                "lower server.max_connections",
+                *(possible, max_connections, needed),
+            )
+
+
+def uvicorn_config(app: FastAPI, **options: Any) -> uvicorn.Config:
+    config: ServerConfig = app.state.service.config
+    defaults: dict[str, Any] = {
+        "http": BoundedHttpProtocol,
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "ws": BoundedWebSocketProtocol,
+        "ws_max_size": 2 * MAX_MESSAGE_BYTES,  # above the limit of a live session, whose refusal has a reason
+        "ws_per_message_deflate": False,  # audio does not compress; it would only be late
+        "timeout_graceful_shutdown": int(_CLOSE_S),
+        "ssl_certfile": config.tls_cert,
+        "ssl_keyfile": config.tls_key,
+    }
+    return uvicorn.Config(app, **{**defaults, **options})
+
+
 class WebServer(uvicorn.Server):
     """The first SIGTERM or Ctrl-C refuses new requests and lets streams finish; the second one ends them."""
 
     def __init__(self, app: FastAPI) -> None:
         self._service: Service = app.state.service
-        config = uvicorn.Config(
-            app,
-            http=BoundedHttpProtocol,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws="websockets-sansio",
-            ws_per_message_deflate=False,  # audio does not compress; it would only be late
-            timeout_graceful_shutdown=int(_CLOSE_S),
-            ssl_certfile=self._service.config.tls_cert,
-            ssl_keyfile=self._service.config.tls_key,
-        )
-        super().__init__(config)
+        super().__init__(uvicorn_config(app))
         logging.getLogger("uvicorn.error").addFilter(_is_not_a_cancelled_stream)
         self.failure: OscineError | None = None
         self.stopping = False

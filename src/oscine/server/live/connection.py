@@ -14,8 +14,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from oscine.errors import unknown_choice
 from oscine.server.errors import ApiError
 from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
+from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
-_MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _CLOSE_TIMEOUT_S = 2.0
 
@@ -105,8 +105,8 @@ class LiveConnection:
 def _parse(frame: Message) -> ClientMessage:
     raw: str | None = frame.get("text")
     size = len(frame.get("bytes") or b"") if raw is None else len(raw.encode())
-    if size > _MAX_MESSAGE_BYTES:
-        limit = f"{_MAX_MESSAGE_BYTES / 2**20:g} MiB"
+    if size > MAX_MESSAGE_BYTES:
+        limit = f"{MAX_MESSAGE_BYTES / 2**20:g} MiB"
         raise CloseConnection(1009, ApiError(413, f"the message has {size} bytes, the limit is {limit}; send less"))
     if raw is None:
         message = "binary frames are not accepted; send JSON in text frames (a clip as base64, or upload it as a voice)"
