@@ -20,7 +20,7 @@ from oscine.server.batch import batch_routes
 from oscine.server.encode import encode_routes
 from oscine.server.errors import handle_errors
 from oscine.server.live.session import live_routes
-from oscine.server.logs import allow_incomplete_responses
+from oscine.server.logs import drop_expected_errors
 from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
@@ -68,7 +68,7 @@ def build_app(
 
 def build_models_app(models: Sequence[LoadedModel], config: ServerConfig | None = None) -> FastAPI:
     """`app.state.service` supports draining. The caller starts the engines."""
-    allow_incomplete_responses()
+    drop_expected_errors()
     service = Service(models, config or ServerConfig())
 
     @contextlib.asynccontextmanager

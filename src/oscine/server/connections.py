@@ -55,7 +55,8 @@ class OpenConnections:
         else:
             return None
         self._report(reason)
-        return ApiError(503, f"{reason} (the maximum); close some, or try again later", retry_after_s=1.0)
+        message = f"{reason} (the maximum); close some, or try again later"
+        return ApiError(503, message, code="too_many_connections", retry_after_s=1.0)
 
     def enter(self, connection: Connection, peer: str | None) -> None:
         address = _network(peer)

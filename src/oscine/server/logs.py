@@ -53,19 +53,19 @@ def _escaped(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-class _IncompleteResponseFilter(logging.Filter):
-    """Drops uvicorn's error about incomplete responses. A stream that fails leaves its response incomplete on purpose,
-    and its handler logs the reason."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.getMessage() != "ASGI callable returned without completing response."
-
-
-_FILTER = _IncompleteResponseFilter()
+# Errors of uvicorn that are none.
+_EXPECTED = (
+    "ASGI callable returned without completing response.",  # on purpose, after a failure that its handler has logged
+    "Invalid UTF-8 sequence received from client.",  # the client is told; it cannot fill the log with tracebacks
+)
 
 
-def allow_incomplete_responses() -> None:
-    logging.getLogger("uvicorn.error").addFilter(_FILTER)  # a filter is added only once
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    return record.getMessage() not in _EXPECTED
+
+
+def drop_expected_errors() -> None:
+    logging.getLogger("uvicorn.error").addFilter(_is_unexpected)  # a filter is added only once
 
 
 def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None:
