@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine import __version__
+from oscine.commit import commit
 from oscine.errors import OscineError, RequestError
 
 KIND = "oscine bench"
@@ -24,16 +25,6 @@ FORMAT = 1
 Result = dict[str, Any]
 # Paths belong to one machine, keys are secret: the shown command has neither.
 _PRIVATE_OPTIONS = ("--out", "-o", "--scratch", "--records", "--transcriber-python", "--api-key")
-
-
-def commit() -> str:
-    """Of the running source; OSCINE_COMMIT replaces it where the source has no git history."""
-    if "OSCINE_COMMIT" in os.environ:
-        return os.environ["OSCINE_COMMIT"]
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # installed: a repository around it is another project's
-        return "unknown"
-    return _output("git", "-C", str(root), "describe", "--always", "--dirty") or "unknown"
 
 
 def machine() -> str:

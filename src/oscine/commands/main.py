@@ -14,6 +14,7 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.doctor import doctor
+from oscine.commands.export import export
 from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
@@ -26,6 +27,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.add_typer(voices_app, name="voices")
 app.command()(doctor)
+app.command()(export)
 console = Console(stderr=True)  # standard output is for results
 
 

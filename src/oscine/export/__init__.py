@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oscine.export.codec_window import export_codec_window
-    from oscine.export.description import CodecWindow, read_codec_window
+    from oscine.export.description import CodecWindow, ExportedFile, read_codec_window, read_file
+    from oscine.export.parts import export_parts
 
-__all__ = ["CodecWindow", "export_codec_window", "read_codec_window"]
+__all__ = ["CodecWindow", "ExportedFile", "export_codec_window", "export_parts", "read_codec_window", "read_file"]
 
-_MODULES = {"export_codec_window": "codec_window"}  # loads torch, on first use
+_MODULES = {"export_codec_window": "codec_window", "export_parts": "parts"}  # they load torch, on first use
 
 
 def __getattr__(name: str) -> Any:

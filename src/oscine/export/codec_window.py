@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import os
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oscine.errors import RequestError
 from oscine.export.description import CodecWindow
 from oscine.export.graph import RelativeCache, ZeroHistory
-from oscine.export.onnx_file import Case, Graph, checkpoint_sha256, write_onnx
+from oscine.export.onnx_file import Graph, RunGraph, difference, write_onnx
 from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.codec import Codec
@@ -27,9 +28,9 @@ from oscine.model.config import CODEC_FIRST_KERNEL, CodecDecoderConfig
 from oscine.model.streaming import History, SlidingWindowCache
 from oscine.model.weights import load_model
 
-KIND = "codec-window"
 NEW_FRAMES = 8  # the engine's steady chunk
-SAMPLE_TOLERANCE = 2.0**-15  # one step of 16-bit audio
+SAMPLE_TOLERANCE = 2.0**-15
+SAMPLE_UNIT = "samples are in -1..1, and this is one step of 16-bit audio"
 _DEFAULT_WINDOWS = 4  # attention windows of left context: below 1e-4 at the published shapes with random weights
 _CONTEXT_STREAMS = 4  # random streams that measure the error of the finite context
 
@@ -80,31 +81,47 @@ def export_codec_window(
     """
     folder = find_checkpoint(model)
     codec = load_model(folder, device=torch.device("cpu"), parts=["codec"]).codec
-    return write_codec_window(codec, folder, Path(path), left_context_frames=left_context_frames, new_frames=new_frames)
+    graph = codec_window_graph(codec, left_context_frames, new_frames)
+    return CodecWindow.of(write_onnx(graph, Path(path), folder / "speech_tokenizer"))
 
 
-def write_codec_window(
-    codec: Codec, folder: Path, path: Path, *, left_context_frames: int | None, new_frames: int
-) -> CodecWindow:
-    context = _checked_context(codec.config.decoder, left_context_frames)
+def codec_window_graph(codec: Codec, left_context_frames: int | None, new_frames: int) -> Graph:
+    config = codec.config.decoder
+    context = checked_context(config, left_context_frames)
     if new_frames < 1:
-        raise RequestError(f"new_frames must be at least 1, got {new_frames}", "new_frames")
-    facts: dict[str, Any] = {
-        "left_context_frames": context,
-        "new_frames": new_frames,
-        "exact_context_frames": exact_context_frames(codec.config.decoder),
-        "samples_per_frame": codec.config.samples_per_frame,
-        "sample_rate_hz": codec.config.sample_rate_hz,
-        "codebooks": CODEBOOKS,
-        "codebook_size": codec.config.decoder.codebook_size,
-        "context_error": context_error(codec, context, new_frames),
-    }
-    graph = window_graph(codec, context, new_frames, facts)
-    errors = write_onnx(graph, path, checkpoint_sha256(folder / "speech_tokenizer"))
-    return CodecWindow(path=path, max_error=max(one.error for one in errors), **facts)
+        raise RequestError(f"a window needs at least 1 new frame, got {new_frames}", "new_frames")
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames", min=context + 1)
+    example = torch.zeros(2, context + new_frames + 1, CODEBOOKS, dtype=torch.int64)
+    return Graph(
+        part="codec-window",
+        module=CodecWindowModule(codec, context),
+        arguments=(example, torch.tensor([[context], [0]])),
+        dynamic=({0: batch, 1: frames}, {0: batch}),
+        inputs={
+            "codes": f"int64 [batch, {context} + N, {CODEBOOKS}]: context frames, N new frames, then padding",
+            "context_frames": f"int64 [batch, 1]: how many leading frames are context, 0 to {context}",
+        },
+        outputs={"samples": f"float32 [batch, N * {config.samples_per_frame}] in -1..1: the new frames"},
+        checks={
+            f"{rows} x {new} frames": partial(_window_error, codec, context, rows, new)
+            for rows, new in ((1, 1), (1, new_frames), (3, new_frames), (5, 3))
+        },
+        error_unit=SAMPLE_UNIT,
+        tolerance=SAMPLE_TOLERANCE,
+        facts={
+            "left_context_frames": context,
+            "new_frames": new_frames,
+            "exact_context_frames": exact_context_frames(config),
+            "samples_per_frame": config.samples_per_frame,
+            "sample_rate_hz": codec.config.sample_rate_hz,
+            "codebooks": CODEBOOKS,
+            "codebook_size": config.codebook_size,
+            "context_error": context_error(codec, context, new_frames),
+        },
+    )
 
 
-def _checked_context(config: CodecDecoderConfig, frames: int | None) -> int:
+def checked_context(config: CodecDecoderConfig, frames: int | None) -> int:
     exact, least = exact_context_frames(config), vocoder_context_frames(config)
     if frames is None:
         return min(exact, max(least, _DEFAULT_WINDOWS * config.stack.window))
@@ -116,45 +133,22 @@ def _checked_context(config: CodecDecoderConfig, frames: int | None) -> int:
     return frames
 
 
-def window_graph(codec: Codec, context: int, new_frames: int, facts: dict[str, Any]) -> Graph:
-    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames", min=context + 1)
-    return Graph(
-        kind=KIND,
-        module=CodecWindowModule(codec, context),
-        arguments=(
-            torch.zeros(2, context + new_frames + 1, CODEBOOKS, dtype=torch.int64),
-            torch.tensor([[context], [0]]),
-        ),
-        dynamic=({0: batch, 1: frames}, {0: batch}),
-        inputs={
-            "codes": f"int64 [batch, {context} + N, {CODEBOOKS}]: context frames, N new frames, then padding",
-            "context_frames": f"int64 [batch, 1]: how many leading frames are context, 0 to {context}",
-        },
-        outputs={"samples": "float32 [batch, N * samples_per_frame] in -1..1: the new frames"},
-        cases=[
-            window_case(codec, context, rows, new) for rows, new in ((1, new_frames), (1, 1), (3, new_frames), (2, 3))
-        ],
-        tolerance=SAMPLE_TOLERANCE,
-        facts=facts,
-    )
-
-
 @torch.inference_mode()
-def window_case(codec: Codec, context: int, rows: int, new_frames: int) -> Case:
-    """Random codes, in rows of several ages, against our decoder from its start state."""
-    generator = torch.Generator().manual_seed(rows)
-    size = codec.config.decoder.codebook_size
-    codes = torch.randint(0, size, (rows, context + new_frames, CODEBOOKS), generator=generator)
-    ages = torch.tensor([[(context, 0, 5)[row % 3]] for row in range(rows)])
+def _window_error(codec: Codec, context: int, rows: int, new_frames: int, run: RunGraph) -> float:
+    """Rows of several ages against our decoder from its start state."""
+    codes = random_codes(codec.config.decoder, rows, context + new_frames)
+    ages = [(context, 0, 5)[row % 3] for row in range(rows)]
     samples = []
-    for row, age in zip(codes, ages[:, 0].tolist(), strict=True):
-        made = codec.decode(row[None, : age + new_frames])[0]
+    for row, age in zip(codes, ages, strict=True):
+        made, _ = codec.decode(row[None, : age + new_frames])
         samples.append(made[:, age * codec.config.samples_per_frame :])
-    return Case(
-        name=f"{rows} x {new_frames} frames",
-        inputs={"codes": codes.numpy(), "context_frames": ages.numpy()},
-        expected={"samples": torch.cat(samples).numpy()},
-    )
+    outputs = run({"codes": codes.numpy(), "context_frames": np.array(ages)[:, None]})
+    return difference(outputs["samples"], torch.cat(samples).numpy())
+
+
+def random_codes(config: CodecDecoderConfig, rows: int, frames: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, config.codebook_size, (rows, frames, CODEBOOKS), generator=generator)
 
 
 @torch.inference_mode()
@@ -162,11 +156,8 @@ def context_error(codec: Codec, context: int, new_frames: int) -> float:
     """The largest difference between samples of the window and of the whole stream, for random codes."""
     config = codec.config.decoder
     frames = exact_context_frames(config) + config.stack.window + new_frames
-    generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(0, config.codebook_size, (_CONTEXT_STREAMS, frames, CODEBOOKS), generator=generator)
-    whole, window = (
-        _last_samples(codec, part, new_frames) for part in (codes, codes[:, frames - context - new_frames :])
-    )
+    codes = random_codes(config, _CONTEXT_STREAMS, frames)
+    whole, window = (_last_samples(codec, part, new_frames) for part in (codes, codes[:, -context - new_frames :]))
     return float((whole - window).abs().max())
 
 

@@ -1,4 +1,4 @@
-"""What an exported file is: the facts that a server needs to call it, stored in the file's own metadata. No torch."""
+"""What an exported file is: the facts that a caller needs, stored in the file's own metadata. No torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,40 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from oscine.errors import ExportError
+from oscine.export.extra import require_export_extra
 
-KEY = "oscine"  # of the metadata: the whole description as JSON; the other keys are for people
+PartName = Literal["codec-window", "codec-step", "codec-encoder", "speaker-encoder"]
+PARTS: tuple[PartName, ...] = get_args(PartName)
+CLONING_PARTS: tuple[PartName, ...] = ("codec-encoder", "speaker-encoder")  # of Base checkpoints only
+
+KEY = "oscine"  # of the metadata: an ExportedFile as JSON; the other keys are for people
+
+
+def file_name(part: PartName) -> str:
+    return f"{part.replace('-', '_')}.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """An ONNX file whose outputs were compared with our own module."""
+
+    part: PartName
+    path: Path
+    facts: dict[str, Any]
+    errors: dict[str, float]  # check -> difference
+    tolerance: float
+    error_unit: str
+
+    @property
+    def max_error(self) -> float:
+        return max(self.errors.values())
+
+    def as_json(self) -> str:
+        stored = ("part", "facts", "errors", "tolerance", "error_unit")
+        return json.dumps({"max_error": self.max_error} | {name: getattr(self, name) for name in stored})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +67,21 @@ class CodecWindow:
         """Frames in one row of `codes`."""
         return self.left_context_frames + self.new_frames
 
+    @classmethod
+    def of(cls, file: ExportedFile) -> CodecWindow:
+        return cls(path=file.path, max_error=file.max_error, **file.facts)
+
 
 def read_codec_window(path: str | os.PathLike[str]) -> CodecWindow:
     """The description of a file that `export_codec_window` has written."""
-    facts = read_description(Path(path), "codec-window")
-    try:
-        return CodecWindow(path=Path(path), **facts)
-    except TypeError as error:
-        raise ExportError(
-            f"{str(path)!r} was written by another version of Oscine ({error}); export it again"
-        ) from None
+    file = read_file(path)
+    if file.part != "codec-window":
+        raise ExportError(f"{str(path)!r} holds the {file.part}, not the codec-window")
+    return CodecWindow.of(file)
 
 
-def read_description(path: Path, kind: str) -> dict[str, Any]:
-    from oscine.export.extra import require_export_extra
-
+def read_file(path: str | os.PathLike[str]) -> ExportedFile:
+    """The description that any exported file holds."""
     require_export_extra()
     import onnx
     from google.protobuf.message import DecodeError
@@ -61,7 +90,8 @@ def read_description(path: Path, kind: str) -> dict[str, Any]:
         stored = {one.key: one.value for one in onnx.load(path).metadata_props}.get(KEY)
     except (OSError, DecodeError) as error:
         raise ExportError(f"{str(path)!r} cannot be read as an ONNX file: {error}") from None
-    description = json.loads(stored) if stored else {}
-    if description.get("kind") != kind:
-        raise ExportError(f"{str(path)!r} is not a {kind} file of `oscine export`")
-    return dict(description["facts"])
+    if stored is None:
+        raise ExportError(f"{str(path)!r} was not written by `oscine export`")
+    fields = json.loads(stored)
+    del fields["max_error"]
+    return ExportedFile(path=Path(path), **fields)

@@ -6,11 +6,11 @@ import importlib.util
 
 from oscine.errors import ExportError
 
-_LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
+LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def require_export_extra() -> None:
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExportError(
             f"exporting needs {', '.join(missing)}, not installed here; run: pip install 'oscine[export]'"

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,88 +19,73 @@ import torch
 from torch import nn
 
 from oscine import __version__
+from oscine.commit import commit
 from oscine.errors import ExportError
-from oscine.export.description import KEY
+from oscine.export.description import KEY, ExportedFile, PartName
 from oscine.export.extra import require_export_extra
 
-Arrays = dict[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Inputs of one comparison, and the outputs of our own module for them."""
-
-    name: str
-    inputs: Arrays
-    expected: Arrays
-
-
-@dataclass(frozen=True, slots=True)
-class CaseError:
-    case: str
-    error: float
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+RunGraph = Callable[[Arrays], Arrays]  # inputs by name -> outputs by name
+Check = Callable[[RunGraph], float]  # the difference from our own module
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A module to export. `arguments` are examples; each dimension in `dynamic` may have another size later."""
+    """A module to export."""
 
-    kind: str
+    part: PartName
     module: nn.Module
-    arguments: tuple[Any, ...]
-    dynamic: tuple[Any, ...]  # of each argument: {dimension: its name}
+    arguments: tuple[Any, ...]  # examples
+    dynamic: tuple[Any, ...]  # of each argument: {dimension: the name of its size}
     inputs: dict[str, str]  # name -> what it is, for people
     outputs: dict[str, str]
-    cases: Sequence[Case]
+    checks: Mapping[str, Check]
+    error_unit: str  # of the checks, for people
     tolerance: float
-    facts: dict[str, Any]  # stored in the file; `max_error` is added
+    facts: dict[str, Any]
 
 
-def write_onnx(graph: Graph, path: Path, checkpoint_sha256: str) -> list[CaseError]:
-    """Writes the file and returns its errors; raises ExportError, without a file, if one exceeds the tolerance."""
+def write_onnx(graph: Graph, path: Path, source: Path) -> ExportedFile:
+    """Writes the file; raises ExportError, and leaves no file, if a check exceeds the tolerance.
+
+    `source`: the folder of the weights."""
     require_export_extra()
     with _replacing(path) as fresh:
         _export(graph, fresh)
-        errors = compare(fresh, graph.cases)
-        worst = max(errors, key=lambda one: one.error)
-        if not worst.error <= graph.tolerance:  # not: NaN fails too
+        errors = run_checks(graph, fresh)
+        worst = max(errors, key=lambda name: errors[name])
+        if not max(errors.values()) <= graph.tolerance:  # not: NaN fails too
             raise ExportError(
-                f"{path.name} differs from our own module by {worst.error:.2g} ({worst.case}); allowed is "
-                f"{graph.tolerance:.2g}. No file was written. Please report the versions of torch and onnxruntime"
+                f"{path.name} differs from our own module by {errors[worst]:.2g} ({worst}); allowed is "
+                f"{graph.tolerance:.2g}, {graph.error_unit}. No file was written; please report it with your versions "
+                f"of torch ({torch.__version__}), onnxscript and onnxruntime"
             )
-        _append_metadata(graph, fresh, worst.error, checkpoint_sha256)
-    return errors
+        exported = ExportedFile(graph.part, path, graph.facts, errors, graph.tolerance, graph.error_unit)
+        _append_metadata(graph, exported, fresh, source)
+    return exported
 
 
-def compare(path: Path, cases: Sequence[Case]) -> list[CaseError]:
-    """The largest difference of each case, run with onnxruntime on the CPU."""
+def run_checks(graph: Graph, path: Path) -> dict[str, float]:
+    """With onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    errors = []
-    for case in cases:
-        made = dict(zip(case.expected, session.run(list(case.expected), case.inputs), strict=True))
-        errors.append(CaseError(case.name, max(_difference(made[name], case.expected[name]) for name in made)))
-    return errors
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Arrays) -> Arrays:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    return {name: check(run) for name, check in graph.checks.items()}
 
 
-def _difference(made: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    if made.shape != expected.shape:
-        raise ExportError(f"onnxruntime returned the shape {made.shape}; expected {expected.shape}")
-    return float(np.abs(made.astype(np.float64) - expected).max(initial=0.0))
-
-
-def checkpoint_sha256(folder: Path) -> str:
-    """Of config.json and all weights in this folder."""
-    digest = hashlib.sha256()
-    for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
-        digest.update(path.name.encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+def difference(made: Array, expected: Array) -> float:
+    """The largest, in absolute numbers."""
+    assert made.shape == expected.shape, (made.shape, expected.shape)
+    return float(np.abs(made.astype(np.float64) - expected).max())
 
 
 @contextmanager
@@ -119,16 +104,22 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def _export(graph: Graph, path: Path) -> None:
     with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            graph.module.eval(),
-            graph.arguments,
-            input_names=list(graph.inputs),
-            output_names=list(graph.outputs),
-            dynamic_shapes=graph.dynamic,
-            dynamo=True,
-            verbose=False,
-            external_data=False,
-        )
+        try:
+            program = torch.onnx.export(
+                graph.module.eval(),
+                graph.arguments,
+                input_names=list(graph.inputs),
+                output_names=list(graph.outputs),
+                dynamic_shapes=graph.dynamic,
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+            )
+        except Exception as error:  # torch.onnx's own error class is private
+            raise ExportError(
+                f"torch {torch.__version__} cannot export the {graph.part}: {error.__cause__ or error}; "
+                "another version of torch or onnxscript may"
+            ) from error
         assert program is not None
         program.save(path)
 
@@ -147,18 +138,15 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _append_metadata(graph: Graph, path: Path, max_error: float, sha256: str) -> None:
+def _append_metadata(graph: Graph, exported: ExportedFile, path: Path, source: Path) -> None:
     import onnx
 
-    facts = {**graph.facts, "max_error": max_error}
     entries = {
-        KEY: json.dumps({"kind": graph.kind, "facts": facts}),
-        "kind": graph.kind,
+        KEY: exported.as_json(),
         "oscine_version": __version__,
-        "torch_version": torch.__version__,
-        "checkpoint_sha256": sha256,
-        "max_error": f"{max_error:.3g}",
-        "tolerance": f"{graph.tolerance:.3g}",
+        "oscine_commit": commit(),
+        "torch_version": str(torch.__version__),
+        "checkpoint_sha256": weights_sha256(source),
         "inputs": json.dumps(graph.inputs),
         "outputs": json.dumps(graph.outputs),
     }
@@ -168,3 +156,12 @@ def _append_metadata(graph: Graph, path: Path, max_error: float, sha256: str) ->
     # Serialized protobuf messages may be joined: repeated fields continue. So the checked bytes stay as they are.
     with path.open("ab") as file:
         file.write(extra.SerializeToString())
+
+
+def weights_sha256(folder: Path) -> str:
+    """Of the hashes of config.json and the weights in this folder."""
+    digest = hashlib.sha256()
+    for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

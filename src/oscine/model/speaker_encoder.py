@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from oscine.model.config import SpeakerEncoderConfig
 
-_FFT = 1024
-_HOP = 256
-_PAD = (_FFT - _HOP) // 2
+FFT_SAMPLES = 1024
+HOP_SAMPLES = 256
+PAD_SAMPLES = (FFT_SAMPLES - HOP_SAMPLES) // 2
 
 
 def slaney_mel_filters(rate_hz: int, fft: int, bins: int) -> Tensor:
@@ -126,21 +126,27 @@ class SpeakerEncoder(nn.Module):
 
     def prepare(self) -> None:
         device = self.last.weight.device
-        filters = slaney_mel_filters(self.config.sample_rate_hz, _FFT, self.config.mel_bins)
+        filters = slaney_mel_filters(self.config.sample_rate_hz, FFT_SAMPLES, self.config.mel_bins)
         self.register_buffer("filters", filters.to(device), persistent=False)
-        self.register_buffer("window", torch.hann_window(_FFT, device=device), persistent=False)
+        self.register_buffer("window", torch.hann_window(FFT_SAMPLES, device=device), persistent=False)
 
     def mel(self, samples: Tensor) -> Tensor:
         """samples [batch, n] -> log-mel [batch, bins, frames], in fp32."""
-        padded = F.pad(samples, (_PAD, _PAD), mode="reflect")
-        spectrum = torch.stft(padded, _FFT, _HOP, window=self.window, center=False, return_complex=True)
-        magnitude = (torch.view_as_real(spectrum).square().sum(-1) + 1e-9).sqrt()
-        return (self.filters @ magnitude).clamp(min=1e-5).log()
+        padded = F.pad(samples, (PAD_SAMPLES, PAD_SAMPLES), mode="reflect")
+        spectrum = torch.stft(padded, FFT_SAMPLES, HOP_SAMPLES, window=self.window, center=False, return_complex=True)
+        return self.log_mel(torch.view_as_real(spectrum).square().sum(-1))
+
+    def log_mel(self, power: Tensor) -> Tensor:
+        """power [batch, FFT / 2 + 1, frames] -> [batch, bins, frames]."""
+        return (self.filters @ (power + 1e-9).sqrt()).clamp(min=1e-5).log()
 
     @torch.inference_mode()
     def forward(self, samples: Tensor) -> Tensor:
         """samples [batch, n] at 24 kHz -> [batch, width]."""
-        x = F.relu(self.first(self.mel(samples).to(self.last.weight.dtype)))
+        return self.embed(self.mel(samples))
+
+    def embed(self, mel: Tensor) -> Tensor:
+        x = F.relu(self.first(mel.to(self.last.weight.dtype)))
         outputs = []
         for block in self.blocks:
             x = block(x)

@@ -1,0 +1,112 @@
+"""Exports random weights of the published shapes and the demo voice; times the files, and measures left contexts.
+
+python -m benchmarks.export [--out docs/results/export] [--scratch .cache/export] [--shapes published demo]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from benchmarks.results import save
+from oscine.export import ExportedFile, export_parts
+from oscine.export.codec_step import start_states
+from oscine.export.codec_window import context_error, exact_context_frames, random_codes, vocoder_context_frames
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.codec import Codec
+from oscine.model.weights import load_model
+from random_checkpoint import write_checkpoint
+
+NEW_FRAMES = 8
+ROWS = (1, 4)
+CONTEXTS = (25, 72, 144, 216, 288, 432)
+
+
+def best_ms(run: Callable[[], object], repeats: int = 5) -> float:
+    """Of the fastest run, after one to warm up."""
+    run()
+    times_s = []
+    for _ in range(repeats):
+        begun_s = time.perf_counter()
+        run()
+        times_s.append(time.perf_counter() - begun_s)
+    return 1000 * min(times_s)
+
+
+def inputs_of(file: ExportedFile, codec: Codec, rows: int) -> dict[str, np.ndarray]:
+    """One call of the codec for this many streams, `NEW_FRAMES` new frames each."""
+    facts, config = file.facts, codec.config.decoder
+    if file.part == "codec-step":
+        return {"codes": random_codes(config, rows, NEW_FRAMES).numpy(), **start_states(facts["states"], rows)}
+    context = facts["left_context_frames"]
+    codes = random_codes(config, rows, context + NEW_FRAMES).numpy()
+    return {"codes": codes, "context_frames": np.full((rows, 1), context)}
+
+
+def call_ms(file: ExportedFile, codec: Codec) -> dict[str, float]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(file.path, options, providers=["CPUExecutionProvider"])
+    return {str(rows): best_ms(lambda: session.run(None, inputs_of(file, codec, rows))) for rows in ROWS}  # noqa: B023
+
+
+def torch_ms(codec: Codec) -> dict[str, float]:
+    """Our own streaming decoder."""
+    config = codec.config.decoder
+    made = {}
+    for rows in ROWS:
+        codes, state = random_codes(config, rows, NEW_FRAMES), codec.start(rows, torch.device("cpu"))
+        made[str(rows)] = best_ms(lambda: codec.decode(codes, state))  # noqa: B023
+    return made
+
+
+def measure(model: Path | str, output: Path) -> dict[str, Any]:
+    codec = load_model(find_checkpoint(model), device=torch.device("cpu"), parts=["codec"]).codec
+    begun_s: list[float] = []
+    files = export_parts(model, output, progress=lambda part: begun_s.append(time.perf_counter()))
+    ends_s = [*begun_s[1:], time.perf_counter()]
+    figures: dict[str, Any] = {"parts": {}}
+    for file, start_s, end_s in zip(files, begun_s, ends_s, strict=True):
+        one = figures["parts"][file.part] = {
+            "export_s": end_s - start_s,  # the comparison included
+            "megabytes": file.path.stat().st_size / 1e6,
+            "errors": file.errors,
+            "tolerance": file.tolerance,
+            "error_unit": file.error_unit,
+        }
+        if file.part in ("codec-window", "codec-step"):
+            one["call_ms"] = call_ms(file, codec)
+            print(file.part, one, flush=True)
+    exact = exact_context_frames(codec.config.decoder)
+    contexts = [vocoder_context_frames(codec.config.decoder), *(one for one in CONTEXTS if one < exact), exact]
+    return figures | {
+        "own_decoder_ms": torch_ms(codec),
+        "context_errors": {str(context): context_error(codec, context, NEW_FRAMES) for context in contexts},
+        "default_context": files[0].facts["left_context_frames"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/export"))
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/export"))
+    parser.add_argument("--shapes", nargs="+", choices=["published", "demo"], default=["published", "demo"])
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"new_frames": NEW_FRAMES, "threads": torch.get_num_threads()}
+    for shapes in options.shapes:
+        random = options.scratch / "published-0b6-base"
+        if shapes == "published" and not (random / "config.json").exists():
+            write_checkpoint(random, size="0b6", kind="base", widths="published")
+        figures[shapes] = measure("demo" if shapes == "demo" else random, options.scratch / shapes)
+    print(save(options.out, "export", figures, "onnx", "onnxscript", "onnxruntime"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The codec encoder: clips -> the codes of their frames, for in-context cloning.
+
+Clips of several lengths share a batch: they are padded with zeros to whole frames, and `lengths` says where each ends.
+Our own encoder pads at every strided convolution; the graph gets the same numbers by clearing what lies behind the end.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oscine.export.graph import RelativeCache
+from oscine.export.onnx_file import Graph, RunGraph
+from oscine.frames import CODEBOOKS
+from oscine.model.codec_encoder import CodecEncoder, Quantizer
+from oscine.model.config import CodecConfig
+
+# The nearest of two nearly equal entries may differ, which then changes the finer codes of that frame.
+FRAME_TOLERANCE = 0.05
+
+
+class CodecEncoderModule(nn.Module):
+    """The batched form of CodecEncoder."""
+
+    def __init__(self, encoder: CodecEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, samples: Tensor, lengths: Tensor) -> Tensor:
+        """samples [batch, frames * samples_per_frame], lengths [batch, 1] -> codes [batch, frames, 16]."""
+        encoder, ends = self.encoder, lengths
+        x = encoder.first(cleared(samples[:, None], ends))
+        for residual, down, ratio in zip(encoder.residuals, encoder.downs, encoder.config.ratios, strict=True):
+            x = down(cleared(F.elu(residual(x)), ends))
+            ends = (ends + ratio - 1) // ratio
+        x = encoder.last(F.elu(x)).transpose(1, 2)
+        x = encoder.stack(x, RelativeCache(encoder.config.stack, x.shape[1])).transpose(1, 2)
+        # This convolution pads by repeating the last column.
+        columns = torch.minimum(torch.arange(x.shape[2]), ends - 1)
+        x = encoder.downsample(x.gather(2, columns[:, None].expand(-1, x.shape[1], -1)))
+        return nearest_codes(encoder.quantizer, x.transpose(1, 2))
+
+
+def cleared(x: Tensor, ends: Tensor) -> Tensor:
+    """x [batch, channels, columns] with zeros from column `ends` [batch, 1] on."""
+    return x * (torch.arange(x.shape[2]) < ends)[:, None]
+
+
+def nearest_codes(quantizer: Quantizer, x: Tensor) -> Tensor:
+    """Quantizer.forward over any leading dimensions, with products in place of cdist, which ONNX lacks."""
+    semantic, acoustic = (x @ projection[..., 0].T for projection in quantizer.input_proj)
+    codes = []
+    for book, entries in enumerate(quantizer.entries):
+        residual = acoustic if book else semantic
+        # |x - e|^2 without |x|^2, which all entries share.
+        codes.append((residual @ entries.T - entries.square().sum(-1) / 2).argmax(-1))
+        if book:
+            acoustic = acoustic - F.embedding(codes[-1], entries)
+    return torch.stack(codes, dim=-1)
+
+
+def codec_encoder_graph(encoder: CodecEncoder, config: CodecConfig) -> Graph:
+    per_frame = config.samples_per_frame
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
+    return Graph(
+        part="codec-encoder",
+        module=CodecEncoderModule(encoder),
+        arguments=(torch.zeros(2, 5 * per_frame), torch.tensor([[1], [5 * per_frame]])),
+        dynamic=({0: batch, 1: per_frame * frames}, {0: batch}),
+        inputs={
+            "samples": f"float32 [batch, frames * {per_frame}] in -1..1, {config.sample_rate_hz} Hz, padded clips",
+            "lengths": "int64 [batch, 1]: how many samples each clip has, at least 1",
+        },
+        outputs={"codes": f"int64 [batch, frames, {CODEBOOKS}]: the first ceil(length / {per_frame}) are the clip's"},
+        checks={
+            ", ".join(map(str, lengths)) + " samples": partial(_frame_error, encoder, per_frame, lengths)
+            for lengths in (
+                [25 * per_frame],
+                [20 * per_frame + 1],
+                [12 * per_frame - 1, 7 * per_frame + per_frame // 2 + 1, per_frame // 2],
+            )
+        },
+        error_unit="the share of frames with another code",
+        tolerance=FRAME_TOLERANCE,
+        facts={
+            "samples_per_frame": per_frame,
+            "sample_rate_hz": config.sample_rate_hz,
+            "codebooks": CODEBOOKS,
+            "codebook_size": encoder.config.codebook_size,
+        },
+    )
+
+
+def random_clips(rows: int, samples: int) -> Tensor:
+    """Noise that swells and fades, at the level of speech."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(rows, samples, generator=generator)
+    return 0.1 * noise * torch.sin(torch.arange(samples) / 3000.0)
+
+
+@torch.inference_mode()
+def _frame_error(encoder: CodecEncoder, per_frame: int, lengths: list[int], run: RunGraph) -> float:
+    frames = [math.ceil(length / per_frame) for length in lengths]
+    clips = random_clips(len(lengths), max(frames) * per_frame)
+    codes = run({"samples": clips.numpy(), "lengths": np.array(lengths)[:, None]})["codes"]
+    expected = [encoder(clip[:length]).numpy() for clip, length in zip(clips, lengths, strict=True)]
+    differ = [(made[: len(own)] != own).any(-1) for made, own in zip(codes, expected, strict=True)]
+    return float(np.concatenate(differ).mean())
