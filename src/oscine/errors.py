@@ -14,6 +14,8 @@ OscineError
 from __future__ import annotations
 
 import difflib
+import heapq
+from collections import Counter
 from collections.abc import Iterable
 
 
@@ -63,6 +65,21 @@ class TooLongError(RequestError):
 
 _MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked for
 _MAX_NAMES_LISTED = 40
+_MAX_COMPARED = 16  # a comparison takes up to half a millisecond
+
+
+def nearest(name: str, choices: Iterable[str], count: int = 1) -> list[str]:
+    """The choices that look most like the name, at most `count`. Only those that share most letters are compared."""
+    name = name[:_MAX_NAME_CHARS].lower()
+    letters = Counter(name).items()
+
+    def shared(choice: str) -> float:
+        common = sum(min(number, choice.count(letter)) for letter, number in letters)
+        return common / (len(choice) + len(name) + 1)
+
+    by_lower = {choice[:_MAX_NAME_CHARS].lower(): choice for choice in choices}
+    likely = heapq.nlargest(_MAX_COMPARED, by_lower, key=shared)
+    return [by_lower[found] for found in difflib.get_close_matches(name, likely, n=count, cutoff=0.5)]
 
 
 def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | None = None) -> str:
@@ -70,9 +87,7 @@ def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | No
     choices."""
     names = sorted(choices)
     name = name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "..."
-    by_lower = {choice.lower(): choice for choice in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    meant = meant or (by_lower[near[0]] if near else None)
+    meant = meant or next(iter(nearest(name, names)), None)
     hint = f"; did you mean {meant!r}?" if meant else ""
     listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
     more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""

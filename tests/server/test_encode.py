@@ -1,14 +1,18 @@
 """POST /v1/audio/encode: PCM becomes a file in any format."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
 from oscine.audio import read_clip
+from oscine.encoding.encoders import encode_whole
+from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of
+from tests.server.serving import client_of, serving
 
 PCM = spoken("Hello.", 3)
 
@@ -59,3 +63,26 @@ def test_a_bad_request_is_refused(
     error = response.json()["error"]
     assert response.status_code == status, error
     assert error["message"] and (error["param"] or "").removeprefix("query.") == (param or "")
+
+
+class CountingPool(ThreadPoolExecutor):
+    jobs = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        self.jobs += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/encode?response_format=mp3", "/v1/audio/speech"])
+def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path: str) -> None:
+    """As one job, ten minutes of mp3 would keep one of the few threads from other streams for seconds."""
+    app = build_app(engine, CARD)
+    app.state.service.encode_pool.shutdown()
+    pool = app.state.service.encode_pool = CountingPool(1)
+    pcm = spoken("x" * 400, 3)  # 32 s
+    with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+        body = {"input": "x" * 400, "stream": False, "seed": 3}
+        answer = client.post(path, json=body) if "speech" in path else client.post(path, content=pcm)
+    assert answer.status_code == 200
+    assert answer.content == encode_whole("mp3", pcm, rate_hz=RATE_HZ)
+    assert pool.jobs >= 24

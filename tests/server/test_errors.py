@@ -63,7 +63,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"voice": "../../etc/passwd"}, 400, "bad_request", "voice", "unknown voice '../../etc/passwd'"),
     ({"model": "qwen"}, 404, "model_not_found", "model", f"unknown model 'qwen' (possible: {MODELS})"),
     ({"model": "tts-1234"}, 404, "model_not_found", "model", "unknown model 'tts-1234'; did you mean 'tts-1'?"),
-    ({"model": "m" * 10**4}, 404, "model_not_found", "model", f"unknown model '{'m' * 80}' (possible: {MODELS})"),
+    ({"model": "m" * 256}, 404, "model_not_found", "model", f"unknown model '{'m' * 80}' (possible: {MODELS})"),
+    ({"model": "m" * 257}, 422, "invalid_field", "model", "model: string should have at most 256 characters"),
+    ({"voice": "m" * 257}, 422, "invalid_field", "voice", "voice: string should have at most 256 characters"),
     ({"model": "scriptd"}, 404, "model_not_found", "model", "unknown model 'scriptd'; did you mean 'scripted'?"),
     (
         {"response_format": "ogg"},

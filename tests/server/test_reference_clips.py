@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from oscine.errors import OverloadedError, VoiceError
+from oscine.server import inline_clips
 from oscine.server.errors import ApiError
+from oscine.server.inline_clips import decode_base64
 from oscine.server.reference_clips import ClipPolicy, ClonedVoices, clip_hash, fetch_clip
 from oscine.voice import Voice
 
@@ -53,9 +55,31 @@ def test_every_encoding_of_a_clip_in_a_request_is_decoded(source: str) -> None:
     assert "exceeds the limit" in refused(413, source, ClipPolicy(max_bytes=len(CLIP) - 1))
 
 
+ENCODINGS = [
+    ENCODED,
+    f"\n {ENCODED[:76]}\r\n{ENCODED[76:]}\n",
+    f"data:;base64,{ENCODED.replace('+', '%2B').replace('/', '%2f').replace('=', '%3D')}",
+    "data:," + "".join(f"%{byte:02x}" for byte in CLIP),
+]
+
+
+@pytest.mark.parametrize("source", ENCODINGS, ids=["bare", "wrapped", "escaped", "percent"])
+@pytest.mark.parametrize("slice_chars", [4, 5, 7, 100])
+def test_slices_do_not_change_a_clip(monkeypatch: pytest.MonkeyPatch, source: str, slice_chars: int) -> None:
+    monkeypatch.setattr(inline_clips, "_SLICE_CHARS", slice_chars)
+    for size in (*range(1, 12), len(CLIP)):
+        assert decode_base64(base64.b64encode(CLIP[:size]).decode(), 1000) == CLIP[:size]
+    assert fetch(source) == CLIP
+    with pytest.raises(VoiceError, match=r"data after (its )?padding"):
+        decode_base64("QQ==" + ENCODED, 1000)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
+        ("data:,\ud800", "half a surrogate pair"),
+        ("data:;base64,\ud800", "it has non-ASCII characters"),
+        ("data:," + "%41" * 70_000, "more than 65536 percent-encoded bytes; encode the clip as base64"),
         ("", "ref_audio is empty"),
         ("data:audio/wav;base64,", "ref_audio is empty"),
         ("data:audio/wav;base64", "without a comma"),

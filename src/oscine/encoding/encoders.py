@@ -83,24 +83,27 @@ def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = No
     return _Chain(stages)
 
 
+def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
+    """Like `open_encoder`, for a file that is sent when it is complete: headers that state a length (wav, flac) state
+    the true one."""
+    out_rate_hz = out_rate_hz or rate_hz
+    if format_name not in ("wav", "flac"):
+        return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
+    checked_format(format_name, out_rate_hz, speed)
+
+    def stages() -> list[Encoder]:
+        last = _WavFileStage(out_rate_hz) if format_name == "wav" else _FlacFileStage(out_rate_hz)
+        return [*_conversions(rate_hz, out_rate_hz, speed), last]
+
+    return _Chain(stages)
+
+
 def encode_whole(
     format_name: str, pcm: bytes, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0
 ) -> bytes:
-    """Encodes complete audio. Headers that state a length (wav, flac) state the true one."""
-    if format_name not in ("wav", "flac"):
-        encoder = open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
-        return encoder.push(pcm) + encoder.finish()
-    out_rate_hz = out_rate_hz or rate_hz
-    checked_format(format_name, out_rate_hz, speed)
-    converter = _Chain(lambda: _conversions(rate_hz, out_rate_hz, speed))
-    out_pcm = converter.push(pcm) + converter.finish()
-    if format_name == "wav":
-        return wav_header(out_rate_hz, len(out_pcm) // 2) + out_pcm
-    file = io.BytesIO()
-    flac = CompressStage(FLAC, out_rate_hz, file)
-    flac.push(out_pcm)
-    flac.finish()
-    return file.getvalue()
+    """Encodes complete audio as a file."""
+    encoder = open_file_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
+    return encoder.push(pcm) + encoder.finish()
 
 
 class AsyncEncoder:
@@ -198,6 +201,37 @@ class _UncompressedStage:
 
     def close(self) -> None:
         pass
+
+
+class _WavFileStage:
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz, self._pcm = rate_hz, bytearray()
+
+    def push(self, pcm: bytes) -> bytes:
+        self._pcm += pcm
+        return b""
+
+    def finish(self) -> bytes:
+        return wav_header(self._rate_hz, len(self._pcm) // 2) + self._pcm
+
+    def close(self) -> None:
+        pass
+
+
+class _FlacFileStage:
+    def __init__(self, rate_hz: int) -> None:
+        self._file = io.BytesIO()
+        self._stage = CompressStage(FLAC, rate_hz, self._file)
+
+    def push(self, pcm: bytes) -> bytes:
+        return self._stage.push(pcm)
+
+    def finish(self) -> bytes:
+        self._stage.finish()
+        return self._file.getvalue()
+
+    def close(self) -> None:
+        self._stage.close()
 
 
 class _ResampleStage:

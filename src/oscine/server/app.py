@@ -21,6 +21,7 @@ from oscine.server.encode import encode_routes
 from oscine.server.errors import handle_errors
 from oscine.server.live.session import live_routes
 from oscine.server.logs import drop_expected_errors
+from oscine.server.loop_lag import watch_loop_lag
 from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
@@ -73,13 +74,15 @@ def build_models_app(models: Sequence[LoadedModel], config: ServerConfig | None 
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(service.connections.watch())
+        watchers = (service.connections.watch(), watch_loop_lag(service.metrics.loop_lag_s.observe))
+        watching = [asyncio.create_task(watcher) for watcher in watchers]
         yield
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         service.close()
 
     about = {"title": "Oscine", "description": _DESCRIPTION, "version": __version__}
-    app = FastAPI(**about, lifespan=lifespan, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
+    app = FastAPI(**about, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
     handle_errors(app, invalid_field, service.metrics.refused)
     app.include_router(speech_routes(service, _ERRORS))
@@ -120,6 +123,8 @@ def _describe_keys(app: FastAPI, service: Service) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+    # Not async: the first description takes a tenth of a second, so it is made on a thread.
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
 
 
 def _add_page(app: FastAPI, path: str, file: str) -> None:

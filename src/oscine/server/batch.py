@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import OverloadedError
 from oscine.narration import NarrationChunk
@@ -27,6 +27,7 @@ from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResp
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0
 _MAX_RETRY_WAIT_S = 2.0
+_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs
 
 
 class BatchResult(BaseModel):
@@ -38,6 +39,7 @@ class BatchResult(BaseModel):
     seed: int | None = None
     usage: dict[str, int] | None = None
     error: dict[str, Any] | None = None
+    _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
 
 
 class BatchResponse(BaseModel):
@@ -60,11 +62,27 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
                 service.metrics.refused(request.url.path, error.status)
                 raise
             await writer.start({"content-type": "application/json"})
-            await writer.write(response.model_dump_json(exclude_none=True).encode(), more=False)
+            await _write(writer, response)
 
         return StreamingSpeechResponse(produce, service.config.stalled_s)
 
     return router
+
+
+async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
+    """In pieces: hours of audio as one JSON document would hold the event loop."""
+    about = response.model_dump_json(exclude={"results"})
+    await writer.write(f'{about[:-1]},"results":['.encode())
+    for number, result in enumerate(response.results):
+        fields = ("," if number else "") + result.model_dump_json(exclude_none=True)
+        if result._audio is None:
+            await writer.write(fields.encode())
+            continue
+        await writer.write(f'{fields[:-1]},"audio_data":"'.encode())
+        for begin in range(0, len(result._audio), _SLICE_BYTES):
+            await writer.write(base64.b64encode(result._audio[begin : begin + _SLICE_BYTES]))
+        await writer.write(b'"}')
+    await writer.write(b"]}", more=False)
 
 
 class _SpeechBatch:
@@ -154,15 +172,16 @@ class _SpeechBatch:
                 data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))
         metrics.sent_whole(samples)
         metrics.ended(200, last.finish_reason)
-        return BatchResult(
+        result = BatchResult(
             index=index,
             status="success",
-            audio_data=base64.b64encode(data).decode(),
             media_type=plan.format.media_type,
             finish_reason=last.finish_reason,
             seed=plan.seed,
             usage=usage_fields(last.usage),
         )
+        result._audio = data
+        return result
 
     async def _with_progress(self, chunks: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
         async for chunk in chunks:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from oscine.encoding.encoders import FORMATS, encode_whole
+from oscine.encoding.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.server.errors import ApiError
 from oscine.server.schemas import FormatName
 from oscine.server.service import Service
 
+_SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _SampleRate = Annotated[Literal["8000", "16000", "22050", "24000", "44100", "48000"], Query(description="Of the body.")]
 
@@ -31,11 +32,27 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
     )
     async def encode(request: Request, response_format: FormatName, sample_rate: _SampleRate = "24000") -> Response:
         """The body is 16-bit little-endian mono PCM."""
-        pcm = await request.body()
-        if not pcm or len(pcm) % 2:
-            raise ApiError(400, f"the body must be 16-bit PCM of at least one sample, got {len(pcm)} bytes")
-        work = partial(encode_whole, response_format, pcm, rate_hz=int(sample_rate))
-        data = await asyncio.get_running_loop().run_in_executor(service.encode_pool, work)
+        pieces: list[bytes] = []
+        encoder = AsyncEncoder(open_file_encoder(response_format, rate_hz=int(sample_rate)), service.encode_pool)
+        with contextlib.closing(encoder):
+            async for pcm in _samples(request):
+                pieces.append(await encoder.push(pcm))
+            pieces.append(await encoder.finish())
+        data = b"".join(pieces)
         return Response(data, media_type=FORMATS[response_format].media_type)
 
     return router
+
+
+async def _samples(request: Request) -> AsyncIterator[bytes]:
+    """The body as it arrives, in pieces of whole samples. Raises 400 if half a sample is left, or there is none."""
+    received, rest = 0, b""
+    async for piece in request.stream():
+        received += len(piece)
+        piece = rest + piece
+        whole = len(piece) // 2 * 2
+        rest = piece[whole:]
+        for begin in range(0, whole, _SLICE_BYTES):
+            yield piece[begin : min(begin + _SLICE_BYTES, whole)]
+    if not received or rest:
+        raise ApiError(400, f"the body must be 16-bit PCM of at least one sample, got {received} bytes")

@@ -1,10 +1,12 @@
-"""JSON request bodies: bounded, so that parsing does not delay other streams, and with a reason when parsing fails."""
+"""JSON from clients: bounded, so that parsing does not delay other streams, and with a reason when parsing fails."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import secrets
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from fastapi import Request, Response
@@ -12,9 +14,14 @@ from fastapi.routing import APIRoute
 
 from oscine.server.errors import ApiError
 
-# A quarter of a second of parsing on the event loop. Commas and brackets inside strings count too: they are few.
-_MAX_VALUES = 250_000
+# Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
+_MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
+_MAX_VALUES = 70_000  # embeddings of 2048 numbers in a batch of 32
+_LONG_STRING_BYTES = 2**16  # a longer one is taken out of a body that is too large otherwise
+_MAX_STRINGS = 10_000  # of such a body
+_SLICE_BYTES = 2**20
 _GZIP = b"\x1f\x8b"
+_BACKSLASH = ord("\\")
 
 
 class JsonRoute(APIRoute):
@@ -29,17 +36,38 @@ class JsonRoute(APIRoute):
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        return parse_json(await self.body(), self.headers.get("content-encoding", "identity")[:40])
+        content_encoding = self.headers.get("content-encoding", "identity")[:40]
+        body = await self.body()
+        if content_encoding != "identity" or body.startswith(_GZIP):
+            encoding = "gzip" if content_encoding == "identity" else content_encoding
+            raise ApiError(400, f"compressed bodies ({encoding}) are not supported; send plain JSON")
+        return await read_json(body, self.app.state.service.clip_policy.max_chars)
 
 
-def parse_json(body: bytes, content_encoding: str = "identity") -> Any:
+async def read_json(body: bytes, max_string_bytes: int) -> Any:
+    """Yields to the event loop between steps that take milliseconds. Raises ApiError."""
+    if len(body) > _LONG_STRING_BYTES:
+        await asyncio.sleep(0)  # joining the body took its time
+    if len(body) <= _MAX_BYTES:
+        parsed = parse_json(body)
+    else:
+        taken = TakenStrings()
+        rest = await taken.take(body, max_string_bytes)
+        parsed = taken.put_back(parse_json(rest))
+    if len(body) > _LONG_STRING_BYTES:
+        await asyncio.sleep(0)  # validating takes time too
+    return parsed
+
+
+def parse_json(body: bytes, what: str = "body") -> Any:
     """Raises ApiError."""
-    if content_encoding != "identity" or body.startswith(_GZIP):
-        encoding = "gzip" if content_encoding == "identity" else content_encoding
-        raise ApiError(400, f"compressed bodies ({encoding}) are not supported; send plain JSON")
-    values = sum(map(body.count, (b",", b"[", b"{")))
+    if len(body) > _MAX_BYTES:
+        message = f"the {what} has more than {_MAX_BYTES >> 20} MiB beside its clips; split the request"
+        raise ApiError(413, message)
+    # In strings they count too: they are few there.
+    values = sum(map(body.count, (b",", b"[", b"{"))) + body.count(b'"') // 2
     if values > _MAX_VALUES:
-        message = f"the body has {values} commas and brackets, the limit is {_MAX_VALUES}; split the request"
+        message = f"the {what} has {values} commas, brackets and strings, the limit is {_MAX_VALUES}; split the request"
         raise ApiError(413, message)
     try:
         return json.loads(body)
@@ -51,4 +79,92 @@ def parse_json(body: bytes, content_encoding: str = "identity") -> Any:
         reason = "lists or objects are nested too deeply"
     except ValueError:  # json.loads has no other reason for it
         reason = f"an integer has more than {sys.get_int_max_str_digits()} digits"
-    raise ApiError(400, f"the body is not valid JSON ({reason}); send one JSON object in UTF-8")
+    raise ApiError(400, f"the {what} is not valid JSON ({reason}); send one JSON object in UTF-8")
+
+
+class TakenStrings:
+    """The long plain strings of a body, which are clips. Placeholders stand for them while the rest is parsed."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, str] = {}  # by placeholder
+
+    async def take(self, body: bytes, max_string_bytes: int) -> bytes:
+        """The rest of the body. Raises 413 for a string that is too long for a clip."""
+        token, pieces, copied = secrets.token_hex(16), [], 0
+        for begin, end in _long_strings(body):
+            if end - begin > max_string_bytes:
+                size, limit = (end - begin) / 2**20, max_string_bytes / 2**20
+                message = f"the body has a string of {size:.3g} MiB, the limit for a clip is {limit:.3g} MiB; send less"
+                raise ApiError(413, message)
+            string = await _plain_string(body, begin, end)
+            if string is not None:
+                placeholder = f"{token}{len(self._strings)}"
+                self._strings[placeholder] = string
+                pieces += [body[copied:begin], placeholder.encode()]
+                copied = end
+        return b"".join((*pieces, body[copied:]))
+
+    def put_back(self, parsed: Any) -> Any:
+        containers = [parsed := self._original(parsed)]
+        for container in containers:  # grows on the way
+            if isinstance(container, dict):
+                for placeholder in self._strings.keys() & container.keys():
+                    container[self._strings[placeholder]] = container.pop(placeholder)
+                items = list(container.items())
+            else:
+                items = list(enumerate(container)) if isinstance(container, list) else []
+            for key, value in items:
+                if isinstance(value, str):
+                    container[key] = self._original(value)
+                elif isinstance(value, dict | list):
+                    containers.append(value)
+        return parsed
+
+    def _original(self, value: Any) -> Any:
+        return self._strings.get(value, value) if isinstance(value, str) else value
+
+
+def _long_strings(body: bytes) -> Iterator[tuple[int, int]]:
+    """Where the contents of long strings begin and end."""
+    begin = body.find(b'"') + 1
+    for _ in range(_MAX_STRINGS):
+        end = _string_end(body, begin)
+        if begin == 0 or end < 0:
+            return
+        if end - begin > _LONG_STRING_BYTES:
+            yield begin, end
+        begin = body.find(b'"', end + 1) + 1
+
+
+def _string_end(body: bytes, begin: int) -> int:
+    """The next quote that is not escaped. -1: there is none, or it is hard to tell."""
+    end = begin - 1
+    for _ in range(_MAX_STRINGS):
+        end = body.find(b'"', end + 1)
+        if end < 0 or end == begin or body[end - 1] != _BACKSLASH:
+            return end
+        before = body[max(begin, end - 64) : end]
+        backslashes = len(before) - len(before.rstrip(b"\\"))
+        if backslashes == 64:
+            return -1
+        if backslashes % 2 == 0:
+            return end
+    return -1
+
+
+async def _plain_string(body: bytes, begin: int, end: int) -> str | None:
+    """None if it has letters beyond ASCII, or escapes other than `\\/`, which some clients write in base64."""
+    pieces = []
+    while begin < end:
+        cut = min(begin + _SLICE_BYTES, end)
+        if body[cut - 1] == _BACKSLASH:
+            cut = min(cut + 1, end)
+        piece = body[begin:cut]
+        if b"\\" in piece:
+            piece = piece.replace(b"\\/", b"/")
+        if b"\\" in piece or not piece.isascii():
+            return None
+        pieces.append(piece.decode("ascii"))
+        begin = cut
+        await asyncio.sleep(0)
+    return "".join(pieces)

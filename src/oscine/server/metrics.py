@@ -17,6 +17,7 @@ from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus, FinishReason
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+_LOOP_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
 _AUDIBLE_DBFS = -50.0
 
@@ -28,7 +29,7 @@ class EngineFigures(NamedTuple):
 
 
 class Metrics:
-    """Every metric has the label `model`; it is empty for requests that were refused before a model was chosen."""
+    """Metrics of speech have the label `model`; it is empty for requests that were refused before one was chosen."""
 
     def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
         registry = self.registry = CollectorRegistry()
@@ -50,6 +51,13 @@ class Metrics:
             _TTFA_S,
         )
         self.e2e_s = histogram("oscine_e2e_seconds", "Request to end of its audio.", _E2E_S)
+        # Of the process, so without a model.
+        self.loop_lag_s = Histogram(
+            "oscine_loop_lag_seconds",
+            "How late the event loop runs what is due, sampled.",
+            buckets=_LOOP_LAG_S,
+            registry=registry,
+        )
         registry.register(_EngineCollector(engines))
 
     def of_model(self, name: str, rate_hz: int) -> ModelMetrics:

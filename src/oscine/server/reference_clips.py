@@ -6,7 +6,6 @@ URLs are not trusted. Only public addresses are contacted, exactly the ones that
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
 import hashlib
 import os
@@ -20,26 +19,27 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import httpcore
 from cachetools import LRUCache
 
 from oscine.errors import OverloadedError, VoiceError
 from oscine.server.errors import ApiError
+from oscine.server.inline_clips import SOURCES, decode_base64, decode_data_url, too_large
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
 IPAddress = IPv4Address | IPv6Address
 
 _MAX_URL_CHARS = 8192
+_MAX_HOST_CHARS = 253
 _MAX_REDIRECTS = 3
 _MAX_ADDRESSES = 3  # of one host, tried in turn
 _REDIRECTS = (301, 302, 303, 307, 308)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _URL_CHARACTERS = "/%:@!$&'()*+,;=~-._?[]"  # not quoted in a path or query
-_TO_STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
 _FETCH_ERRORS = (
     *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException),
     *(OSError, ValueError),  # ValueErrors of URL parsing
@@ -55,7 +55,6 @@ _NOT_PUBLIC = (
     IPv6Network("2001::/23"),  # Teredo: the same
     IPv6Network("3fff::/20"),  # documentation
 )
-_POSSIBLE = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,11 @@ class ClipPolicy:
     files_below: Path | None = None
     max_bytes: int = 10 * 2**20
     timeout_s: float = 10.0  # for name resolution, connection, redirects and download together
+
+    @property
+    def max_chars(self) -> int:
+        """Of a clip in a request: base64 with line ends and some escapes."""
+        return 2 * self.max_bytes + _MAX_URL_CHARS
 
 
 def is_public_address(address: IPAddress) -> bool:
@@ -86,61 +90,27 @@ def _not_allowed(message: str) -> ApiError:
     return ApiError(403, message, param="ref_audio")
 
 
-def too_large(max_bytes: int, param: str = "ref_audio") -> ApiError:
-    message = f"the clip exceeds the limit of {max_bytes / 2**20:.3g} MiB; 3 to 20 s of speech are enough"
-    return ApiError(413, message, param=param)
-
-
 async def fetch_clip(
     source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
 ) -> bytes:
     """The audio file that `ref_audio` contains or names. Raises VoiceError, or ApiError if the policy forbids it."""
-    if len(source) > 3 * policy.max_bytes + _MAX_URL_CHARS:  # a percent-encoded byte takes three characters
+    if len(source) > policy.max_chars:
         raise too_large(policy.max_bytes)
-    source = source.strip()
-    found = _SCHEME.match(source)
+    found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
     scheme = found[1].lower() if found else None
     if scheme in ("http", "https", "file") and len(source) > _MAX_URL_CHARS:
         raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
     match scheme:
         case None:
-            return await asyncio.to_thread(_from_base64, source, policy.max_bytes)
+            return await asyncio.to_thread(decode_base64, source, policy.max_bytes)
         case "data":
-            return await asyncio.to_thread(_from_data_url, source, policy.max_bytes)
+            return await asyncio.to_thread(decode_data_url, source, policy.max_bytes)
         case "http" | "https":
-            return await _from_url(source, policy, is_allowed_address)
+            return await _from_url(source.strip(), policy, is_allowed_address)
         case "file":
-            return await asyncio.to_thread(_from_file, source, policy)
+            return await asyncio.to_thread(_from_file, source.strip(), policy)
         case _:
-            raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {_POSSIBLE}")
-
-
-def _from_base64(text: str, max_bytes: int) -> bytes:
-    try:
-        encoded = text.encode("ascii").translate(_TO_STANDARD_BASE64, b" \t\n\r\v\f").rstrip(b"=")
-        if not encoded:
-            raise _invalid(f"ref_audio is empty; {_POSSIBLE}")
-        if len(encoded) * 3 // 4 > max_bytes:
-            raise too_large(max_bytes)
-        return base64.b64decode(encoded + b"=" * (-len(encoded) % 4), validate=True)
-    except VoiceError:
-        raise
-    except ValueError as error:
-        start = text[:40] + ("..." if len(text) > 40 else "")
-        reason = "it has non-ASCII characters" if isinstance(error, UnicodeError) else error
-        raise _invalid(f"ref_audio {start!r} is neither a URL nor base64 ({reason}); {_POSSIBLE}") from None
-
-
-def _from_data_url(url: str, max_bytes: int) -> bytes:
-    kind, comma, payload = url.partition(",")
-    if not comma:
-        raise _invalid("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")
-    if kind.lower().rstrip().endswith(";base64"):
-        return _from_base64(unquote(payload), max_bytes)
-    content = unquote_to_bytes(payload)
-    if len(content) > max_bytes:
-        raise too_large(max_bytes)
-    return content
+            raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
 
 
 def _from_file(url: str, policy: ClipPolicy) -> bytes:
@@ -197,7 +167,10 @@ def _parsed(url: str) -> httpcore.URL:
         raise _invalid(f"ref_audio redirects to {url[:200]!r}; only http: and https: are fetched")
     if parts.username is not None or parts.password is not None:
         raise _invalid("a URL with a user name or password is not fetched; send the clip itself")
-    host = (parts.hostname or "").encode("idna").decode()
+    host = parts.hostname or ""
+    if len(url) > _MAX_URL_CHARS or len(host) > _MAX_HOST_CHARS:  # before idna, which is slow for long names
+        raise _invalid(f"{url[:200]!r} is too long: a host has at most {_MAX_HOST_CHARS} characters; send the clip")
+    host = host.encode("idna").decode()
     if not _HOST.fullmatch(host):
         raise _invalid(f"{url[:200]!r} has no valid host name")
     target = quote(parts.path or "/", _URL_CHARACTERS)

@@ -11,6 +11,7 @@ from oscine.errors import unknown_choice
 from oscine.server.errors import ApiError
 
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
+MAX_EMBEDDING = 8192  # numbers
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 # Coarse limits; types.py has the exact ones, and speech_plan.py checks them.
 Temperature = Annotated[Finite, Field(ge=0)]
@@ -19,9 +20,10 @@ TopP = Annotated[Finite, Field(gt=0, le=1)]
 Penalty = Annotated[Finite, Field(gt=0)]
 MaxNewTokens = Annotated[int, Field(ge=2, lt=2**63)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
+Name = Annotated[str, Field(max_length=256)]
 # fail_fast: a list may have a million bad entries, and only the first is reported.
 Clips = Annotated[list[str], Field(fail_fast=True)]
-Embedding = Annotated[list[Finite], Field(max_length=8192, fail_fast=True)]
+Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=True)]
 # Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
@@ -61,7 +63,7 @@ def _bad_name(name: str, message: str) -> PydanticCustomError:
 
 
 class VoiceId(StrictModel):
-    id: str
+    id: Name
 
 
 class Reference(StrictModel):
@@ -87,11 +89,11 @@ class ExtraParams(StrictModel):
 class VoiceOptions(StrictModel):
     """All fields of a request but its text and the kind of response."""
 
-    model: str | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
-    voice: str | VoiceId | None = Field(
+    model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
+    voice: Name | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
     )
-    speaker: str | VoiceId | None = Field(None, description="Alias of `voice`.")
+    speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
     instructions: str | None = Field(
         None, max_length=4096, description="How to speak; with VoiceDesign, a description of the voice."
     )
@@ -199,4 +201,6 @@ def _most_specific(errors: list[Any]) -> Any:
 def _path(loc: tuple[str | int, ...]) -> list[str]:
     """Without the components that FastAPI and pydantic add: the body, and the type that was tried."""
     names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
-    return [name for name in names if name not in ("str", "VoiceId") and not name.startswith("list[")]
+    return [
+        name for name in names if name not in ("str", "constrained-str", "VoiceId") and not name.startswith("list[")
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine.config import ServerConfig
-from oscine.encoding.encoders import AsyncEncoder, open_encoder
+from oscine.encoding.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
 from oscine.server.connections import OpenConnections
@@ -59,6 +59,11 @@ class Service:
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None
         return AsyncEncoder(open_encoder(plan.format.name, **plan.encoding), pool)
+
+    def file_encoder(self, plan: SpeechPlan) -> AsyncEncoder:
+        """For a whole file. It takes the audio as it is generated: a long file at once would hold a thread for seconds,
+        and other streams need the few threads too."""
+        return AsyncEncoder(open_file_encoder(plan.format.name, **plan.encoding), self.encode_pool)
 
     def close(self) -> None:
         self.models.close()

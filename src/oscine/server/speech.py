@@ -14,7 +14,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from oscine.encoding.encoders import FORMATS, encode_whole
+from oscine.encoding.encoders import FORMATS
 from oscine.narration import NarrationChunk, SegmentTiming
 from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
@@ -154,13 +154,13 @@ async def whole_file(
     service: Service, plan: SpeechPlan, chunks: AsyncIterable[NarrationChunk]
 ) -> tuple[bytes, int, NarrationChunk]:
     """The encoded file, its number of engine samples, and the last chunk."""
-    pcm, chunk = bytearray(), NarrationChunk(b"")
-    async for chunk in chunks:
-        pcm += chunk.pcm
-    data = await asyncio.get_running_loop().run_in_executor(
-        service.encode_pool, lambda: encode_whole(plan.format.name, bytes(pcm), **plan.encoding)
-    )
-    return data, len(pcm) // 2, chunk
+    pieces, samples, chunk = [], 0, NarrationChunk(b"")
+    with contextlib.closing(service.file_encoder(plan)) as encoder:
+        async for chunk in chunks:
+            pieces.append(await encoder.push(chunk.pcm))
+            samples += len(chunk.pcm) // 2
+        pieces.append(await encoder.finish())
+    return b"".join(pieces), samples, chunk
 
 
 def segment_fields(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:

@@ -111,8 +111,11 @@ class SpeechPlanner:
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if options.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
-        name = options.speaker if options.voice is None else options.voice
-        return model.voices.resolve(name.id if isinstance(name, VoiceId) else name)
+        given = options.speaker if options.voice is None else options.voice
+        name = given.id if isinstance(given, VoiceId) else given
+        if model.voices.is_preset(name):
+            return model.voices.resolve(name)
+        return await asyncio.to_thread(model.voices.resolve, name)
 
 
 def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:

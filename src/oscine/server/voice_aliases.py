@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from oscine.capabilities import unknown_voice
-from oscine.errors import VoiceError
+from oscine.errors import VoiceError, nearest
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
 from oscine.voice import Voice
@@ -43,6 +42,11 @@ class VoiceResolver:
         self._presets = {speaker.lower(): speaker for speaker in card.speakers}
         self.aliases = voice_aliases(card.speakers)
 
+    def is_preset(self, name: str | None) -> bool:
+        """Whether `resolve` only looks the name up. For others it reads the disk and may compare many names: it must
+        not run on the event loop."""
+        return name is None or name.lower() in {DEFAULT_VOICE, *self._presets, *self.aliases}
+
     def resolve(self, name: str | None) -> str | Voice | None:
         """A preset's name, an uploaded voice, or None for the checkpoint's default. Raises VoiceError."""
         key = (name or DEFAULT_VOICE)[:80].lower()  # longer than any valid name
@@ -60,7 +64,7 @@ class VoiceResolver:
             return None
         choices = [*(self.store.names() if self._card.clones else ()), *self.aliases]
         if len(choices) > _MAX_CHOICES:
-            choices = difflib.get_close_matches(key, choices, n=5, cutoff=0.5)
+            choices = nearest(key, choices, 5)
         error = unknown_voice(key, self._card, choices)
         if self._card.kind == "voice_design":
             raise error

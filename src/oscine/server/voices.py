@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,15 +17,18 @@ from starlette.requests import ClientDisconnect
 from oscine.capabilities import Needs
 from oscine.errors import VoiceError
 from oscine.server.errors import ApiError
+from oscine.server.inline_clips import too_large
 from oscine.server.model_registry import ServedModel
-from oscine.server.reference_clips import clip_hash, too_large
-from oscine.server.schemas import StrictModel, invalid_field
+from oscine.server.reference_clips import clip_hash
+from oscine.server.schemas import MAX_EMBEDDING, StrictModel, invalid_field
 from oscine.server.service import Service
 from oscine.server.voice_store import NAME_PATTERN, StoredVoice, not_uploaded
 from oscine.voice import Voice
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
 _MAX_OTHER_BYTES = 2**20  # of the body, beside the clip
+_MAX_CONTENT_TYPE_CHARS = 256
+_CHARSET = re.compile(r"charset[\s*]*=[\s\"']*([^\s\"';]*)")
 
 
 class VoiceUpload(StrictModel):
@@ -156,7 +160,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         source_hash = None
         if clip is not None:
             source_hash = await asyncio.to_thread(clip_hash, clip, upload.ref_text)
-            known = store.get(name)
+            known = await asyncio.to_thread(store.get, name)
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded(voice=UploadedVoice.of(known))
             with model.stream():
@@ -178,7 +182,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     @router.get("/{name}/embedding", summary="A voice's speaker embedding", responses=described(400, 401, 404))
     async def voice_embedding(name: str) -> VoiceEmbedding:
         """Of an uploaded voice; for `speaker_embedding`, here or on another server of this checkpoint."""
-        stored = store.get(name)
+        stored = await asyncio.to_thread(store.get, name)
         if stored is None:
             raise not_uploaded(name)
         return VoiceEmbedding(name=stored.name, embedding=stored.voice.speaker.tolist())
@@ -192,6 +196,8 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
 
 
 def _from_embedding(listed: str) -> Voice:
+    if listed.count(",") >= MAX_EMBEDDING:
+        raise VoiceError(f"speaker_embedding has more than {MAX_EMBEDDING} numbers", "speaker_embedding")
     try:
         return Voice.from_embedding(json.loads(listed))
     except (ValueError, RecursionError) as error:
@@ -205,8 +211,7 @@ class _TooLargeError(MultiPartException):
 
 async def _read_upload(request: Request, max_clip_bytes: int) -> tuple[VoiceUpload, bytes | None]:
     """The fields and the clip, which is None if an embedding is given. Stops reading the body at the limit."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise ApiError(400, "voices are uploaded as multipart/form-data; see /docs for the fields")
+    _check_content_type(request.headers.get("content-type", ""))
     stream = _limited(request, max_clip_bytes + _MAX_OTHER_BYTES)
     limits = {"max_files": 1, "max_fields": len(VoiceUpload.model_fields), "max_part_size": _MAX_FIELD_BYTES}
     try:
@@ -223,6 +228,15 @@ async def _read_upload(request: Request, max_clip_bytes: int) -> tuple[VoiceUplo
         return upload, None if file is None else await file.read()
     finally:
         await form.close()
+
+
+def _check_content_type(content_type: str) -> None:
+    kind, _, parameters = content_type[:_MAX_CONTENT_TYPE_CHARS].lower().partition(";")
+    if kind.strip() != "multipart/form-data" or len(content_type) > _MAX_CONTENT_TYPE_CHARS:
+        raise ApiError(400, "voices are uploaded as multipart/form-data; see /docs for the fields")
+    # The parser would decode fields as the client says: some of Python's codecs take seconds, or raise errors.
+    if (charset := _CHARSET.search(parameters)) and charset[1] not in ("utf-8", "utf8"):
+        raise ApiError(400, "the fields of an upload are UTF-8; leave the charset out")
 
 
 async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:

@@ -8,6 +8,7 @@ import errno
 import logging
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -101,6 +102,7 @@ class WebServer(uvicorn.Server):
 
     def run_until_stopped(self, listener: socket.socket) -> None:
         """Raises `failure`, if one was set."""
+        sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)  # a body may hold thousands of numbers
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.serve(sockets=[listener]))
         if self.failure is not None:

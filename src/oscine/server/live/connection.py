@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import unknown_choice
 from oscine.server.errors import ApiError
+from oscine.server.json_body import parse_json
 from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
@@ -103,18 +104,16 @@ class LiveConnection:
 
 
 def _parse(frame: Message) -> ClientMessage:
-    raw: str | None = frame.get("text")
-    size = len(frame.get("bytes") or b"") if raw is None else len(raw.encode())
-    if size > MAX_MESSAGE_BYTES:
+    text: str | None = frame.get("text")
+    encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
+    if len(encoded) > MAX_MESSAGE_BYTES:
         limit = f"{MAX_MESSAGE_BYTES / 2**20:g} MiB"
-        raise CloseConnection(1009, ApiError(413, f"the message has {size} bytes, the limit is {limit}; send less"))
-    if raw is None:
+        message = f"the message has {len(encoded)} bytes, the limit is {limit}; send less"
+        raise CloseConnection(1009, ApiError(413, message))
+    if text is None:
         message = "binary frames are not accepted; send JSON in text frames (a clip as base64, or upload it as a voice)"
         raise ApiError(400, message)
-    try:
-        fields = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the message is not JSON ({error}); send one JSON object") from None
+    fields = parse_json(encoded, what="message")
     if not isinstance(fields, dict):
         raise ApiError(422, "the message must be a JSON object with a `type`")
     kind = fields.get("type")

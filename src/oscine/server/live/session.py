@@ -41,6 +41,7 @@ _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000
 _MAX_SPOKEN_TIMELINES = 100  # utterances that were sent whole and may still be playing
 _WATCH_INTERVAL_S = 0.5
+_PUSH_CHARS = 2000  # segmented at once; a thousand characters take a millisecond
 
 
 def live_routes(service: Service) -> APIRouter:
@@ -130,6 +131,8 @@ class LiveSession:
                 self._active_s = time.monotonic()
                 await self._handle(message)
                 self._bad_messages = 0
+                # `receive` does not wait while messages are queued: a burst of them would hold the event loop.
+                await asyncio.sleep(0)
             except (ApiError, OscineError) as error:
                 self._active_s = time.monotonic()
                 await self._refuse(api_error(error))
@@ -148,7 +151,7 @@ class LiveSession:
             case LiveConfig():
                 await self._configure(message)
             case InputText():
-                self._push(message.text)
+                await self._push(message.text)
             case InputDone():
                 self._open = self._open or self._begin()
                 self._end_text()
@@ -174,7 +177,7 @@ class LiveSession:
             **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
         )
 
-    def _push(self, text: str) -> None:
+    async def _push(self, text: str) -> None:
         if not text:
             return
         try:
@@ -190,8 +193,10 @@ class LiveSession:
                 f"{max_chars}. This piece was dropped: send it again later",
                 param="text",
             )
-        self._open = self._open or self._begin()
-        self._open.push(text)
+        utterance = self._open = self._open or self._begin()
+        for begin in range(0, len(text), _PUSH_CHARS):
+            utterance.push(text[begin : begin + _PUSH_CHARS])
+            await asyncio.sleep(0)
 
     def _end_text(self) -> None:
         if self._open:
