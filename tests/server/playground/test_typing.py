@@ -29,6 +29,8 @@ def test_words_are_spoken_while_they_are_typed(one: Visit) -> None:
     with one.page.expect_download() as download:
         one.page.click("#download")
     assert download.value.path().read_bytes()[44:] == expected
+    assert (one.page.text_content("#history .hint") or "").startswith("Wren · ")
+    eventually(lambda: one.stored_texts() == ["Hi you"])
 
 
 def test_escape_interrupts_and_the_next_words_start_a_new_utterance(one: Visit) -> None:
