@@ -105,6 +105,7 @@ class StartupDisplay:
 
 def describe_capacity(status: EngineStatus) -> str:
     """Such as "NVIDIA H200, bfloat16, 128 slots" or "CPU, 2 threads, float32, about 6 streams in real time"."""
-    if status.real_time_streams and status.real_time_streams < status.slots:
-        return f"{status.device}, about {status.real_time_streams} streams in real time"
+    streams = status.real_time_streams
+    if streams and streams < status.slots:
+        return f"{status.device}, about {streams} stream{'s' if streams > 1 else ''} in real time"
     return f"{status.device}, {status.slots} slots"
