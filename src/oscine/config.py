@@ -257,6 +257,14 @@ class ServerConfig:
     )
     tls_key: Text | None = Field(default=None, description="PEM file of its key. Default: the key is in tls_cert.")
     api_keys: ApiKeyList = Field(default=(), description="Accepted API keys; none: no key is needed.")
+    admin_keys: ApiKeyList = Field(
+        default=(), description="Keys that may add and remove models, and all that API keys may. None: nobody may."
+    )
+    allowed_models: Strings = Field(
+        default=(),
+        description="Checkpoints that may be added while the server runs: absolute folders with all below them, hub "
+        "ids with * for any characters. Those of the configuration are always allowed.",
+    )
     streams_per_key: Int | None = _number(None, 1, _MANY, "Streams that one key may run at once.")
     max_connections: Int = _number(4096, 1, 1_000_000, "Open connections; further ones get 503.")
     connections_per_address: Int = _number(1024, 1, 1_000_000, "The same per client address (IPv6: per /64 network).")

@@ -13,6 +13,8 @@ from typing import Self
 from oscine.errors import EngineError
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest
 
+_STOPPED = "the engine was stopped before the utterance was complete; send the request again"
+
 
 def synthesize(engine: SpeechEngine, request: SpeechRequest) -> bytes:
     """The whole utterance as PCM16. Raises the error that ended it, also when the engine was stopped."""
@@ -26,7 +28,7 @@ def synthesize(engine: SpeechEngine, request: SpeechRequest) -> bytes:
             if chunk.error is not None:
                 raise chunk.error
             if chunk.finish_reason == "cancelled":
-                raise EngineError("the engine was stopped before the utterance was complete; send the request again")
+                raise EngineError(_STOPPED)
             if chunk.finish_reason is not None:
                 return b"".join(pcm)
     except BaseException:
@@ -77,7 +79,7 @@ class Utterance:
         self._engine, self._request, self._pool, self._streaming_text = engine, request, pool, streaming_text
         self._chunks: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
         self._utterance_id = ""
-        self.ended = False
+        self.ended = self._cancelled = False
 
     async def __aenter__(self) -> Self:
         """Raises what the engine's `submit` raises."""
@@ -123,6 +125,8 @@ class Utterance:
         self.ended = chunk.finish_reason is not None
         if chunk.error is not None:
             raise chunk.error
+        if chunk.finish_reason == "cancelled" and not self._cancelled:
+            raise EngineError(_STOPPED)
         return chunk
 
     def interrupt(self, error: Exception) -> None:
@@ -137,4 +141,5 @@ class Utterance:
         self._engine.tell(self._utterance_id, EndText())
 
     def cancel(self) -> None:
+        self._cancelled = True
         self._engine.tell(self._utterance_id, Cancel())

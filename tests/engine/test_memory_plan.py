@@ -1,19 +1,23 @@
 """How the memory of a device is divided among several engines."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oscine.config import EngineConfig, MemoryConfig
+from oscine.engine import memory_needs
+from oscine.engine.memory_needs import plan_engines
 from oscine.engine.memory_plan import (
     DeviceMemory,
     EngineNeed,
     PlannedEngine,
+    RunningEngine,
     WantedEngine,
     cpu_threads,
     describe_plan,
     divide_memory,
-    plan_memory_of,
 )
 from oscine.errors import ConfigError
 from tests.conftest import CheckpointMaker
@@ -96,16 +100,30 @@ def test_engines_on_the_cpu_share_its_cores() -> None:
     assert cpu_threads(1) >= cpu_threads(2) >= cpu_threads(1000) == 1
 
 
-@pytest.mark.slow
-def test_the_needs_of_real_checkpoints_are_planned_in_another_process(small_checkpoints: CheckpointMaker) -> None:
-    def wanted(kind: str, memory: MemoryConfig, share: float | None = None) -> WantedEngine:
-        folder: Path = small_checkpoints("0b6", kind)
-        return WantedEngine(kind, str(folder), EngineConfig(slots=4, memory=memory), "cpu", "auto", share)
+def wanted(
+    folder: Path, *, slots: int = 4, share: float | None = None, prefix_cache_mib: int = 64, device: str = "cpu"
+) -> WantedEngine:
+    memory = MemoryConfig(positions_per_slot=1024, prefix_cache_mib=prefix_cache_mib)
+    return WantedEngine(folder.name, str(folder), EngineConfig(slots=slots, memory=memory), device, "auto", share)
 
-    usual = MemoryConfig(positions_per_slot=1024, prefix_cache_mib=64)
-    first, second = plan_memory_of([wanted("custom_voice", usual), wanted("base", usual, 0.9)])
-    assert (first.device, first.slots, second.model, second.slots) == ("cpu", 4, "base", 4)
-    assert 256 * 2**20 + 64 * 2**20 < first.planned_bytes < 2 * GIB
-    huge = MemoryConfig(positions_per_slot=1024, prefix_cache_mib=2**30)
-    with pytest.raises(ConfigError, match=r"do not fit into the memory of cpu: 'base' .*even one slot each"):
-        plan_memory_of([wanted("base", huge)])
+
+def test_the_needs_of_checkpoints_are_planned_before_weights_are_loaded(small_checkpoints: CheckpointMaker) -> None:
+    preset, base = (small_checkpoints("0b6", kind) for kind in ("custom_voice", "base"))
+    first, second = plan_engines([wanted(preset), wanted(base, share=0.9)], [])
+    assert (first.device, first.slots, second.model, second.slots) == ("cpu", 4, base.name, 4)
+    assert (256 + 64) * 2**20 < first.planned_bytes < GIB
+    with pytest.raises(ConfigError, match=r"do not fit into the memory of cpu: .*even one slot each"):
+        plan_engines([wanted(preset, prefix_cache_mib=2**30)], [])
+
+
+def test_memory_that_running_engines_will_take_is_not_given_away(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_checkpoints("0b6", "custom_voice")
+    (alone,) = plan_engines([wanted(folder)], [])
+    monkeypatch.setattr(memory_needs, "free_bytes", lambda device: int(1.5 * alone.planned_bytes))
+    fresh = RunningEngine(wanted(folder), None, 0)
+    with pytest.raises(ConfigError, match="do not fit"):
+        plan_engines([wanted(folder)], [fresh])
+    # This process is larger than the engine: as a worker, it would have taken all that it was planned.
+    assert plan_engines([wanted(folder)], [replace(fresh, pid=os.getpid())])[0].slots == 4

@@ -16,6 +16,7 @@ from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
+from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.model_registry import LoadedModel
@@ -48,6 +49,7 @@ class ModelLoader:
     def __init__(self, settings: Settings, reporter: Callable[[str, str], ReportProgress]) -> None:
         self._settings, self._reporter = settings, reporter
         self._engines: dict[EngineClient, WantedEngine] = {}
+        self._closed = False
         self.plan: list[PlannedEngine] = []  # of `open_all`, if memory was planned
 
     def find_all(self) -> list[_Checkpoint]:
@@ -66,11 +68,13 @@ class ModelLoader:
     def open(self, config: CheckpointConfig) -> LoadedModel:
         """Starts the engines of one more checkpoint beside the running ones."""
         checkpoint = self._find(config)
+        self._engines = dict(self._running)
         running = [RunningEngine(one, client.health.pid, client.status().memory_bytes) for client, one in self._running]
         return self._start_planned([checkpoint], plan_memory_of(checkpoint.wanted, running))[0]
 
     def close(self) -> None:
-        """Stops all engines at the same time."""
+        """Stops all engines at the same time, and starts no more."""
+        self._closed = True
         engines = [engine for engine, _ in self._running]
         if engines:
             with ThreadPoolExecutor(len(engines), "oscine-stop") as pool:
@@ -111,6 +115,8 @@ class ModelLoader:
     ) -> LoadedModel:
         if card.clones:
             start_decoder()
+        if self._closed:
+            raise EngineError("the server is shutting down")
         clients: list[EngineClient] = []
         with contextlib.ExitStack() as undo:
             for one in wanted:

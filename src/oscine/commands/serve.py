@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
@@ -46,7 +47,9 @@ def serve(settings: Settings, console: Console) -> None:
         models = loader.open_all(found)
         if loader.plan:
             display.planned(describe_plan(loader.plan))
-        server = WebServer(build_models_app(models, settings.server))
+        allowed = (*settings.server.allowed_models, *(checkpoint.path for checkpoint in settings.checkpoints))
+        server_config = replace(settings.server, allowed_models=allowed)
+        server = WebServer(build_models_app(models, server_config, loader.open))
         announce = partial(_announce, models, server, display, listener)
         threading.Thread(target=announce, name="oscine-startup", daemon=True).start()
         server.run_until_stopped(listener)

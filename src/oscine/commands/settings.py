@@ -38,6 +38,7 @@ from oscine.config import (
 from oscine.errors import ConfigError, unknown_choice
 
 ENV_PREFIX = "OSCINE_SERVE_"
+_SECRETS = ("server.api_keys", "server.admin_keys")
 
 
 def default_voices_dir() -> str:
@@ -106,7 +107,7 @@ class Settings(BaseSettings):
 
     def as_toml(self, *, hide_keys: bool = True) -> str:
         """All settings as TOML, each with its description. Hidden keys are only counted."""
-        return _toml(self, {"server.api_keys"} if hide_keys and self.server.api_keys else set())
+        return _toml(self, {path for path in _SECRETS if hide_keys and getattr(self.server, path.partition(".")[2])})
 
     @property
     def unused(self) -> frozenset[str]:
@@ -201,7 +202,7 @@ def _config_error(error: ValidationError) -> ConfigError:
     message = message[0].lower() + message[1:]
     if isinstance(first["input"], Mapping) and first["type"] == "value_error":  # a check over several settings
         return ConfigError(f"{path}.{message}".lstrip("."))
-    shown = "" if path == "server.api_keys" else f", got {reprlib.repr(first['input'])}"
+    shown = "" if path in _SECRETS else f", got {reprlib.repr(first['input'])}"
     return ConfigError(f"{path}: {message}{shown}")
 
 

@@ -23,6 +23,7 @@ from oscine.server.live.session import live_routes
 from oscine.server.logs import drop_expected_errors
 from oscine.server.loop_lag import watch_loop_lag
 from oscine.server.middleware import RequestMiddleware
+from oscine.server.model_admin import OpenModel
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
 from oscine.server.schemas import invalid_field
@@ -48,7 +49,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         (401, "The API key is missing or wrong."),
         (403, "Not allowed by the server's settings."),
         (404, "No such model or voice."),
-        (409, "The name is taken."),
+        (409, "The name is taken, or it conflicts with what the server has."),
         (413, "Too large."),
         (422, "An unknown field, or a value of the wrong type or range."),
         (429, "Too many requests; see Retry-After."),
@@ -67,10 +68,13 @@ def build_app(
     return build_models_app([LoadedModel.of(engine, card, health)], config)
 
 
-def build_models_app(models: Sequence[LoadedModel], config: ServerConfig | None = None) -> FastAPI:
-    """`app.state.service` supports draining. The caller starts the engines."""
+def build_models_app(
+    models: Sequence[LoadedModel], config: ServerConfig | None = None, open_model: OpenModel | None = None
+) -> FastAPI:
+    """`app.state.service` supports draining. The caller stops the engines; with `open_model`, those of added models
+    too."""
     drop_expected_errors()
-    service = Service(models, config or ServerConfig())
+    service = Service(models, config or ServerConfig(), open_model)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

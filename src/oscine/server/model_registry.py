@@ -44,7 +44,9 @@ class LoadedModel:
 class ServedModel:
     """A model with what the server keeps for it."""
 
-    def __init__(self, loaded: LoadedModel, store: VoiceStore, metrics: Metrics) -> None:
+    def __init__(self, loaded: LoadedModel, store: VoiceStore, metrics: Metrics, *, added: bool) -> None:
+        """`added`: while the server runs."""
+        self.added = added
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store)
         self.cloned_voices = ClonedVoices(loaded.engine)
@@ -123,7 +125,7 @@ class ModelRegistry:
         self._store, self._metrics = store, metrics
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
-            self.add(one)
+            self.add(one, added=False)
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
@@ -140,16 +142,17 @@ class ModelRegistry:
     def cards(self) -> list[ModelCard]:
         return [model.card for model in self if not model.removing]
 
-    def add(self, loaded: LoadedModel) -> ServedModel:
+    def add(self, loaded: LoadedModel, *, added: bool = True) -> ServedModel:
         assert loaded.card.name not in self._models
-        model = self._models[loaded.card.name] = ServedModel(loaded, self._store, self._metrics)
+        model = self._models[loaded.card.name] = ServedModel(loaded, self._store, self._metrics, added=added)
         self._reserve_names()
         return model
 
     def remove(self, model: ServedModel) -> None:
-        """The caller has drained it, and stops its engine."""
-        assert len(self._models) > 1
-        del self._models[model.name]
+        """The caller has drained it and stopped its engine. Of a model that is gone, a no-op."""
+        if self._models.get(model.name) is model:
+            assert len(self._models) > 1
+            del self._models[model.name]
         model.cloned_voices.close()
         self._reserve_names()
 

@@ -1,14 +1,17 @@
-"""Endpoints of /v1/models: list and describe the served models."""
+"""Endpoints of /v1/models: list, describe, add and remove served models."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field, ValidationError
 
+from oscine.config import CheckpointConfig
+from oscine.server.json_body import JsonRoute
 from oscine.server.model_registry import ServedModel
 from oscine.server.model_routing import OPENAI_MODELS
+from oscine.server.schemas import Finite, StrictModel, invalid_field
 from oscine.server.service import Service
 from oscine.types import EngineState, ModelKind
 
@@ -63,8 +66,31 @@ class ModelList(BaseModel):
     data: list[ModelInfo]
 
 
+class ModelToAdd(StrictModel):
+    path: str = Field(description="A checkpoint folder or a hub id that the operator allows.", max_length=4096)
+    name: str | None = Field(None, min_length=1, max_length=256, description="Default: the last part of `path`.")
+    devices: list[str] | None = Field(None, description="One engine on each. Default: those of the server.")
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None
+    slots: int | None = Field(None, description="Streams at once, per device. Default: those of the server.")
+    memory_share: Finite | None = Field(None, description="Largest share of a device's memory.")
+
+    def checked(self) -> CheckpointConfig:
+        """Raises 422."""
+        try:
+            return CheckpointConfig(**self.model_dump(exclude_none=True))
+        except ValidationError as error:
+            raise invalid_field(list(error.errors())) from None
+
+
+class ModelRemoved(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    deleted: Literal[True] = True
+    streams_cut_off: int = Field(description="Streams that had not ended in time.")
+
+
 def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
-    router = APIRouter(prefix="/v1/models", tags=["models"])
+    router = APIRouter(prefix="/v1/models", tags=["models"], route_class=JsonRoute)
 
     def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: errors[status] for status in statuses}
@@ -83,5 +109,24 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
     @router.get("/{model_id:path}", summary="One model", responses=described(401, 404))
     async def get_model(model_id: str) -> ModelInfo:
         return info(model_id)
+
+    @router.post("", status_code=201, summary="Add a model", responses=described(400, 401, 403, 409, 422, 503))
+    async def add_model(body: ModelToAdd, request: Request) -> ModelInfo:
+        """Answers when the model has spoken its first sound, which may take minutes. Needs an admin key."""
+        service.api_keys.check_admin(request.headers.get("authorization"))
+        service.check_not_draining()
+        return ModelInfo.of(await service.model_admin.add(body.checked()))
+
+    @router.delete("/{model_id:path}", summary="Remove a model", responses=described(401, 403, 404, 409, 422))
+    async def remove_model(
+        model_id: str,
+        request: Request,
+        drain_s: Annotated[float | None, Query(ge=0, le=86400, description="Default: `server.drain_s`.")] = None,
+    ) -> ModelRemoved:
+        """New requests for it are refused at once; its running streams may continue for `drain_s` seconds, then they
+        are cut off. Answers when its memory is free. Needs an admin key."""
+        service.api_keys.check_admin(request.headers.get("authorization"))
+        cut_off = await service.model_admin.remove(model_id, service.config.drain_s if drain_s is None else drain_s)
+        return ModelRemoved(id=model_id, streams_cut_off=cut_off)
 
     return router

@@ -14,6 +14,7 @@ from oscine.server.api_keys import ApiKeys
 from oscine.server.connections import OpenConnections
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
+from oscine.server.model_admin import ModelAdmin, OpenModel
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.reference_clips import ClipPolicy
 from oscine.server.schemas import VoiceOptions
@@ -28,14 +29,17 @@ _STATES = ("ready", "restarting", "starting", "removing", "stopping", "stopped",
 
 
 class Service:
-    def __init__(self, models: Sequence[LoadedModel], config: ServerConfig) -> None:
+    def __init__(
+        self, models: Sequence[LoadedModel], config: ServerConfig, open_model: OpenModel | None = None
+    ) -> None:
         self.config = config
         self.metrics = Metrics(lambda: self.models.figures())
-        self.api_keys = ApiKeys(config.api_keys, config.streams_per_key)
+        self.api_keys = ApiKeys(config.api_keys, config.streams_per_key, config.admin_keys)
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
         self.models = ModelRegistry(models, self.voice_store, self.metrics)
+        self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
@@ -46,7 +50,6 @@ class Service:
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.connections = OpenConnections(config)
         self.draining = False
-        self._started = False  # no model is starting for the first time
 
     @property
     def streams(self) -> int:
@@ -67,29 +70,33 @@ class Service:
 
     def close(self) -> None:
         self.models.close()
+        self.model_admin.close()
         self.submit_pool.shutdown(wait=False, cancel_futures=True)
         self.encode_pool.shutdown(wait=False, cancel_futures=True)
 
     def check_ready(self, model: ServedModel | None = None) -> None:
         """Raises 503 with the engine's state and when to retry. Without `model`, one ready model is enough."""
-        if self.draining:
-            raise ApiError(503, "the server is shutting down and takes no new requests", retry_after_s=5.0)
+        self.check_not_draining()
         if model is None and self.models.several and any(one.is_ready for one in self.models):
             return
         (model or self.models.first).check_ready()
 
+    def check_not_draining(self) -> None:
+        """Raises 503."""
+        if self.draining:
+            raise ApiError(503, "the server is shutting down and takes no new requests", retry_after_s=5.0)
+
     def readiness(self) -> dict[str, Any]:
         """Whether requests can be spoken, and why not. With several models one that is ready is enough, once each of
-        them has started or failed to; `models` tells about each."""
+        those that the server began with has started or failed to; `models` tells about each."""
         models = {model.name: model.readiness() for model in self.models}
-        states = [one["state"] for one in models.values()]
-        self._started = self._started or "starting" not in states
         about = next(iter(models.values()))
         if self.models.several:
+            starting = any(model.state == "starting" for model in self.models if not model.added)
             failures = [one["last_failure"] for one in models.values() if one["last_failure"]]
             about = {
-                "ready": self._started and any(one["ready"] for one in models.values()),
-                "state": min(states, key=_STATES.index) if self._started else "starting",
+                "ready": not starting and any(one["ready"] for one in models.values()),
+                "state": "starting" if starting else min((one["state"] for one in models.values()), key=_STATES.index),
                 "restarts": sum(one["restarts"] for one in models.values()),
                 "last_failure": failures[0] if failures else None,
                 "models": models,
