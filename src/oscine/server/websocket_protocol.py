@@ -1,9 +1,10 @@
 """uvicorn's WebSocket protocol with an answer to handshakes that cannot be read, and limits on what a client that does
-not read, or never ends a message, can make the server hold."""
+not read, or never ends a message, can make the server hold, and on what is parsed at once."""
 
 from __future__ import annotations
 
 from asyncio.transports import BaseTransport
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -13,7 +14,11 @@ from oscine.server.connections import BytesInFlight, OpenConnections
 from oscine.server.errors import ApiError
 from oscine.server.http_protocol import raw_error
 
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
+
 MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
+_SLICE_BYTES = 8 * 2**10  # parsed at once; a frame has at least 6 bytes, and takes some ten microseconds
 _MAX_FRAGMENTS = 1024  # of a message; each costs more memory than its bytes
 _UNREADABLE = ApiError(
     431, "a WebSocket handshake may have 128 headers of 8 KiB; send settings in messages", code="too_large"
@@ -30,6 +35,10 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def _connections(self) -> OpenConnections:
         return self.config.app.state.service.connections  # type: ignore[union-attr]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unparsed = bytearray()  # of the last read
+
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self._connections.enter(self, self.client[0] if self.client else None)
@@ -40,6 +49,35 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        elif len(data) <= _SLICE_BYTES or not self.handshake_initiated:
+            self._parse(data)
+        else:
+            self._unparsed += data
+            self.transport.pause_reading()
+            self._parse_slice()
+
+    def _parse_slice(self) -> None:
+        """One read may hold tens of thousands of tiny frames: parsed at once, they would hold the event loop."""
+        if self.transport.is_closing():
+            self._unparsed.clear()
+            return
+        data = bytes(self._unparsed[:_SLICE_BYTES])
+        del self._unparsed[:_SLICE_BYTES]
+        self._parse(data)
+        if self._unparsed:
+            self.loop.call_soon(self._parse_slice)
+        elif not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await super().receive()  # may resume reading
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return message
+
+    def _parse(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self._progressed = False
