@@ -228,7 +228,9 @@ class WorkerConfig:
     terminate_s: Float = _number(5.0, 0.01, _DAY_S, "Time between asking a worker to stop, SIGTERM and SIGKILL.")
     backoff_s: Float = _number(0.5, 0, _DAY_S, "Wait before the first restart; doubles with each further one.")
     max_backoff_s: Float = _number(30.0, 0, _DAY_S, "Longest wait before a restart.")
-    max_restarts: Int = _number(5, 0, 1000, "Restarts within the window; one more failure is final.")
+    max_restarts: Int = _number(
+        5, 0, 1000, "Restarts within the window; after one more failure it counts as failed, and is still tried."
+    )
     restarts_window_s: Float = _number(600.0, 0, 365 * _DAY_S, "Window for max_restarts.")
     delivery_threads: Int = _number(2, 1, 1000, "Threads that deliver audio; a slow callback occupies one.")
 
@@ -293,6 +295,9 @@ class ServerConfig:
     )
     stalled_s: Float = _number(300.0, 1, _DAY_S, "A response that the client does not read for this long is aborted.")
     drain_s: Float = _number(30.0, 0, _DAY_S, "After SIGTERM, how long running streams may continue.")
+    exit_on_failure: bool = Field(
+        default=False, description="End with status 1 when the engine has failed (worker.max_restarts)."
+    )
     playground: bool = Field(default=True, description="Serve the playground at /.")
     log_format: Literal["console", "json"] = Field(default="console", description="Log format.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Log level.")

@@ -62,10 +62,20 @@ def test_requests_get_503_while_the_engine_starts(engine: ScriptedEngine) -> Non
         ready = client.get("/ready")
         assert ready.status_code == 503
         assert ready.json() == {"ready": False, "state": "restarting", "restarts": 2, "last_failure": "killed"}
-        assert client.get("/health").status_code == 200
+        health = client.get("/health")
+        assert health.status_code == 200
+        assert health.json() == {"status": "alive", "state": "restarting", "restarts": 2, "last_failure": "killed"}
         assert 'oscine_engine_restarts_total{model="scripted"} 2.0' in client.get("/metrics").text
         engine.ready = True
         assert client.get("/ready").status_code == 200
+
+
+def test_the_liveness_check_fails_when_the_engine_has_failed(engine: ScriptedEngine) -> None:
+    engine.ready = False
+    with client_of(engine, CARD, health=lambda: EngineHealth("failed", restarts=7, last_reason="no memory")) as client:
+        health = client.get("/health")
+        assert health.status_code == 503
+        assert health.json() == {"status": "failed", "state": "failed", "restarts": 7, "last_failure": "no memory"}
 
 
 def test_draining_completes_running_streams_and_refuses_new_ones(engine: ScriptedEngine) -> None:

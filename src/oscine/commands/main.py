@@ -163,6 +163,9 @@ def serve(
     ] = None,
     voices_dir: Annotated[Path | None, typer.Option(help="Folder of uploaded voices")] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
+    exit_on_failure: Annotated[
+        bool, typer.Option("--exit-on-failure", help="End when the engine has failed; default: try it again for ever")
+    ] = False,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file; see --print-config")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
@@ -185,6 +188,7 @@ def serve(
         "dtype": dtype.value if dtype else None,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
         "server.log_format": log_format,
+        "server.exit_on_failure": exit_on_failure or None,
     }
     flags = {path: value for path, value in flags.items() if value is not None}
     for one in setting or []:

@@ -136,9 +136,14 @@ def _add_page(app: FastAPI, path: str, file: str) -> None:
 
 
 def _add_status_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/health", tags=["about"], summary="Liveness")
-    async def health() -> dict[str, str]:
-        return {"status": "alive"}
+    @app.get("/health", tags=["about"], summary="Liveness", responses={503: {"description": "The engine has failed."}})
+    async def health() -> Response:
+        """200 while the engine works, starts or restarts. It tells more than "alive", so that a look is enough."""
+        about = service.readiness()
+        failed = about["state"] == "failed"
+        status = {"status": "failed" if failed else "alive"}
+        shown = {name: about[name] for name in ("state", "restarts", "last_failure")}
+        return JSONResponse({**status, **shown}, 503 if failed else 200)
 
     @app.get("/ready", tags=["about"], summary="Readiness", responses={503: {"description": "Not ready."}})
     async def ready() -> Response:

@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
-from oscine.errors import ConfigError, OscineError
+from oscine.errors import ConfigError, EngineError, OscineError
 from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.server.logs import log_fields
 from oscine.server.service import Service
@@ -32,6 +32,7 @@ _PORT_ADVICE: dict[int | None, str] = {
 }
 _OTHER_FILES = 512  # open files and sockets that are not connections of clients
 _POLL_S = 0.05
+_TICKS_PER_CHECK = 10  # uvicorn ticks ten times a second
 _CLOSE_S = 2.0  # for connections whose streams have ended
 
 
@@ -134,6 +135,13 @@ class WebServer(uvicorn.Server):
             return
         self.stopping = self._service.draining = True
         self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_CHECK == 0 and self._service.config.exit_on_failure:
+            about = self._service.readiness()
+            if about["state"] == "failed":
+                self.fail(EngineError(f"the engine has failed: {about['last_failure']}"))
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

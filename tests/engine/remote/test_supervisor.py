@@ -1,5 +1,6 @@
 """Workers that die or hang in every way that a fake engine can, and parents that die."""
 
+import errno
 import functools
 import os
 import signal
@@ -125,17 +126,47 @@ def test_an_answer_that_takes_too_long_is_an_error_and_cancels(start):
     assert not engine._utterances
 
 
-def test_restarts_are_bounded(start, tmp_path):
-    config = WorkerConfig(backoff_s=0.02, max_restarts=2, terminate_s=1.0)
-    engine = start(config, FakeConfig(fail_build="exit", marker=str(tmp_path / "built")))
+@pytest.mark.parametrize(("fail_build", "text"), [("exit", "status 7"), ("CheckpointError", "no CheckpointError")])
+def test_a_worker_that_fails_again_and_again_is_restarted_until_it_works(start, tmp_path, fail_build, text, caplog):
+    """Whatever the reason: a folder may be away for a while, too."""
+    config = WorkerConfig(backoff_s=0.02, max_backoff_s=0.1, max_restarts=2, terminate_s=1.0)
+    marker = tmp_path / "built"
+    engine = start(config, FakeConfig(fail_build=fail_build, marker=str(marker)))
     recorder = speak_and_then(engine, "die kill")
     assert "SIGKILL" in str(recorder.last().error)
-    with pytest.raises(EngineError, match=r"status 7; this was failure 3 within"):
+    with pytest.raises(EngineError, match=rf"{text}; this was failure 3 within"):
         engine.wait_ready(WAIT_S)
-    with pytest.raises(EngineError, match="stays down"):
+    with pytest.raises(EngineError, match="this was failure"):
         speak(engine, "say 1")
-    assert engine.health.state == "failed" and engine.health.restarts == 2 and engine.health.pid is None
-    assert (tmp_path / "built").read_text().count("built") == 3
+    assert engine.health.state == "failed" and text in engine.health.last_reason
+    wait_until(lambda: engine.health.restarts >= 4)
+    marker.unlink()  # the next build works
+    wait_until(lambda: engine.health.state == "ready")
+    assert speak(engine, "say 1").last().finish_reason == "stop"
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("SIGKILL; it is restarted in 0.0 s" in message for message in messages)
+    assert any(f"{text} (failure 3 within 600 s); the next try is in 0.1 s" in message for message in messages)
+    assert any("ready again" in message and f"restart {engine.health.restarts}" in message for message in messages)
+
+
+def test_a_worker_that_cannot_even_be_spawned_is_tried_again(start, monkeypatch, caplog):
+    """As when no descriptor is left, or the temporary folder is full."""
+    engine = start(WorkerConfig(backoff_s=0.02, max_backoff_s=0.1, max_restarts=2, terminate_s=1.0))
+    tries = []
+
+    def spawn(*arguments, **options):
+        tries.append(arguments)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", spawn)
+        os.kill(engine.health.pid, signal.SIGKILL)
+        wait_until(lambda: len(tries) > 4)
+        assert engine.health.state == "failed" and "Too many open files" in engine.health.last_reason
+        assert engine.health.restarts >= 4
+    wait_until(lambda: engine.health.state == "ready")
+    assert speak(engine, "say 1").last().finish_reason == "stop"
+    assert any("could not be started: [Errno 24] Too many open files" in one.getMessage() for one in caplog.records)
 
 
 @pytest.mark.parametrize(

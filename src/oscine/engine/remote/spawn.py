@@ -47,9 +47,11 @@ class WorkerProcess:
                 env={**os.environ, **environment},
                 pass_fds=[theirs.fileno()],
             )
+            on_error.callback(self.popen.wait)
+            on_error.callback(self.popen.kill)
+            self.disconnected = threading.Event()
+            self._transport = Transport(ours, on_message, self.disconnected.set)
             on_error.pop_all()
-        self.disconnected = threading.Event()
-        self._transport = Transport(ours, on_message, self.disconnected.set)
         self._transport.post(build)
 
     def send(self, message: ToWorker) -> None:

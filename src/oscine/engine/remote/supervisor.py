@@ -1,7 +1,8 @@
-"""Starts a worker process, watches it, and restarts it when it dies or hangs.
+"""Starts a worker process, watches it, and restarts it when it dies or hangs, for as long as this process lives.
 
 starting ─► ready ─► restarting ─► ready ...      stop(): ─► stopping ─► stopped
-    └─────────────────────┴─► failed: the first start failed, or too many restarts
+    │                    └─► failed ─► ready ...   too many failures; it is still restarted, after the longest wait
+    └─► failed                                     the first start failed; it is not repeated
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Callable, Mapping
 from oscine.config import WorkerConfig
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.spawn import WorkerProcess
-from oscine.errors import CheckpointError, ConfigError, EngineError, OscineError, OverloadedError
+from oscine.errors import EngineError, OscineError, OverloadedError
 from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
 _log = logging.getLogger(__name__)
 _FIRST_START_S = 10.0  # a guess, until a start has been measured
+_MAX_DOUBLINGS = 30  # of the wait before a restart
 _EXIT_S = 1.0  # between the disconnect of a process and its end
 
 
@@ -42,7 +44,8 @@ class Supervisor:
         self._changed = threading.Condition()
         self._worker: WorkerProcess | None = None
         self._state: EngineState = "starting"
-        self._failure: OscineError | None = None
+        self._build_error: OscineError | None = None  # of the last start
+        self._failure: OscineError | None = None  # why the state is "failed"
         self._last_reason: str | None = None
         self._restarts = 0
         self._failed_at_s: deque[float] = deque()  # within the window
@@ -106,30 +109,39 @@ class Supervisor:
     def _run(self) -> None:
         try:
             while True:
-                reason = self._run_worker()
+                reason = self._try_worker()
                 if self._stopping.is_set():
                     return
                 self._last_reason = reason
                 self._on_exit("error", f"{reason}; send the request again")
-                backoff_s = self._backoff_s(reason)
-                if backoff_s is None:
+                if not self._was_ready:
+                    self._failure = self._build_error or EngineError(f"{reason} before it was ready")
                     return
+                backoff_s = self._note_failure(reason)
                 self._ready_expected_s = time.monotonic() + backoff_s + self._start_s
                 if self._stopping.wait(backoff_s):
                     return
                 self._restarts += 1
-        except Exception as error:
-            self._failure = EngineError(f"the worker process cannot be supervised: {error}")
-            if not isinstance(error, OscineError | OSError):
-                raise
         finally:
             stopping = self._stopping.is_set()
             self._set_state("stopping" if stopping else "failed")
             self._on_exit("cancelled" if stopping else "error", "the engine is stopped")
 
+    def _try_worker(self) -> str:
+        """The same as `_run_worker`; also what keeps a worker from starting or ending is only a reason to try again."""
+        try:
+            return self._run_worker()
+        except OSError as error:  # no process, memory or open file is left
+            return f"the worker process could not be started: {error}"
+        except OscineError as error:
+            return str(error)
+        except Exception as error:
+            _log.exception("supervising the worker process failed")
+            return f"the worker process could not be supervised: {error!r}"
+
     def _run_worker(self) -> str:
         """Runs one worker from start to end. Returns why it ended."""
-        self._started_s = time.monotonic()
+        self._started_s, self._build_error = time.monotonic(), None
         worker = WorkerProcess(self._build, self._environment, self._receive)
         with self._changed:
             self._worker = worker
@@ -143,8 +155,8 @@ class Supervisor:
             worker.end(terminate_s)
             with self._changed:
                 self._worker = None
-        if self._failure is not None:
-            return f"the engine could not be built: {self._failure}"
+        if self._build_error is not None:
+            return f"the engine could not be built: {self._build_error}"
         return reason or worker.describe_exit()
 
     def _watch(self, worker: WorkerProcess) -> tuple[str, float]:
@@ -171,23 +183,22 @@ class Supervisor:
         worker.wait(_EXIT_S)
         return "", 0.0
 
-    def _backoff_s(self, reason: str) -> float | None:
-        """The wait before the next start, or None if there will be none."""
-        if not self._was_ready or isinstance(self._failure, ConfigError | CheckpointError):
-            self._failure = self._failure or EngineError(f"{reason} before it was ready")
-            return None
+    def _note_failure(self, reason: str) -> float:
+        """Logs and counts a failure. Returns the wait before the next start."""
         config, now_s = self._config, time.monotonic()
         while self._failed_at_s and self._failed_at_s[0] < now_s - config.restarts_window_s:
             self._failed_at_s.popleft()
         failures = len(self._failed_at_s)
-        if failures >= config.max_restarts:
-            self._failure = EngineError(
-                f"{reason}; this was failure {failures + 1} within {config.restarts_window_s:g} s, so it stays down"
-            )
-            return None
-        self._failure = None
         self._failed_at_s.append(now_s)
-        return min(config.backoff_s * 2**failures, config.max_backoff_s)
+        backoff_s = min(config.backoff_s * 2 ** min(failures, _MAX_DOUBLINGS), config.max_backoff_s)
+        if failures < config.max_restarts:
+            _log.error("the engine failed: %s; it is restarted in %.1f s", reason, backoff_s)
+            return backoff_s
+        count = f"failure {failures + 1} within {config.restarts_window_s:g} s"
+        self._failure = EngineError(f"{reason}; this was {count}")
+        self._set_state("failed")
+        _log.error("the engine failed: %s (%s); the next try is in %.1f s", reason, count, config.max_backoff_s)
+        return config.max_backoff_s
 
     # --- the transport's thread ---
 
@@ -208,8 +219,11 @@ class Supervisor:
                 with self._changed:
                     alive = self._worker is not None and self._worker.popen.poll() is None
                     if alive and not self._stopping.is_set():
+                        self._failure = None
                         self._set_state("ready")
+                if self._restarts:
+                    _log.warning("the engine is ready again after %.1f s (restart %d)", self._start_s, self._restarts)
             case wire.BuildFailed(error):
-                self._failure = error
+                self._build_error = error
             case _:
                 self._on_message(message)
