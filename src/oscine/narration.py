@@ -37,7 +37,8 @@ class NarrationChunk:
     segment: SegmentTiming | None = None  # the segment that ends with this chunk
     finish_reason: FinishReason | None = None  # on the last chunk
     usage: Usage = _NO_USAGE  # of all segments that have ended
-    codes: Codes | None = None  # of the segment that ends with this chunk, for a request with return_codes
+    # Of the segment that ends with this chunk (return_codes), or of the frames since the chunk before (stream_codes).
+    codes: Codes | None = None
 
 
 class PlaybackClock:
@@ -98,7 +99,7 @@ class Narration:
     def chunk(self, audio: AudioChunk) -> NarrationChunk:
         """For every chunk of a segment but the last."""
         pcm = self._joiner.push(audio.pcm) if self._joiner else audio.pcm
-        return NarrationChunk(self._sent(pcm), usage=self._usage)
+        return NarrationChunk(self._sent(pcm), usage=self._usage, codes=audio.codes)
 
     def end_segment(self, audio: AudioChunk, text: str, *, last: bool) -> NarrationChunk:
         """For the last chunk of a segment. The result has a finish_reason if the speech is over, which a length limit

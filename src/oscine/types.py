@@ -108,6 +108,7 @@ class SpeechRequest:
     max_new_tokens: int | None = None
     trim_silence: bool | None = None  # drop the silence before the first sound; None: the engine's setting
     return_codes: bool = False  # the last chunk carries the codes of all frames
+    stream_codes: bool = False  # instead: every chunk carries the codes of the frames since the chunk before
     # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
     # listener has not played yet. A continuation is never refused for load and goes first in the queue.
     continues_s: float | None = None
@@ -202,7 +203,7 @@ class AudioChunk:
     error: OscineError | None = None  # with finish_reason "error"
     seed: int = 0
     usage: Usage | None = None  # on the last chunk
-    codes: Codes | None = None  # [frames, 16], on the last chunk of a request with return_codes
+    codes: Codes | None = None  # [frames, 16], for a request with return_codes or stream_codes
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,32 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         build_engine(tmp_path, CONFIG, device="cpu")
 
 
+# --- codes alone ---
+
+
+def test_an_engine_without_codec_streams_the_codes_of_a_whole_engine(
+    here: InProcessEngine, base_folder: Path
+) -> None:
+    voice = here.clone((noise(7), RATE_HZ), "what was said")
+    request = SpeechRequest(text="Hello there, you.", voice=voice, seed=5, max_new_tokens=12)
+    whole = ChunkRecorder()
+    here.submit(replace(request, return_codes=True), whole)
+    expected = whole.last().codes
+    assert expected is not None and len(expected) == 11
+    talker = build_engine(base_folder, replace(CONFIG, slots=1), device="cpu", codec=False)
+    try:
+        streamed = ChunkRecorder()
+        talker.submit(replace(request, stream_codes=True), streamed)
+        streamed.wait()
+    finally:
+        talker.stop()
+    pieces = [chunk.codes for chunk in streamed.chunks]
+    assert np.array_equal(np.concatenate(pieces), expected)
+    # Each chunk carries the codes of its own frames: the first audio can be decoded when it is due.
+    assert [len(codes) * 1920 for codes in pieces] == [len(chunk.pcm) // 2 for chunk in streamed.chunks]
+    assert len(pieces) > 1 and not streamed.samples.any() and len(streamed.samples) == len(whole.samples)
+
+
 # --- in its own process ---
 
 

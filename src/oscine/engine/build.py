@@ -45,14 +45,15 @@ def build_engine(
     *,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    codec: bool = True,
 ) -> InProcessEngine:
     """`model` is a folder, a hub id or "demo". Raises CheckpointError or ConfigError before any weight is loaded.
-    Returns an engine that has spoken."""
+    Returns an engine that has spoken. Without `codec` it delivers codes, and every sample is 0."""
     try:
         chosen = choose_device(device)
         if device == "auto" and chosen.type == "cpu" and (warning := missing_cuda_warning()):
             progress(f"warning: {warning}", 1, 1)
-        return _build(model, config, progress, chosen, dtype)
+        return _build(model, config, progress, chosen, dtype, codec=codec)
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"out of memory; use fewer slots (now {config.slots}): {reason}") from error
@@ -61,7 +62,13 @@ def build_engine(
 
 
 def _build(
-    model: str | os.PathLike[str], config: EngineConfig, progress: ReportProgress, device: torch.device, dtype: Dtype
+    model: str | os.PathLike[str],
+    config: EngineConfig,
+    progress: ReportProgress,
+    device: torch.device,
+    dtype: Dtype,
+    *,
+    codec: bool,
 ) -> InProcessEngine:
     prepare_device(device)
     weights_dtype = choose_dtype(dtype, device)
@@ -73,7 +80,7 @@ def _build(
     speech_model = load_model(
         folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
     )
-    options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs)
+    options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
     runner = SlotRunner(make_backend(speech_model, budget, options))
     runner.capture(lambda done, total: progress("graphs", done, total))
     tokenizer = Tokenizer.from_folder(folder)

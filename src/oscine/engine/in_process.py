@@ -157,4 +157,5 @@ class InProcessEngine:
             resumes=request.resumes,
             plays_until_s=self._clock() + unplayed_s if unplayed_s else None,
             return_codes=request.return_codes,
+            stream_codes=request.stream_codes,
         )

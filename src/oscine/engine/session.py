@@ -46,6 +46,7 @@ class Session:
         resumes: bool = False,
         plays_until_s: float | None = None,
         return_codes: bool = False,
+        stream_codes: bool = False,
     ) -> None:
         """`budgeted`: the request sets no max_new_tokens, so the length of its text limits its frames. `continues`: an
         earlier segment of the same speech was admitted, and its audio lasts until `plays_until_s`, if any is left.
@@ -69,7 +70,8 @@ class Session:
         self._known_ids = 0  # text ids for frames: frame n needs the n-th
         self._unsent_ids: list[int] = []  # arrived before the slot
         self._text_was_late = False  # since the last chunk
-        self._codes: list[Codes] | None = [] if return_codes else None
+        self._codes: list[Codes] | None = [] if return_codes or stream_codes else None  # that no chunk has carried
+        self._stream_codes = stream_codes
         self._runaway = RunawayDetector(config.runaway)
         trim = config.trim_silence.enabled if trim_silence is None else trim_silence
         self._trimmer = SilenceTrimmer(config.trim_silence, spec.sample_rate_hz, spec.samples_per_frame, enabled=trim)
@@ -163,14 +165,21 @@ class Session:
             self.ran_dry = False
             return AudioChunk(b"", self._buffer.sent_samples, reason, error, self.sampling.seed, usage)
         self._buffer.put(self._trimmer.finish())
-        codes = None if self._codes is None else np.array(self._codes, np.int64).reshape(-1, CODEBOOKS)
+        codes = self._take_codes()
         return replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage, codes=codes)
 
     def _chunk(self, now_s: float) -> AudioChunk:
         self.ran_dry = self._buffer.late(now_s) and not self._text_was_late
         self._text_was_late = False
         first_sample = self._buffer.sent_samples
-        return AudioChunk(self._buffer.take(now_s), first_sample, seed=self.sampling.seed)
+        codes = self._take_codes() if self._stream_codes else None
+        return AudioChunk(self._buffer.take(now_s), first_sample, seed=self.sampling.seed, codes=codes)
+
+    def _take_codes(self) -> Codes | None:
+        if self._codes is None:
+            return None
+        taken, self._codes = self._codes, []
+        return np.array(taken, np.int64).reshape(-1, CODEBOOKS)
 
     def deadline_s(self, now_s: float) -> float | None:
         """When the player runs out of audio, counting frames in flight. None: it is not playing now."""

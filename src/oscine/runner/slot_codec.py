@@ -47,14 +47,15 @@ class SlotCodec(ABC):
 
 
 class SilentCodec(SlotCodec):
-    """Does nothing: for measuring the cost of the codes alone."""
+    """Gives silence: for engines that only deliver codes, and for measuring the cost of the codes."""
 
     nbytes = 0
 
     def __init__(self, slots: int) -> None:
         self.scratch = slots
 
-    def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None: ...
+    def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None:
+        pcm16_out.zero_()
 
     def load_state(self, slot: int, state: StreamState) -> None: ...
 

@@ -16,6 +16,7 @@ from oscine.runner.backend import Backend, CaptureProgress
 from oscine.runner.block_allocator import BlockAllocator, blocks_for
 from oscine.runner.prefix_cache import PrefixCache, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
+from oscine.runner.slot_codec import SilentCodec
 from oscine.types import Prompt, SamplingParams
 
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a reference
@@ -190,7 +191,7 @@ class SlotRunner:
         """Starts from silence, or after the reference of an in-context voice. A reference is decoded once per voice;
         the host waits for that."""
         codec = self.backend.codec
-        if prompt.reference_codes is None:
+        if prompt.reference_codes is None or isinstance(codec, SilentCodec):
             codec.reset(slot)
             return
         key = prefix_key(prompt, 0)
