@@ -16,6 +16,7 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.export import export
 from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
+from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
 from oscine.types import SpeechRequest
@@ -28,6 +29,7 @@ app.add_typer(eval_app, name="eval")
 app.add_typer(voices_app, name="voices")
 app.command()(doctor)
 app.command()(export)
+app.command()(triton)
 console = Console(stderr=True)  # standard output is for results
 
 
@@ -173,7 +175,7 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as TOML and exit")] = False,
 ) -> None:
     """Serve one or several models over HTTP and WebSocket, with a playground page."""
-    from oscine.commands.settings import load_settings, model_flags
+    from oscine.commands.settings import load_settings, model_flags, parse_assignments
 
     if model and model_option and model != model_option:
         raise ConfigError(f"models are named as arguments {model} and with --model {model_option}; use one way")
@@ -191,12 +193,7 @@ def serve(
         "server.exit_on_failure": exit_on_failure or None,
     }
     flags = {path: value for path, value in flags.items() if value is not None}
-    for one in setting or []:
-        path, equals, value = one.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes path=value, such as engine.queue_limit=8; got {one!r}")
-        flags[path.strip()] = value.strip()
-    settings = load_settings(config, flags)
+    settings = load_settings(config, flags | parse_assignments(setting or []))
     if print_config:
         print(settings.as_toml(), end="")
         return

@@ -9,7 +9,7 @@ import json
 import os
 import reprlib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -163,6 +163,17 @@ def model_flags(models: Sequence[str] | None, **options: Sequence[Any] | None) -
         "models": [{"path": path, **own} for path, own in zip(paths, each, strict=True)],
         **{_FOR_ALL[name]: given[name][0] for name in shared},
     }
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`path=value` of `--set` as flags for `load_settings`."""
+    flags: dict[str, str] = {}
+    for one in assignments:
+        path, equals, value = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes path=value, such as engine.queue_limit=8; got {one!r}")
+        flags[path.strip()] = value.strip()
+    return flags
 
 
 def variable_of(path: str) -> str:

@@ -47,7 +47,7 @@ def _request(engine: InProcessEngine) -> SpeechRequest:
         fields["voice"] = engine.clone((noise, rate_hz), _TEXT)
     elif engine.model_config.kind == "voice_design":
         fields["instruct"] = "A calm voice."
-    return SpeechRequest(text=_TEXT, max_new_tokens=_TOKENS, seed=0, **fields)
+    return SpeechRequest(text=_TEXT, max_new_tokens=_TOKENS, seed=0, trim_silence=False, **fields)
 
 
 def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) -> bool:

@@ -1,0 +1,46 @@
+"""The inputs of a request as the fields of our HTTP API, so that both mean and refuse the same."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from oscine.server.errors import ApiError
+from oscine.server.schemas import VoiceOptions, invalid_field
+
+_EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
+_TEXTS = ("text", "voice", "language", "instructions", "ref_text")
+
+
+def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
+    """The text and everything else. Raises ApiError. `tensors` holds the inputs that were given."""
+    values = {name: _decoded(name, value) if name in _TEXTS else value for name, value in tensors.items()}
+    if "text" not in values:
+        raise ApiError(422, "text is missing; it is required", param="text")
+    if "ref_audio" in values:
+        values["ref_audio"] = _clip(values["ref_audio"])
+    text = values.pop("text")
+    extra = {name: values.pop(name) for name in _EXTRA if name in values}
+    try:
+        return text, VoiceOptions(**values, extra_params=extra or None)
+    except ValidationError as error:
+        raise invalid_field(list(error.errors())) from None
+
+
+def _decoded(name: str, value: Any) -> str:
+    data = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(422, f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", param=name) from None
+
+
+def _clip(value: Any) -> str:
+    """Text is a URL or base64, as over HTTP. Anything else is the audio file itself: every format has binary data."""
+    data = value if isinstance(value, bytes) else str(value).encode()
+    if data.isascii() and b"\0" not in data:
+        return data.decode()
+    return base64.b64encode(data).decode()

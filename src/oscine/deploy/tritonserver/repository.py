@@ -1,0 +1,172 @@
+"""Writes a model repository of Triton: for each model a config.pbtxt and the files that its code reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from oscine.commands.settings import Settings
+from oscine.deploy.tritonserver.backend import CODEC_FILE, CODEC_SHAPE, SETTINGS
+from oscine.deploy.tritonserver.config_pbtxt import MARK, config_pbtxt
+from oscine.deploy.tritonserver.speech_joiner import CodecShape
+from oscine.deploy.tritonserver.tensors import (
+    CODEC,
+    ENGINE,
+    SPEECH,
+    SPEECH_INPUTS,
+    SPEECH_OUTPUTS,
+    TALKER,
+    TALKER_INPUTS,
+    TALKER_OUTPUTS,
+    codec_inputs,
+    codec_outputs,
+)
+from oscine.errors import ConfigError, OscineError
+
+if TYPE_CHECKING:
+    from oscine.export import CodecWindow
+
+Way = Literal["fast", "split", "both"]
+MODELS: dict[Way, tuple[str, ...]] = {
+    "fast": (ENGINE,),
+    "split": (TALKER, CODEC, SPEECH),
+    "both": (ENGINE, TALKER, CODEC, SPEECH),
+}
+_SETTINGS_HEAD = """\
+# Settings of the engine behind this model. Triton listens for requests, so server.host, server.port, server.api_keys
+# and the section [worker] have no effect here.
+
+"""
+_MODEL_PY = '''\
+"""Written by `oscine triton`; the code is in the installed package."""
+
+from oscine.deploy.tritonserver.{module} import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class CodecOptions:
+    """The codec of the split way: which backend runs it, on windows of what size, and how it is batched."""
+
+    backend: Literal["python", "onnxruntime", "tensorrt"] = "python"
+    left_context_frames: int | None = None  # None: the export's default
+    new_frames: int = 8
+    max_batch_size: int = 64
+    queue_delay_us: int = 5000  # how long a window waits for others to share its batch
+
+
+def write_repository(folder: Path, settings: Settings, way: Way, codec: CodecOptions) -> None:
+    """Models of an earlier run are replaced, when all new ones are complete. Raises ConfigError if something else is in
+    the way, and what the export of the codec raises."""
+    for name in MODELS[way]:
+        _check_replaceable(folder / name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".oscine-") as scratch:
+            _Writer(Path(scratch), settings, codec).write(way)
+            for name in MODELS[way]:
+                shutil.rmtree(folder / name, ignore_errors=True)
+                (Path(scratch) / name).rename(folder / name)
+    except OSError as error:
+        raise OscineError(f"cannot write the repository {str(folder)!r}: {error}") from None
+
+
+def _check_replaceable(folder: Path) -> None:
+    config = folder / "config.pbtxt"
+    ours = config.is_file() and config.read_text(encoding="utf-8", errors="replace").startswith(MARK)
+    if folder.exists() and not ours:
+        raise ConfigError(
+            f"{str(folder)!r} was not written by `oscine triton`; remove it, or name another folder for the repository"
+        )
+
+
+class _Writer:
+    def __init__(self, folder: Path, settings: Settings, codec: CodecOptions) -> None:
+        self._folder, self._settings, self._codec = folder, settings, codec
+
+    def write(self, way: Way) -> None:
+        if way != "split":
+            self._write_engine()
+        if way != "fast":
+            self._write_talker()
+            self._write_speech(self._write_codec())
+
+    def _write_engine(self) -> None:
+        config = config_pbtxt(
+            ENGINE,
+            SPEECH_INPUTS,
+            SPEECH_OUTPUTS,
+            about="The whole engine: text to samples. It batches its streams itself.",
+            decoupled=True,
+            instances=len(self._settings.devices),
+        )
+        self._write_settings(self._write_model(ENGINE, config, "engine_model"))
+
+    def _write_talker(self) -> None:
+        config = config_pbtxt(
+            TALKER,
+            TALKER_INPUTS,
+            TALKER_OUTPUTS,
+            about="The engine without its codec: text to codes. It batches its streams itself.",
+            decoupled=True,
+            instances=len(self._settings.devices),
+        )
+        self._write_settings(self._write_model(TALKER, config, "talker_model"))
+
+    def _write_codec(self) -> CodecWindow:
+        from oscine.export import export_codec_window
+
+        options = self._codec
+        version = self._folder / CODEC / "1"
+        version.mkdir(parents=True)
+        window = export_codec_window(
+            self._settings.model,
+            version / CODEC_FILE,
+            left_context_frames=options.left_context_frames,
+            new_frames=options.new_frames,
+        )
+        config = config_pbtxt(
+            CODEC,
+            codec_inputs(window.window_frames),
+            codec_outputs(window.new_frames * window.samples_per_frame),
+            about="The codec's decoder: windows of codes to samples, in batches of all streams.",
+            backend=options.backend,
+            kind="KIND_CPU" if options.backend == "python" else "KIND_AUTO",
+            max_batch_size=options.max_batch_size,
+            queue_delay_us=options.queue_delay_us,
+        )
+        self._write_model(CODEC, config, "codec_model" if options.backend == "python" else None)
+        return window
+
+    def _write_speech(self, window: CodecWindow) -> None:
+        config = config_pbtxt(
+            SPEECH,
+            SPEECH_INPUTS,
+            SPEECH_OUTPUTS,
+            about=f"Business-logic scripting: text to samples through {TALKER} and {CODEC}.",
+            decoupled=True,
+        )
+        version = self._write_model(SPEECH, config, "speech_model")
+        self._write_settings(version)
+        shape = CodecShape(
+            window.left_context_frames, window.new_frames, window.samples_per_frame, window.sample_rate_hz
+        )
+        (version / CODEC_SHAPE).write_text(json.dumps(asdict(shape), indent=1) + "\n", encoding="utf-8")
+
+    def _write_model(self, name: str, config: str, module: str | None) -> Path:
+        """Returns the folder of the version. `module` None: a backend that needs no model.py."""
+        version = self._folder / name / "1"
+        version.mkdir(parents=True, exist_ok=True)
+        (self._folder / name / "config.pbtxt").write_text(config, encoding="utf-8")
+        if module is not None:
+            (version / "model.py").write_text(_MODEL_PY.format(module=module), encoding="utf-8")
+        return version
+
+    def _write_settings(self, version: Path) -> None:
+        (version / SETTINGS).write_text(_SETTINGS_HEAD + self._settings.as_toml(), encoding="utf-8")

@@ -1,0 +1,72 @@
+"""Turns a talker's codes into a speech: cuts windows, has them decoded, trims silence and joins segments, as an engine
+with its own codec does. No Triton here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from oscine.audio import pcm16
+from oscine.config import TrimConfig
+from oscine.deploy.tritonserver.codec_windows import Window, WindowCutter
+from oscine.engine.silence_trimming import SilenceTrimmer
+from oscine.frames import Codes, Samples
+from oscine.levels import Pcm
+from oscine.narration import SegmentJoiner
+
+Decode = Callable[[Window], Samples]  # gives the samples of the new frames; those of padding may follow
+_EMPTY: Pcm = np.zeros(0, np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecShape:
+    """What the exported codec's file says about itself."""
+
+    left_context_frames: int
+    new_frames: int
+    samples_per_frame: int
+    sample_rate_hz: int
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerPart:
+    """One response of the talker."""
+
+    codes: Codes
+    context_codes: Codes  # on the first part of a segment: frames before its own
+    segment_end: bool
+    final: bool
+
+
+class SpeechJoiner:
+    """One speech. `push` takes the talker's responses in order and returns the samples that are ready."""
+
+    def __init__(
+        self, shape: CodecShape, decode: Decode, trim: TrimConfig, *, trim_silence: bool, segments: int
+    ) -> None:
+        self._shape, self._decode = shape, decode
+        self._trimmer = SilenceTrimmer(trim, shape.sample_rate_hz, shape.samples_per_frame, enabled=trim_silence)
+        self._joiner = SegmentJoiner(shape.sample_rate_hz) if segments > 1 else None
+        self._cutter: WindowCutter | None = None  # None: the next part begins a segment
+
+    def push(self, part: TalkerPart) -> Pcm:
+        shape = self._shape
+        if self._cutter is None:
+            self._cutter = WindowCutter(shape.left_context_frames, shape.new_frames, part.context_codes)
+        pieces = [self._trimmer.push(self._samples(window)) for window in self._cutter.cut(part.codes)]
+        if part.segment_end:
+            pieces.append(self._trimmer.finish())  # later segments begin with their pause
+            self._cutter = None
+        pcm = np.concatenate([_EMPTY, *pieces])
+        return pcm if self._joiner is None else self._joined(self._joiner, pcm, part)
+
+    def _samples(self, window: Window) -> Pcm:
+        return pcm16(self._decode(window)[: window.new_frames * self._shape.samples_per_frame])
+
+    def _joined(self, joiner: SegmentJoiner, pcm: Pcm, part: TalkerPart) -> Pcm:
+        joined = joiner.push(pcm.tobytes())
+        if part.segment_end:
+            joined += joiner.end_segment(last=part.final)
+        return np.frombuffer(joined, "<i2")

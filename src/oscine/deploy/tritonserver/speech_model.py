@@ -1,0 +1,127 @@
+"""The model `oscine_speech`: business-logic scripting (BLS) that streams codes from `oscine_talker`, has them decoded by
+`oscine_codec`, and streams samples. A model.py names this class for Triton.
+
+Every stream has a thread, which waits for the other models most of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from oscine.commands.settings import load_settings
+from oscine.config import TrimConfig
+from oscine.deploy.tritonserver.backend import (
+    CODEC_SHAPE,
+    SETTINGS,
+    DecoupledResponse,
+    ForwardedError,
+    ModelInstance,
+    check_parameters,
+    utils,
+)
+from oscine.deploy.tritonserver.cancellation import CancellationWatcher, WatchedResponse
+from oscine.deploy.tritonserver.codec_windows import Window
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart
+from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
+from oscine.errors import EngineError
+from oscine.frames import Samples
+
+
+class TritonPythonModel:
+    def initialize(self, args: Mapping[str, str]) -> None:
+        folder = ModelInstance.of(args).folder
+        self._trim = load_settings(folder / SETTINGS, {}).engine.trim_silence
+        self._shape = CodecShape(**json.loads((folder / CODEC_SHAPE).read_text(encoding="utf-8")))
+        self._watcher = CancellationWatcher()
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            stream = _SpeechStream(request, self._shape, self._trim, self._watcher)
+            threading.Thread(target=stream.run, name="oscine-speech", daemon=True).start()
+
+    def finalize(self) -> None:
+        self._watcher.stop()
+
+
+class _SpeechStream:
+    def __init__(self, request: Any, shape: CodecShape, trim: TrimConfig, watcher: CancellationWatcher) -> None:
+        self._request, self._shape, self._trim = request, shape, trim
+        self._talker_id = secrets.token_hex(16)  # nobody else can cancel it
+        self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self._cancel_talker)
+
+    def run(self) -> None:
+        try:
+            self._speak()
+            self._response.end()  # the talker was cancelled, or this does nothing
+        except Exception as error:
+            self._response.fail(error)
+            self._cancel_talker()
+
+    def _speak(self) -> None:
+        check_parameters(self._request, SPEECH_INPUTS)
+        speech: SpeechJoiner | None = None
+        for values in self._talker_responses():
+            if speech is None:
+                speech = SpeechJoiner(
+                    self._shape,
+                    _decode,
+                    self._trim,
+                    trim_silence=bool(values["trim_silence"][0]),
+                    segments=int(values["segments"][0]),
+                )
+            final = bool(values["final"][0])
+            part = TalkerPart(values["codes"], values["context_codes"], bool(values["segment_end"][0]), final)
+            pcm = speech.push(part)
+            if len(pcm) or final:
+                end = {name: values[name][0] for name in ("final", "finish_reason", "seed")}
+                self._response.send({"audio": pcm, "sample_rate": self._shape.sample_rate_hz, **end}, final=final)
+
+    def _talker_responses(self) -> Iterator[dict[str, Any]]:
+        given = (utils().get_input_tensor_by_name(self._request, spec.name) for spec in SPEECH_INPUTS)
+        names = [spec.name for spec in TALKER_OUTPUTS]
+        request = utils().InferenceRequest(
+            model_name=TALKER,
+            request_id=self._talker_id,
+            requested_output_names=names,
+            inputs=[tensor for tensor in given if tensor is not None],
+        )
+        for response in _execute(request, decoupled=True):
+            if _checked(response).output_tensors():  # empty: the end of a cancelled request
+                yield {name: utils().get_output_tensor_by_name(response, name).as_numpy() for name in names}
+
+    def _cancel_talker(self) -> None:
+        """Does nothing if the talker has ended."""
+        talker_id = utils().Tensor("cancel", np.array([self._talker_id.encode()], np.object_))
+        request = utils().InferenceRequest(model_name=TALKER, requested_output_names=[], inputs=[talker_id])
+        for _ in request.exec(decoupled=True):
+            pass
+
+
+def _decode(window: Window) -> Samples:
+    inputs = [
+        utils().Tensor("codes", window.codes[None]),
+        utils().Tensor("context_frames", np.array([[window.context_frames]], np.int64)),
+    ]
+    request = utils().InferenceRequest(model_name=CODEC, requested_output_names=["samples"], inputs=inputs)
+    response = _checked(_execute(request, decoupled=False))
+    samples: Samples = utils().get_output_tensor_by_name(response, "samples").as_numpy()[0]
+    return samples
+
+
+def _execute(request: Any, *, decoupled: bool) -> Any:
+    try:
+        return request.exec(decoupled=decoupled)
+    except utils().TritonModelException as error:
+        raise EngineError(f"{request.model_name()} cannot be reached: {error}") from None
+
+
+def _checked(response: Any) -> Any:
+    if response.has_error():
+        raise ForwardedError(response.error())
+    return response
