@@ -14,6 +14,12 @@ from rich.console import Console
 console = Console(stderr=True)  # standard output is for results
 
 
+class CodecBackend(StrEnum):
+    python = "python"
+    onnxruntime = "onnxruntime"
+    tensorrt = "tensorrt"
+
+
 class WayOption(StrEnum):
     fast = "fast"
     split = "split"
@@ -34,6 +40,15 @@ def triton(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
     ] = None,
+    codec_backend: Annotated[
+        CodecBackend, typer.Option(help="What runs the codec of the split way; python needs no backend of the server")
+    ] = CodecBackend.python,
+    codec_context: Annotated[
+        int | None, typer.Option(help="Frames before the new ones that the codec of the split way sees")
+    ] = None,
+    codec_queue_us: Annotated[
+        int, typer.Option(help="Microseconds that codes wait for other streams to share a batch")
+    ] = 5000,
     run: Annotated[bool, typer.Option("--run", help="Also start the server with these models")] = False,
     host: Annotated[str, typer.Option(help="With --run: address to listen on; 0.0.0.0: all")] = "127.0.0.1",
     http_port: Annotated[int, typer.Option(help="With --run")] = 8000,
@@ -43,7 +58,7 @@ def triton(
     """Write a model repository for NVIDIA's Triton Inference Server, and start the server with --run."""
     from oscine.commands.settings import load_settings, parse_assignments
     from oscine.deploy.tritonserver.launch import Addresses, run_server
-    from oscine.deploy.tritonserver.repository import write_repository
+    from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, write_repository
 
     flags: dict[str, Any] = {
         "model": _absolute(model),
@@ -54,7 +69,9 @@ def triton(
     }
     flags = {path: value for path, value in flags.items() if value is not None}
     settings = load_settings(config, flags | parse_assignments(setting or []))
-    models = write_repository(repository, settings, way.value)
+    codec = CodecOptions(codec_backend.value, codec_context, queue_delay_us=codec_queue_us)
+    write_repository(repository, settings, way.value, codec)
+    models = MODELS[way.value]
     console.print(f"wrote {', '.join(models)} to {repository}", markup=False, highlight=False, soft_wrap=True)
     if run:
         sys.exit(run_server(repository, models, Addresses(host, http_port, grpc_port, metrics_port)))

@@ -3,8 +3,8 @@ with its own codec does. No Triton here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from oscine.frames import Codes, Samples
 from oscine.levels import Pcm
 from oscine.narration import SegmentJoiner
 
-Decode = Callable[[Window], Samples]  # gives the samples of the new frames; those of padding may follow
+# Windows of one stream -> a row of samples for each: those of its new frames, then of its padding.
+Decode = Callable[[Sequence[Window]], Sequence[Samples]]
 _EMPTY: Pcm = np.zeros(0, np.int16)
 
 
@@ -40,6 +41,22 @@ class TalkerPart:
     final: bool
 
 
+def merge_parts(parts: Iterable[TalkerPart]) -> Iterator[TalkerPart]:
+    """Joins the parts of the same segment: a window with many new frames costs as much as one with a single frame."""
+    merged: TalkerPart | None = None
+    for part in parts:
+        if merged is None:
+            merged = part
+        else:
+            codes = np.concatenate((merged.codes, part.codes))
+            merged = replace(part, codes=codes, context_codes=merged.context_codes)
+        if part.segment_end:
+            yield merged
+            merged = None
+    if merged is not None:
+        yield merged
+
+
 class SpeechJoiner:
     """One speech. `push` takes the talker's responses in order and returns the samples that are ready."""
 
@@ -55,15 +72,17 @@ class SpeechJoiner:
         shape = self._shape
         if self._cutter is None:
             self._cutter = WindowCutter(shape.left_context_frames, shape.new_frames, part.context_codes)
-        pieces = [self._trimmer.push(self._samples(window)) for window in self._cutter.cut(part.codes)]
+        pieces = [self._trimmer.push(pcm) for pcm in self._decoded(part.codes, self._cutter)]
         if part.segment_end:
             pieces.append(self._trimmer.finish())  # later segments begin with their pause
             self._cutter = None
         pcm = np.concatenate([_EMPTY, *pieces])
         return pcm if self._joiner is None else self._joined(self._joiner, pcm, part)
 
-    def _samples(self, window: Window) -> Pcm:
-        return pcm16(self._decode(window)[: window.new_frames * self._shape.samples_per_frame])
+    def _decoded(self, codes: Codes, cutter: WindowCutter) -> Iterator[Pcm]:
+        if windows := list(cutter.cut(codes)):
+            for window, samples in zip(windows, self._decode(windows), strict=True):
+                yield pcm16(samples[: window.new_frames * self._shape.samples_per_frame])
 
     def _joined(self, joiner: SegmentJoiner, pcm: Pcm, part: TalkerPart) -> Pcm:
         joined = joiner.push(pcm.tobytes())

@@ -1,18 +1,20 @@
 """The model `oscine_speech`: business-logic scripting (BLS) that streams codes from `oscine_talker`, has them decoded by
 `oscine_codec`, and streams samples. A model.py names this class for Triton.
 
-Every stream has a thread, which waits for the other models most of the time.
+Every stream has two threads, which wait for the other models most of the time.
 """
 
 from __future__ import annotations
 
 import json
+import queue
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from oscine.commands.settings import load_settings
 from oscine.config import TrimConfig
@@ -27,11 +29,12 @@ from oscine.deploy.tritonserver.backend import (
 )
 from oscine.deploy.tritonserver.cancellation import CancellationWatcher, WatchedResponse
 from oscine.deploy.tritonserver.codec_windows import Window
-from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, merge_parts
 from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
 from oscine.errors import EngineError
 from oscine.frames import Samples
 
+TalkerValues = dict[str, npt.NDArray[Any]]  # one response of the talker
 
 class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -50,12 +53,16 @@ class TritonPythonModel:
 
 
 class _SpeechStream:
+    """One request. A second thread reads from the talker: codes that arrive while others are decoded share a window."""
+
     def __init__(self, request: Any, shape: CodecShape, trim: TrimConfig, watcher: CancellationWatcher) -> None:
         self._request, self._shape, self._trim = request, shape, trim
         self._talker_id = secrets.token_hex(16)  # nobody else can cancel it
+        self._received: queue.SimpleQueue[TalkerValues | Exception | None] = queue.SimpleQueue()
         self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self._cancel_talker)
 
     def run(self) -> None:
+        threading.Thread(target=self._read_talker, name="oscine-codes", daemon=True).start()
         try:
             self._speak()
             self._response.end()  # the talker was cancelled, or this does nothing
@@ -64,25 +71,40 @@ class _SpeechStream:
             self._cancel_talker()
 
     def _speak(self) -> None:
-        check_parameters(self._request, SPEECH_INPUTS)
         speech: SpeechJoiner | None = None
-        for values in self._talker_responses():
+        while received := self._take():
+            first, last = received[0], received[-1]
             if speech is None:
-                speech = SpeechJoiner(
-                    self._shape,
-                    _decode,
-                    self._trim,
-                    trim_silence=bool(values["trim_silence"][0]),
-                    segments=int(values["segments"][0]),
-                )
-            final = bool(values["final"][0])
-            part = TalkerPart(values["codes"], values["context_codes"], bool(values["segment_end"][0]), final)
-            pcm = speech.push(part)
-            if len(pcm) or final:
-                end = {name: values[name][0] for name in ("final", "finish_reason", "seed")}
-                self._response.send({"audio": pcm, "sample_rate": self._shape.sample_rate_hz, **end}, final=final)
+                segments, trim = int(first["segments"][0]), bool(first["trim_silence"][0])
+                speech = SpeechJoiner(self._shape, _decode, self._trim, trim_silence=trim, segments=segments)
+            pcm = [speech.push(part) for part in merge_parts(map(_part, received))]
+            samples, final = np.concatenate(pcm), bool(last["final"][0])
+            if len(samples) or final:
+                end = {name: last[name][0] for name in ("final", "finish_reason", "seed")}
+                self._response.send({"audio": samples, "sample_rate": self._shape.sample_rate_hz, **end}, final=final)
 
-    def _talker_responses(self) -> Iterator[dict[str, Any]]:
+    def _take(self) -> list[TalkerValues]:
+        """Waits for a response of the talker and takes all that are there. Empty: there are no more."""
+        taken: list[TalkerValues] = []
+        while not (taken and self._received.empty()):
+            one = self._received.get()
+            if isinstance(one, Exception):
+                raise one
+            if one is None:
+                break
+            taken.append(one)
+        return taken
+
+    def _read_talker(self) -> None:
+        try:
+            check_parameters(self._request, SPEECH_INPUTS)
+            for values in self._talker_responses():
+                self._received.put(values)
+            self._received.put(None)
+        except Exception as error:
+            self._received.put(error)
+
+    def _talker_responses(self) -> Iterator[TalkerValues]:
         given = (utils().get_input_tensor_by_name(self._request, spec.name) for spec in SPEECH_INPUTS)
         names = [spec.name for spec in TALKER_OUTPUTS]
         request = utils().InferenceRequest(
@@ -103,14 +125,19 @@ class _SpeechStream:
             pass
 
 
-def _decode(window: Window) -> Samples:
+def _part(values: TalkerValues) -> TalkerPart:
+    segment_end, final = bool(values["segment_end"][0]), bool(values["final"][0])
+    return TalkerPart(values["codes"], values["context_codes"], segment_end, final)
+
+
+def _decode(windows: Sequence[Window]) -> Sequence[Samples]:
     inputs = [
-        utils().Tensor("codes", window.codes[None]),
-        utils().Tensor("context_frames", np.array([[window.context_frames]], np.int64)),
+        utils().Tensor("codes", np.stack([window.codes for window in windows])),
+        utils().Tensor("context_frames", np.array([[window.context_frames] for window in windows], np.int64)),
     ]
     request = utils().InferenceRequest(model_name=CODEC, requested_output_names=["samples"], inputs=inputs)
     response = _checked(_execute(request, decoupled=False))
-    samples: Samples = utils().get_output_tensor_by_name(response, "samples").as_numpy()[0]
+    samples: Sequence[Samples] = utils().get_output_tensor_by_name(response, "samples").as_numpy()
     return samples
 
 
