@@ -1,11 +1,12 @@
 # Environments: .venv holds Oscine (`make install`) and the tools of contributors (`make dev`). For tests only:
 # .venv-oracle (the official qwen-tts package), .venv-clients (speech clients of others), .venv-asr (a recognizer that
-# transcribes the demo voice) and .venv-triton (a second version of Triton).
+# transcribes the demo voice), .venv-triton (a second version of the compiler Triton) and .venv-tritonserver (NVIDIA's
+# Triton Inference Server, which has only the name in common).
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install dev oracle clients asr triton serve check test test-triton test-gpu lint docs wheel clean FORCE
+.PHONY: install dev oracle clients asr triton tritonserver serve check test test-triton test-gpu lint docs wheel clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -54,6 +55,12 @@ triton: .venv-triton/$(OTHER_TRITON)
 .venv-triton/$(OTHER_TRITON): | .venv/.installed
 	rm -rf .venv-triton
 	$(PIP) install --no-deps --target .venv-triton triton==$(OTHER_TRITON)
+	touch $@
+
+tritonserver: .venv-tritonserver/.installed
+
+.venv-tritonserver/.installed: tests/tritonserver/environment.sh tests/tritonserver/requirements.txt | .venv/.dev
+	bash tests/tritonserver/environment.sh .venv-tritonserver
 	touch $@
 
 # The server on the demo voice, or on MODEL=... (a folder or a hub id); ARGS are options of `oscine serve`.

@@ -15,15 +15,15 @@ console = Console(stderr=True)  # standard output is for results
 
 
 class CodecBackend(StrEnum):
-    python = "python"
-    onnxruntime = "onnxruntime"
-    tensorrt = "tensorrt"
+    PYTHON = "python"
+    ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
 
 
 class WayOption(StrEnum):
-    fast = "fast"
-    split = "split"
-    both = "both"
+    FAST = "fast"
+    SPLIT = "split"
+    BOTH = "both"
 
 
 def triton(
@@ -31,7 +31,7 @@ def triton(
     model: Annotated[str | None, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = None,
     way: Annotated[
         WayOption, typer.Option(help="fast: one model, the whole engine. split: talker, codec and speech as models")
-    ] = WayOption.both,
+    ] = WayOption.BOTH,
     devices: Annotated[str | None, typer.Option(help="auto, cpu, cuda, or a list with one instance on each")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16")] = None,
     slots: Annotated[int | None, typer.Option(help="Streams at once, per device")] = None,
@@ -42,7 +42,7 @@ def triton(
     ] = None,
     codec_backend: Annotated[
         CodecBackend, typer.Option(help="What runs the codec of the split way; python needs no backend of the server")
-    ] = CodecBackend.python,
+    ] = CodecBackend.PYTHON,
     codec_context: Annotated[
         int | None, typer.Option(help="Frames before the new ones that the codec of the split way sees")
     ] = None,

@@ -150,7 +150,7 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         engines = list(self._engines())
-        for name, text, value in _GAUGES:
+        for name, text, value in ENGINE_GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=["model"])
             for one in engines:
                 gauge.add_metric([one.model], value(one))
@@ -168,7 +168,7 @@ class _EngineCollector(Collector):
 
 
 _Figure = Callable[[EngineFigures], float]
-_GAUGES: tuple[tuple[str, str, _Figure], ...] = (
+ENGINE_GAUGES: tuple[tuple[str, str, _Figure], ...] = (
     ("oscine_slots", "Maximum of concurrent streams.", lambda one: one.status.slots),
     ("oscine_slots_active", "Running streams.", lambda one: one.status.slots_active),
     ("oscine_queue_depth", "Requests waiting for a slot.", lambda one: one.status.queued),

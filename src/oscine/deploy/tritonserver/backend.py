@@ -24,8 +24,14 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 # Files in the folder of a model's version.
 SETTINGS, CODEC_FILE, CODEC_SHAPE = "settings.toml", "model.onnx", "codec.json"
 _NUMPY_TYPES = {
-    **{"BOOL": np.bool_, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64, "UINT64": np.uint64},
-    **{"FP32": np.float32, "FP64": np.float64, "STRING": np.object_},
+    "BOOL": np.bool_,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "UINT64": np.uint64,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "STRING": np.object_,
 }
 # Triton has fewer codes than HTTP, and its streams carry only the message. So the message begins with our own code.
 _ERROR_CODES = {403: "UNSUPPORTED", 404: "NOT_FOUND", 429: "UNAVAILABLE", 500: "INTERNAL", 503: "UNAVAILABLE"}
@@ -80,7 +86,7 @@ def triton_tensors(values: Mapping[str, Any], specs: Iterable[TensorSpec]) -> li
     """Tensors of the backend. Scalars get the shape [1]."""
     tensors = []
     for spec in specs:
-        array = np.asarray(values[spec.name], _NUMPY_TYPES[spec.datatype])
+        array: npt.NDArray[Any] = np.asarray(values[spec.name], _NUMPY_TYPES[spec.datatype])
         tensors.append(utils().Tensor(spec.name, array.reshape(1) if array.ndim == 0 else array))
     return tensors
 

@@ -13,6 +13,7 @@ import onnxruntime
 
 from oscine.deploy.tritonserver.backend import CODEC_FILE, ModelInstance, utils
 
+
 class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         options = onnxruntime.SessionOptions()

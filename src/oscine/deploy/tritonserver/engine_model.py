@@ -7,23 +7,35 @@ from typing import Any
 
 from oscine.commands.settings import load_settings
 from oscine.deploy.tritonserver.backend import SETTINGS, DecoupledResponse, ModelInstance, read_tensors
+from oscine.deploy.tritonserver.gauges import EngineGauges
 from oscine.deploy.tritonserver.speech_host import SpeechHost
-from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
+from oscine.deploy.tritonserver.tensors import ENGINE, SPEECH_INPUTS, SPEECH_OUTPUTS, TensorSpec
 
 
 class TritonPythonModel:
+    name, codec = ENGINE, True
+    inputs: tuple[TensorSpec, ...] = SPEECH_INPUTS
+    outputs: tuple[TensorSpec, ...] = SPEECH_OUTPUTS
+
     def initialize(self, args: Mapping[str, str]) -> None:
         instance = ModelInstance.of(args)
         settings = load_settings(instance.folder / SETTINGS, {})
-        self._host = SpeechHost(settings, instance.index, codec=True)
+        self._host = SpeechHost(settings, instance.index, codec=self.codec)
+        self._gauges = EngineGauges({"model": self.name, "instance": str(instance.index)}, self._host.figures)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
-            response = DecoupledResponse(request, SPEECH_OUTPUTS)
+            response = DecoupledResponse(request, self.outputs)
             try:
-                self._host.answer(request.request_id(), read_tensors(request, SPEECH_INPUTS), response)
+                tensors = read_tensors(request, self.inputs)
+                if (cancelled := tensors.pop("cancel", None)) is None:
+                    self._host.answer(request.request_id(), tensors, response)
+                else:
+                    self._host.cancel(cancelled.decode(errors="replace"))
+                    response.end()
             except Exception as error:
                 response.fail(error)
 
     def finalize(self) -> None:
+        self._gauges.stop()
         self._host.stop()

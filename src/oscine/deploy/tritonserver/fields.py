@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from oscine.server.errors import ApiError
-from oscine.server.schemas import VoiceOptions, invalid_field
+from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
 _TEXTS = ("text", "voice", "language", "instructions", "ref_text")
@@ -25,7 +25,7 @@ def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
     text = values.pop("text")
     extra = {name: values.pop(name) for name in _EXTRA if name in values}
     try:
-        return text, VoiceOptions(**values, extra_params=extra or None)
+        return text, VoiceOptions.model_validate({**values, "extra_params": ExtraParams.model_validate(extra)})
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None
 

@@ -1,4 +1,4 @@
-"""The engine behind a model of Triton, in this process: answers requests with samples, or with codes. No Triton here."""
+"""The engine behind a model of Triton, in this process: answers requests with samples or codes. No Triton here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from oscine.frames import CODEBOOKS, Codes
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.logs import log_to_stderr
+from oscine.server.metrics import EngineFigures
+from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
+from oscine.types import EngineHealth
 from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)
@@ -41,10 +44,9 @@ class SpeechHost:
             )
         folder = find_checkpoint(settings.model)
         device: Any = settings.devices[instance]
-        engine = build_engine(
-            folder, settings.engine, _log_progress, device=device, dtype=settings.dtype, codec=codec
-        )
-        self._service = Service(engine, read_config(folder).card(settings.served_name), settings.server)
+        engine = build_engine(folder, settings.engine, _log_progress, device=device, dtype=settings.dtype, codec=codec)
+        card = read_config(folder).card(settings.served_name)
+        self._engine, self._service = engine, Service([LoadedModel(card, engine, self._health)], settings.server)
         self._trims_silence = settings.engine.trim_silence.enabled
         self._speak = self._speak_samples if codec else self._speak_codes
         self._streams = Streams()
@@ -57,16 +59,25 @@ class SpeechHost:
     def cancel(self, request_id: str) -> None:
         self._streams.cancel(request_id)
 
+    def figures(self) -> EngineFigures:
+        (figures,) = self._service.models.figures()
+        return figures
+
     def stop(self) -> None:
         """Cancels what is running."""
         self._streams.stop()
         self._service.close()
-        self._service.engine.stop()
+        self._engine.stop()
+
+    def _health(self) -> EngineHealth:
+        if self._engine.status().ready:
+            return EngineHealth("ready")
+        return EngineHealth("failed", last_reason="the log has the reason; unload the model and load it again")
 
     async def _plan(self, tensors: Mapping[str, Any]) -> SpeechPlan:
         self._service.check_ready()
         text, options = speech_fields(tensors)
-        return await self._service.planner.plan(options, text, "pcm")
+        return await self._service.planner.plan(self._service.route(options), options, text, "pcm")
 
     async def _speak_samples(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)

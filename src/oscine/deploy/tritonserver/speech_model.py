@@ -1,5 +1,5 @@
-"""The model `oscine_speech`: business-logic scripting (BLS) that streams codes from `oscine_talker`, has them decoded by
-`oscine_codec`, and streams samples. A model.py names this class for Triton.
+"""The model `oscine_speech`: business-logic scripting (BLS) that streams codes from `oscine_talker`, has `oscine_codec`
+decode them, and streams samples. A model.py names this class for Triton.
 
 Every stream has two threads, which wait for the other models most of the time.
 """
@@ -7,6 +7,7 @@ Every stream has two threads, which wait for the other models most of the time.
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import secrets
 import threading
@@ -33,13 +34,19 @@ from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, T
 from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
 from oscine.errors import EngineError
 from oscine.frames import Samples
+from oscine.server.logs import log_to_stderr
+
+_log = logging.getLogger(__name__)
 
 TalkerValues = dict[str, npt.NDArray[Any]]  # one response of the talker
+
 
 class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         folder = ModelInstance.of(args).folder
-        self._trim = load_settings(folder / SETTINGS, {}).engine.trim_silence
+        settings = load_settings(folder / SETTINGS, {})
+        log_to_stderr(settings.server.log_format, settings.server.log_level)
+        self._trim = settings.engine.trim_silence
         self._shape = CodecShape(**json.loads((folder / CODEC_SHAPE).read_text(encoding="utf-8")))
         self._watcher = CancellationWatcher()
 
@@ -118,11 +125,14 @@ class _SpeechStream:
                 yield {name: utils().get_output_tensor_by_name(response, name).as_numpy() for name in names}
 
     def _cancel_talker(self) -> None:
-        """Does nothing if the talker has ended."""
+        """Does nothing if the talker has ended. Never raises: the stream has its answer, or its client has left."""
         talker_id = utils().Tensor("cancel", np.array([self._talker_id.encode()], np.object_))
         request = utils().InferenceRequest(model_name=TALKER, requested_output_names=[], inputs=[talker_id])
-        for _ in request.exec(decoupled=True):
-            pass
+        try:
+            for _ in request.exec(decoupled=True):
+                pass
+        except Exception as error:
+            _log.warning("a stream of %s could not be cancelled: %s", TALKER, error)
 
 
 def _part(values: TalkerValues) -> TalkerPart:

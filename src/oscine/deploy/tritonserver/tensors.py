@@ -54,7 +54,7 @@ SPEECH_OUTPUTS = (
     TensorSpec("sample_rate", "INT32", "In Hz."),
     *_END_OUTPUTS,
 )
-# A request has a text, or it cancels another one: business-logic scripting has no way to cancel a request it sent.
+# A request has a text, or it cancels another one: business-logic scripting cannot cancel a request that it sent.
 TALKER_INPUTS = (
     _option("text", "STRING", "The text to speak, of any length; UTF-8."),
     *SPEECH_INPUTS[1:],

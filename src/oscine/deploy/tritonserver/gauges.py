@@ -1,0 +1,35 @@
+"""The engine's figures among Triton's metrics, under the names of our own server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from oscine.deploy.tritonserver.backend import utils
+from oscine.server.metrics import ENGINE_GAUGES, EngineFigures
+
+_INTERVAL_S = 0.5
+
+
+class EngineGauges:
+    """Sets the gauges twice a second: Triton answers a scrape without asking its models."""
+
+    def __init__(self, labels: Mapping[str, str], figures: Callable[[], EngineFigures]) -> None:
+        self._figures = figures
+        self._gauges = []
+        for name, text, value in ENGINE_GAUGES:
+            family = utils().MetricFamily(name=name, description=text, kind=utils().MetricFamily.GAUGE)
+            self._gauges.append((family.Metric(labels=dict(labels)), value))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oscine-gauges", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_INTERVAL_S):
+            figures = self._figures()
+            for gauge, value in self._gauges:
+                gauge.set(float(value(figures)))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from oscine.deploy.tritonserver.fields import speech_fields
+from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
+from oscine.server.errors import ApiError
+
+ALL: dict[str, Any] = {
+    "text": "Grüße.".encode(),
+    "voice": b"wren",
+    "language": b"english",
+    "instructions": b"Calmly.",
+    "ref_audio": b"aGVsbG8=",
+    "ref_text": b"hello",
+    "x_vector_only_mode": True,
+    "speaker_embedding": [0.5, 1.0],
+    "seed": 2**64 - 1,
+    "temperature": 0.9,
+    "top_k": 20,
+    "top_p": 0.8,
+    "repetition_penalty": 1.1,
+    "subtalker_temperature": 0.7,
+    "subtalker_top_k": 30,
+    "subtalker_top_p": 0.6,
+    "max_new_tokens": 100,
+    "non_streaming_mode": False,
+    "trim_silence": False,
+}
+
+
+def test_every_input_becomes_the_field_of_the_http_api() -> None:
+    assert ALL.keys() == {spec.name for spec in SPEECH_INPUTS}
+    text, options = speech_fields(ALL)
+    assert text == "Grüße."
+    assert options.extra_params is not None
+    for name, value in ALL.items():
+        if name == "text":
+            continue
+        place = options.extra_params if name.startswith("subtalker") else options
+        assert getattr(place, name) == (value.decode() if isinstance(value, bytes) else value), name
+
+
+def test_a_clip_may_be_the_content_of_a_file() -> None:
+    wav = b"RIFF\x24\x00\x00\x00WAVE" + bytes(range(256))
+    _, options = speech_fields({"text": b"Hello.", "ref_audio": wav})
+    assert base64.b64decode(str(options.ref_audio)) == wav
+    _, named = speech_fields({"text": b"Hello.", "ref_audio": b"data:audio/wav;base64,AAAA"})
+    assert named.ref_audio == "data:audio/wav;base64,AAAA"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({}, "text is missing"),
+        ({"text": b"\xff\xfe"}, "text is not UTF-8 text: invalid start byte at byte 0"),
+        ({"text": b"Hello.", "top_p": 3.5}, "top_p: input should be less than or equal to 1, got 3.5"),
+        ({"text": b"Hello.", "subtalker_top_k": -1}, "subtalker_top_k"),
+    ],
+)
+def test_bad_input_is_refused_in_the_words_of_the_http_api(tensors: dict[str, Any], message: str) -> None:
+    with pytest.raises(ApiError, match=message):
+        speech_fields(tensors)

@@ -1,0 +1,174 @@
+"""Both ways in the real server, on the demo voice. One server for all tests of this file: it takes a while to start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from oscine.config import EngineConfig, PacingConfig
+from oscine.engine.build import build_engine
+from oscine.engine.in_process import InProcessEngine
+from oscine.types import SpeechRequest
+from tests.engine.recorder import ChunkRecorder
+from tests.server.serving import client_of
+from tests.tritonserver.running import ROOT, TritonServer, environment, eventually, python, triton_server
+
+pytestmark = pytest.mark.slow
+
+FAST, TALKER, CODEC, SPLIT = "oscine", "oscine_talker", "oscine_codec", "oscine_speech"
+STREAMS = 8
+# Nothing is refused because this machine is slow.
+CONFIG = EngineConfig(slots=STREAMS, queue_wait_s=3600.0, pacing=PacingConfig(real_time_share=1.0))
+OPTIONS = ("--slots=8", "--set=engine.queue_wait_s=3600", "--set=engine.pacing.real_time_share=1")
+# Longer than the first segment.
+STORY = (
+    "We watched the stars from the roof of the barn. A gentle wind pushed the boat toward the shore. "
+    "The old sailor pointed to a dark line on the horizon. Snow fell all night and covered every sign of the road."
+)
+LONG = 50 * STORY  # ten minutes of speech: it does not end while a test runs
+REQUESTS: dict[str, dict[str, Any]] = {
+    "a preset and a seed": {"text": "Hello there.", "voice": "finch", "seed": 7},
+    "no randomness": {"text": "Good morning.", "temperature": 0.0, "language": "english"},
+    "sampling": {"text": "One, two.", "seed": 3, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "subtalker_top_k": 10},
+    "silence kept": {"text": "Hello there.", "seed": 7, "trim_silence": False},
+    "a limit": {"text": STORY, "seed": 1, "max_new_tokens": 10},
+    "segments": {"text": STORY, "seed": 5, "voice": "wren"},
+}
+# The codec runs in another library and in windows: samples of 16 bits may differ in their last step.
+SPLIT_TOLERANCE = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    with triton_server(tmp_path_factory.mktemp("triton"), *OPTIONS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[InProcessEngine]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the server's processes: sums depend on it
+    engine = build_engine("demo", CONFIG, device="cpu")
+    yield engine
+    engine.stop()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def over_http(engine: InProcessEngine) -> Iterator[dict[str, np.ndarray]]:
+    """The samples of our own server for REQUESTS."""
+    with client_of(engine, engine.model_config.card("demo")) as client:
+        yield {name: post(client, fields) for name, fields in REQUESTS.items()}
+
+
+def post(client: httpx.Client, fields: dict[str, Any]) -> np.ndarray:
+    fields = {**fields, "input": fields["text"], "response_format": "pcm"}
+    del fields["text"]
+    if "subtalker_top_k" in fields:
+        fields["extra_params"] = {"subtalker_top_k": fields.pop("subtalker_top_k")}
+    answer = client.post("/v1/audio/speech", json=fields, timeout=300)
+    assert answer.status_code == 200, answer.text
+    return np.frombuffer(answer.content, "<i2").astype(int)
+
+
+def test_the_fast_way_gives_the_samples_of_our_own_server(
+    server: TritonServer, over_http: dict[str, np.ndarray]
+) -> None:
+    for name, fields in REQUESTS.items():
+        (spoken,) = server.speak(FAST, fields)
+        assert np.array_equal(spoken.samples, over_http[name]), name
+        assert spoken.finish_reason == ("length" if "max_new_tokens" in fields else "stop"), name
+        assert spoken.seed == fields.get("seed", spoken.seed) and spoken.chunks > 1, name
+
+
+def test_the_split_way_gives_the_same_codes_and_samples(
+    server: TritonServer, engine: InProcessEngine, over_http: dict[str, np.ndarray]
+) -> None:
+    for fields in (REQUESTS["a preset and a seed"], REQUESTS["sampling"]):
+        recorder = ChunkRecorder()
+        engine.submit(SpeechRequest(**fields, return_codes=True), recorder)
+        (answer,) = server.ask({"model": TALKER, "inputs": fields})
+        assert answer["codes"] == recorder.last().codes.tolist() and answer["chunks"] > 1
+    for name, fields in REQUESTS.items():
+        (spoken,) = server.speak(SPLIT, fields)
+        assert len(spoken.samples) == len(over_http[name]), name
+        assert np.abs(spoken.samples - over_http[name]).max() <= SPLIT_TOLERANCE, name
+
+
+@pytest.mark.parametrize("model", [FAST, SPLIT])
+def test_streams_side_by_side_give_what_each_gives_alone(server: TritonServer, model: str) -> None:
+    before = server.batch_sizes(CODEC)
+    fields = [{"text": f"Number {index}, hello.", "seed": index} for index in range(STREAMS)]
+    together = server.speak(model, *fields)
+    for index in (0, STREAMS - 1):
+        (alone,) = server.speak(model, fields[index])
+        assert len(alone.samples) == len(together[index].samples)
+        assert np.abs(alone.samples - together[index].samples).max() <= SPLIT_TOLERANCE
+    if model == SPLIT:
+        after = server.batch_sizes(CODEC)
+        shared = {size: count - before.get(size, 0) for size, count in after.items() if size > 1}
+        assert sum(shared.values()) > 0, "windows of different streams were decoded together"
+
+
+@pytest.mark.parametrize(("model", "holds_slots"), [(FAST, FAST), (SPLIT, TALKER)])
+def test_clients_that_leave_free_their_slots(server: TritonServer, model: str, holds_slots: str) -> None:
+    left = server.ask(*({"model": model, "inputs": {"text": LONG}, "stop_after": 1} for _ in range(STREAMS)))
+    assert left == [{"left": True}] * STREAMS
+    eventually(lambda: server.gauge("oscine_slots_active", holds_slots) == 0)
+    assert server.gauge("oscine_slots", holds_slots) == STREAMS
+    (spoken,) = server.speak(model, {"text": "Hello."})
+    assert len(spoken.samples) > 0
+
+
+@pytest.mark.parametrize("model", [FAST, SPLIT])
+def test_bad_input_is_a_clear_error_and_the_server_lives(server: TritonServer, model: str) -> None:
+    def refused(**inputs: Any) -> str:
+        (answer,) = server.ask({"model": model, "inputs": inputs})
+        return str(answer["error"])
+
+    assert refused(text="Hello.", voice="rwen").startswith("bad_request: unknown voice 'rwen'; did you mean 'wren'?")
+    assert refused(text=" ").startswith("bad_request: text is only white space")
+    assert refused(text={"base64": "/w=="}).startswith("invalid_field: text is not UTF-8 text")
+    assert refused(text="Hello.", top_p=7.0).startswith("invalid_field: top_p")
+    assert refused(text="Hello.", instructions="Whisper.").startswith("bad_request: 0.6B CustomVoice checkpoints do")
+    assert refused(text="Hello.", ref_audio="AAAA").startswith("bad_request: this CustomVoice checkpoint cannot clone")
+    assert "missing required input(s) ['text']" in refused(seed=1)
+    first, second = server.speak(model, {"text": "Hello.", "seed": 1}, {"text": "Hello.", "seed": 1})
+    assert np.abs(first.samples - second.samples).max() <= SPLIT_TOLERANCE
+
+
+def test_generate_stream_speaks_json(server: TritonServer, over_http: dict[str, np.ndarray]) -> None:
+    name = "sampling"
+    status, body = server.post(f"/v2/models/{FAST}/generate_stream", REQUESTS[name])
+    events = [json.loads(line[5:]) for line in body.splitlines() if line.startswith(b"data:")]
+    assert status == 200 and np.array_equal(np.concatenate([event["audio"] for event in events]), over_http[name])
+    assert (events[-1]["final"], events[-1]["finish_reason"], events[0]["sample_rate"]) == (True, "stop", 24000)
+    status, body = server.post(f"/v2/models/{SPLIT}/generate_stream", {"text": "Hello.", "temprature": 1.0})
+    assert status == 400 and b"unknown input 'temprature'; did you mean 'temperature'?" in body
+
+
+def test_a_model_can_be_unloaded_and_loaded_again(server: TritonServer) -> None:
+    fields = REQUESTS["a preset and a seed"]
+    (before,) = server.speak(FAST, fields)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.speak, FAST, {"text": STORY, "seed": 5})
+        eventually(lambda: server.gauge("oscine_slots_active", FAST) == 1 or running.done())
+        assert server.post(f"/v2/repository/models/{FAST}/unload")[0] == 200
+        (finished,) = running.result()
+    assert finished.finish_reason == "stop", "a running stream is not cut off"
+    eventually(lambda: server.get(f"/v2/models/{FAST}/ready")[0] == 400)
+    (answer,) = server.ask({"model": FAST, "inputs": fields})
+    assert "has no available versions" in answer["error"]
+    assert server.speak(SPLIT, fields), "the others go on"
+    assert server.post(f"/v2/repository/models/{FAST}/load")[0] == 200
+    (after,) = server.speak(FAST, fields)
+    assert np.array_equal(after.samples, before.samples)
