@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tritonclient.grpc.aio as triton
+from tritonclient.utils import triton_to_np_dtype
 
 # The inputs of the models; only `text` is required. docs/deploy/triton.md says what each means.
 DATATYPES = {
@@ -21,9 +22,18 @@ DATATYPES = {
     **dict.fromkeys(("temperature", "top_p", "repetition_penalty"), "FP64"),
     **dict.fromkeys(("subtalker_temperature", "subtalker_top_p"), "FP64"),
     **dict.fromkeys(("top_k", "subtalker_top_k"), "INT32"),
-    **{"max_new_tokens": "INT64", "seed": "UINT64", "speaker_embedding": "FP32"},
+    "max_new_tokens": "INT64",
+    "seed": "UINT64",
+    "speaker_embedding": "FP32",
 }
-NUMPY = {"BOOL": bool, "FP64": np.float64, "FP32": np.float32, "INT32": np.int32, "INT64": np.int64, "UINT64": np.uint64}
+NUMPY = {
+    "BOOL": bool,
+    "FP64": np.float64,
+    "FP32": np.float32,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "UINT64": np.uint64,
+}
 
 Value = str | bytes | bool | int | float | list[float]
 
@@ -43,7 +53,7 @@ def tensor(name: str, value: Value) -> triton.InferInput:
     if datatype == "BYTES":
         array = np.array([value.encode() if isinstance(value, str) else value], object)
     else:
-        array = np.array(value, NUMPY[datatype]).reshape(-1)
+        array = np.array(value, triton_to_np_dtype(datatype)).reshape(-1)
     made = triton.InferInput(name, list(array.shape), datatype)
     made.set_data_from_numpy(array)
     return made

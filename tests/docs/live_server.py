@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
-def demo_server(folder: Path, *options: str) -> Iterator[str]:
+def demo_server(folder: Path, *options: str, python: str = sys.executable) -> Iterator[str]:
     """Its URL. `folder` keeps its voices and its log."""
-    command = [sys.executable, "-m", "oscine", "serve", "--port", "0", "--log-format", "json", *options]
+    command = [python, "-m", "oscine", "serve", "--port", "0", "--log-format", "json", *options]
     with open(folder / "server.log", "w+b") as log:
         process = subprocess.Popen([*command, "--voices-dir", str(folder / "voices")], stderr=log, env=environment())
         try:

@@ -182,9 +182,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 # --- codes alone ---
 
 
-def test_an_engine_without_codec_streams_the_codes_of_a_whole_engine(
-    here: InProcessEngine, base_folder: Path
-) -> None:
+def test_an_engine_without_codec_streams_the_codes_of_a_whole_engine(here: InProcessEngine, base_folder: Path) -> None:
     voice = here.clone((noise(7), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=5, max_new_tokens=12)
     whole = ChunkRecorder()

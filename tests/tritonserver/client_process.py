@@ -23,7 +23,10 @@ Answer = dict[str, Any]
 
 
 def inputs_of(request: Answer) -> dict[str, Any]:
-    return {name: base64.b64decode(value["base64"]) if isinstance(value, dict) else value for name, value in request["inputs"].items()}
+    return {
+        name: base64.b64decode(value["base64"]) if isinstance(value, dict) else value
+        for name, value in request["inputs"].items()
+    }
 
 
 async def speech(client: triton.InferenceServerClient, request: Answer) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import socket
@@ -18,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.conftest import require_environment
+from oscine.export import export_codec_window
+from tests.conftest import CACHE, require_environment
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 300.0  # only a failing test waits this long
@@ -32,6 +34,20 @@ def environment() -> dict[str, str]:
     # The server's processes import Oscine from their working folder, ROOT/src: they ignore PYTHONPATH.
     proxies = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return {**os.environ, **proxies, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+
+
+def exported_codec() -> Path:
+    """The demo's codec as `oscine export` writes it, which takes half a minute."""
+    parts = [ROOT / "src" / "oscine" / part for part in ("export", "model", "demo/speech_tokenizer")]
+    files = sorted(
+        file for part in parts for file in part.rglob("*") if file.suffix in (".py", ".json", ".safetensors")
+    )
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    path = CACHE / "exports" / f"codec-window-{digest}.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        export_codec_window("demo", path)  # it appears under its name when it is complete
+    return path
 
 
 def free_ports(count: int) -> list[int]:
@@ -113,7 +129,9 @@ def eventually(condition: Callable[[], bool]) -> None:
 def triton_server(folder: Path, *options: str) -> Iterator[TritonServer]:
     """`oscine triton ... --run` as a user types it."""
     ports = free_ports(3)
+    codec = exported_codec()
     command = [str(python()), "-m", "oscine", "triton", str(folder / "repository"), "--run", *options]
+    command += ["--codec-file", str(codec)]
     for name, port in zip(("http", "grpc", "metrics"), ports, strict=True):
         command += [f"--{name}-port", str(port)]
     with open(folder / "log", "w+b") as log:

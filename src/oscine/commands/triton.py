@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from oscine.errors import ConfigError
+
 console = Console(stderr=True)  # standard output is for results
 
 
@@ -43,6 +45,9 @@ def triton(
     codec_backend: Annotated[
         CodecBackend, typer.Option(help="What runs the codec of the split way; python needs no backend of the server")
     ] = CodecBackend.PYTHON,
+    codec_file: Annotated[
+        Path | None, typer.Option(help="codec_window.onnx of `oscine export`; without it, it is exported now")
+    ] = None,
     codec_context: Annotated[
         int | None, typer.Option(help="Frames before the new ones that the codec of the split way sees")
     ] = None,
@@ -69,11 +74,16 @@ def triton(
     }
     flags = {path: value for path, value in flags.items() if value is not None}
     settings = load_settings(config, flags | parse_assignments(setting or []))
-    codec = CodecOptions(codec_backend.value, codec_context, queue_delay_us=codec_queue_us)
-    write_repository(repository, settings, way.value, codec)
+    if codec_file is not None and codec_context is not None:
+        raise ConfigError("--codec-file has its own context; leave --codec-context out")
+    codec = CodecOptions(codec_backend.value, codec_file, codec_context, queue_delay_us=codec_queue_us)
+    plan_command = write_repository(repository, settings, way.value, codec)
     models = MODELS[way.value]
     console.print(f"wrote {', '.join(models)} to {repository}", markup=False, highlight=False, soft_wrap=True)
-    if run:
+    if plan_command:
+        console.print("trtexec is not installed here; make the codec's plan with it, on a machine with the same GPU:")
+        print(shlex.join(plan_command))
+    if run and not plan_command:
         sys.exit(run_server(repository, models, Addresses(host, http_port, grpc_port, metrics_port)))
     command = ["tritonserver", f"--model-repository={repository.absolute()}", "--model-control-mode=explicit"]
     print(shlex.join([*command, *(f"--load-model={name}" for name in models)]))

@@ -1,4 +1,4 @@
-"""`triton_python_backend_utils` without a server: requests and responses as plain objects, other models as functions."""
+"""`triton_python_backend_utils` without a server: requests and responses are plain objects, other models functions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Sender:
 class Request:
     """A request as the server hands it to a model."""
 
-    def __init__(self, inputs: Mapping[str, Any], request_id: str = "", parameters: Mapping[str, Any] = {}) -> None:  # noqa: B006
+    def __init__(self, inputs: Mapping[str, Any], request_id: str = "", parameters: Mapping[str, Any] = {}) -> None:
         self.inputs = {name: Tensor(name, np.array(value).reshape(-1)) for name, value in inputs.items()}
         self.sender, self.cancelled, self._id, self._parameters = Sender(), False, request_id, parameters
 

@@ -16,10 +16,12 @@ class EngineGauges:
 
     def __init__(self, labels: Mapping[str, str], figures: Callable[[], EngineFigures]) -> None:
         self._figures = figures
-        self._gauges = []
-        for name, text, value in ENGINE_GAUGES:
-            family = utils().MetricFamily(name=name, description=text, kind=utils().MetricFamily.GAUGE)
-            self._gauges.append((family.Metric(labels=dict(labels)), value))
+        kind = utils().MetricFamily.GAUGE
+        # Kept: Triton shows a family only as long as its object lives.
+        self._families = [
+            utils().MetricFamily(name=name, description=text, kind=kind) for name, text, _ in ENGINE_GAUGES
+        ]
+        self._gauges = [family.Metric(labels=dict(labels)) for family in self._families]
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="oscine-gauges", daemon=True)
         self._thread.start()
@@ -31,5 +33,5 @@ class EngineGauges:
     def _run(self) -> None:
         while not self._stopping.wait(_INTERVAL_S):
             figures = self._figures()
-            for gauge, value in self._gauges:
+            for gauge, (_, _, value) in zip(self._gauges, ENGINE_GAUGES, strict=True):
                 gauge.set(float(value(figures)))

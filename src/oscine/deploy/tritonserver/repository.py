@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +36,8 @@ MODELS: dict[Way, tuple[str, ...]] = {
     "split": (TALKER, CODEC, SPEECH),
     "both": (ENGINE, TALKER, CODEC, SPEECH),
 }
+_CODEC_KINDS = {"python": "KIND_CPU", "onnxruntime": "KIND_AUTO", "tensorrt": "KIND_GPU"}
+PLAN_FILE = "model.plan"  # the name that Triton's TensorRT backend looks for
 _SETTINGS_HEAD = """\
 # Settings of the engine behind this model. Triton listens for requests, so server.host, server.port, server.api_keys
 # and the section [worker] have no effect here.
@@ -55,15 +57,18 @@ class CodecOptions:
     """The codec of the split way: which backend runs it, on windows of what size, and how it is batched."""
 
     backend: Literal["python", "onnxruntime", "tensorrt"] = "python"
+    file: Path | None = None  # a codec window of `oscine export`; None: it is exported now
     left_context_frames: int | None = None  # None: the export's default
-    new_frames: int = 8
     max_batch_size: int = 64
     queue_delay_us: int = 5000  # how long a window waits for others to share its batch
 
 
-def write_repository(folder: Path, settings: Settings, way: Way, codec: CodecOptions) -> None:
-    """Models of an earlier run are replaced, when all new ones are complete. Raises ConfigError if something else is in
-    the way, and what the export of the codec raises."""
+def write_repository(folder: Path, settings: Settings, way: Way, codec: CodecOptions) -> list[str]:
+    """Models of an earlier run are replaced, when all new ones are complete. Returns the command that makes the codec's
+    TensorRT plan, if one is asked for and cannot be made here. Raises ConfigError if something else is in the way, and
+    what the export of the codec raises."""
+    if settings.models:
+        raise ConfigError("a repository serves one model; write one for each of the models")
     for name in MODELS[way]:
         _check_replaceable(folder / name)
     try:
@@ -75,6 +80,15 @@ def write_repository(folder: Path, settings: Settings, way: Way, codec: CodecOpt
                 (Path(scratch) / name).rename(folder / name)
     except OSError as error:
         raise OscineError(f"cannot write the repository {str(folder)!r}: {error}") from None
+    return _plan_command(folder / CODEC / "1") if way != "fast" and codec.backend == "tensorrt" else []
+
+
+def _plan_command(version: Path) -> list[str]:
+    from oscine.export import read_codec_window
+    from oscine.export.tensorrt import trtexec_command
+
+    plan = version.absolute() / PLAN_FILE
+    return [] if plan.exists() else trtexec_command(read_codec_window(version.absolute() / CODEC_FILE), plan)
 
 
 def _check_replaceable(folder: Path) -> None:
@@ -120,28 +134,31 @@ class _Writer:
         self._write_settings(self._write_model(TALKER, config, "talker_model"))
 
     def _write_codec(self) -> CodecWindow:
-        from oscine.export import export_codec_window
+        from oscine.export import export_codec_window, read_codec_window
+        from oscine.export.tensorrt import build_plan, has_trtexec
 
         options = self._codec
         version = self._folder / CODEC / "1"
         version.mkdir(parents=True)
-        window = export_codec_window(
-            self._settings.model,
-            version / CODEC_FILE,
-            left_context_frames=options.left_context_frames,
-            new_frames=options.new_frames,
-        )
+        if options.file is None:
+            context = options.left_context_frames
+            window = export_codec_window(self._settings.model, version / CODEC_FILE, left_context_frames=context)
+        else:
+            window = read_codec_window(options.file)
+            shutil.copyfile(options.file, version / CODEC_FILE)
         config = config_pbtxt(
             CODEC,
             codec_inputs(window.window_frames),
             codec_outputs(window.new_frames * window.samples_per_frame),
             about="The codec's decoder: windows of codes to samples, in batches of all streams.",
             backend=options.backend,
-            kind="KIND_CPU" if options.backend == "python" else "KIND_AUTO",
+            kind=_CODEC_KINDS[options.backend],
             max_batch_size=options.max_batch_size,
             queue_delay_us=options.queue_delay_us,
         )
         self._write_model(CODEC, config, "codec_model" if options.backend == "python" else None)
+        if options.backend == "tensorrt" and has_trtexec():
+            build_plan(replace(window, path=version / CODEC_FILE), version / PLAN_FILE)
         return window
 
     def _write_speech(self, window: CodecWindow) -> None:

@@ -45,7 +45,8 @@ class SpeechHost:
         folder = find_checkpoint(settings.model)
         device: Any = settings.devices[instance]
         engine = build_engine(folder, settings.engine, _log_progress, device=device, dtype=settings.dtype, codec=codec)
-        card = read_config(folder).card(settings.served_name)
+        (checkpoint,) = settings.checkpoints
+        card = read_config(folder).card(checkpoint.served_name)
         self._engine, self._service = engine, Service([LoadedModel(card, engine, self._health)], settings.server)
         self._trims_silence = settings.engine.trim_silence.enabled
         self._speak = self._speak_samples if codec else self._speak_codes
