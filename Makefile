@@ -76,8 +76,9 @@ check: lint
 	$(PYTEST) -m 'not slow and not gpu'
 
 # Missing environments fail the tests instead of skipping them.
-test: dev oracle clients asr
-	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required $(PYTEST)
+test: dev oracle clients asr tritonserver
+	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required \
+		OSCINE_TRITONSERVER=required $(PYTEST)
 
 test-triton: dev triton
 	PYTHONPATH=.venv-triton $(BIN)/python -c 'import triton; assert triton.__version__ == "$(OTHER_TRITON)", triton'

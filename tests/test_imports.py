@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         *("types", "utterance", "voice"),
     },
 }
-EVERYTHING = {"__main__", "commands"}
+EVERYTHING = {"__main__", "commands", "deploy"}
 _TORCHLESS = (
     *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
     *("speech", "export", "commands.main", "commands.serve", "server.app"),
