@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from oscine.audio import wav_header
 from oscine.config import ServerConfig
@@ -156,11 +157,12 @@ def visit(
     config: ServerConfig | None = None,
     host: str = "127.0.0.1",
     ready: bool = True,
+    app: FastAPI | None = None,
     **context: Any,
 ) -> Iterator[Visit]:
-    """An open page; with `ready`, its voices are listed."""
+    """An open page; with `ready`, its voices are listed. `app` serves the engine and others."""
     engine = engine or ScriptedEngine(frame_s=0.005)
-    with serving(build_app(engine, card, config)) as url:
+    with serving(app or build_app(engine, card, config)) as url:
         url = url.replace("127.0.0.1", host)
         opened = browser.new_context(**{"viewport": {"width": 1280, "height": 840}, **context})
         opened.set_default_timeout(20_000)

@@ -23,7 +23,7 @@ const apple = /Mac|iPhone|iPad/.test(navigator.platform);
 
 let request = null; // AbortController of the request that is running
 let linked = readLink(); // applied when the model is known
-const samples = new Map(); // voice and text -> its preview
+const samples = new Map(); // model, voice and text -> its preview
 const keyPanel = new KeyPanel({ changed: useKey });
 const notice = new Notice({ retry: speak, askKey: () => keyPanel.ask() });
 const failed = (error) => notice.show(error);
@@ -109,7 +109,7 @@ async function preview(voice) {
   const { languages } = settings.model;
   const chosen = byId("language").value;
   const words = previewText(languages, chosen === "auto" ? nativeLanguage(voice) : chosen);
-  const name = `${voice} ${words}`;
+  const name = `${settings.model.id} ${voice} ${words}`;
   if (samples.has(name)) return seek(samples.get(name), 0);
   await run(async (signal, askedAtMs) => {
     const { seed, instructions, speed, ...fields } = await settings.request({ voice });
@@ -198,9 +198,10 @@ async function load() {
 function showModel({ languages }) {
   offerExamples(languages, useText);
   comparison.offer(settings.voices.options, settings.voices.value);
-  if (linked) useLink(linked);
+  const state = linked;
+  linked = null; // a link may name another model, which is shown then
+  if (state) useLink(state);
   else if (!text.value && !text.dataset.touched) text.value = firstExample(languages);
-  linked = null;
   showCount();
 }
 

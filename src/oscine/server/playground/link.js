@@ -4,7 +4,7 @@
 import { CLIP } from "./voices.js";
 
 const DEFAULTS = { mode: "whole", voice: CLIP, voice_b: CLIP };
-const NAMES = ["mode", "text", "voice", "language", "instructions", "speed", "seed", "voice_b", "seed_a", "seed_b"];
+const NAMES = ["mode", "text", "model", "voice", "language", "instructions", "speed", "seed", "voice_b", "seed_a", "seed_b"];
 
 export function linkTo(state) {
   const given = NAMES.filter((name) => state[name] && state[name] !== DEFAULTS[name]);

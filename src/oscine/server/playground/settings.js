@@ -3,6 +3,7 @@
 import { ApiError, call, checkSeed } from "./api.js";
 import { Clip } from "./clip.js";
 import { Instructions } from "./instructions.js";
+import { Models } from "./models.js";
 import { CLIP, titled, Voices } from "./voices.js";
 
 const SPEEDS = [0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1, 1.1, 1.2, 1.25, 1.5, 1.75, 2, 2.5, 3, 4];
@@ -10,8 +11,9 @@ const SPEEDS = [0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1, 1.1, 1.2, 1.25, 1.5, 1.7
 const byId = (id) => document.getElementById(id);
 
 export class Settings {
-  model = null; // as GET /v1/models describes it
   voices;
+  #models;
+  #listed = { voices: [], uploaded_voices: [], models: {} }; // as GET /v1/audio/voices lists them
   #clip;
   #instructions;
   #changed;
@@ -26,6 +28,7 @@ export class Settings {
     this.#clip = new Clip({ failed, changed });
     this.#instructions = new Instructions({ changed });
     this.voices = new Voices({ chosen: () => this.#showVoice(), preview });
+    this.#models = new Models({ chosen: () => this.#showModel() });
     byId("voice-delete").addEventListener("click", () => this.#delete());
     byId("speed").addEventListener("input", () => this.#showSpeed());
     byId("save-form").addEventListener("submit", (event) => {
@@ -35,20 +38,25 @@ export class Settings {
     this.#showSpeed();
   }
 
+  // As GET /v1/models describes it.
+  get model() {
+    return this.#models.current;
+  }
+
   get rateHz() {
     return this.model?.sample_rate ?? 24_000;
   }
 
   async load() {
-    // The other entries are OpenAI's names for the same model.
-    [this.model] = (await (await call("v1/models")).json()).data;
+    const { data } = await (await call("v1/models")).json();
     await this.#loadVoices();
+    this.#models.show(data);
     this.#showModel();
   }
 
   // The plain fields of the request, without text and clip; a field at its default is left to the server.
   fields({ voice = this.voices.value, seed = byId("seed").value.trim() } = {}) {
-    const fields = {};
+    const fields = { ...this.#models.fields };
     if (voice && voice !== CLIP && this.model?.kind !== "voice_design") fields.voice = voice;
     if (byId("language").value !== "auto") fields.language = byId("language").value;
     if (this.#instructions.value) fields.instructions = this.#instructions.value;
@@ -66,7 +74,11 @@ export class Settings {
   }
 
   // Shows the fields of an earlier request or of a link; a voice or language that this server lacks is skipped.
-  apply({ voice, language = "auto", instructions = "", speed = 1, seed = "" }) {
+  apply({ model, voice, language = "auto", instructions = "", speed = 1, seed = "" }) {
+    if (model !== undefined && model !== this.model?.id) {
+      this.#models.choose(model);
+      this.#showModel();
+    }
     if (voice !== undefined) this.voices.value = voice;
     if ([...byId("language").options].some((option) => option.value === language)) byId("language").value = language;
     this.#instructions.value = instructions;
@@ -114,6 +126,7 @@ export class Settings {
 
   #showModel() {
     const { id, kind, languages } = this.model;
+    this.#showVoices();
     byId("model-name").textContent = id;
     this.#instructions.show(this.model);
     byId("voice-field").hidden = kind === "voice_design";
@@ -126,11 +139,17 @@ export class Settings {
     this.#shown(this.model);
   }
 
-  async #loadVoices(chosen) {
-    const { voices, uploaded_voices: uploaded } = await (await call("v1/audio/voices")).json();
+  async #loadVoices() {
+    this.#listed = await (await call("v1/audio/voices")).json();
+  }
+
+  // Those that the model can use.
+  #showVoices(chosen) {
+    const { voices, uploaded_voices: uploaded, models } = this.#listed;
+    const usable = (name) => models[name]?.includes(this.model.id);
     const saved = uploaded.map((one) => one.name);
-    const presets = voices.filter((name) => !saved.includes(name));
-    this.voices.show({ presets, saved, clones: this.model.clones, chosen });
+    const presets = voices.filter((name) => !saved.includes(name) && usable(name));
+    this.voices.show({ presets, saved: saved.filter(usable), clones: this.model.clones, chosen });
   }
 
   #showVoice() {
@@ -150,9 +169,11 @@ export class Settings {
       form.append("consent", byId("consent").value.trim());
       form.append("audio_sample", this.#clip.file);
       if (this.#clip.words) form.append("ref_text", this.#clip.words);
+      for (const [name, value] of Object.entries(this.#models.fields)) form.append(name, value);
       status.textContent = "Saving";
       const { voice } = await (await call("v1/audio/voices", { method: "POST", body: form })).json();
-      await this.#loadVoices(voice.name);
+      await this.#loadVoices();
+      this.#showVoices(voice.name);
       this.#showVoice();
       this.voices.focus();
       status.textContent = "";
@@ -173,6 +194,7 @@ export class Settings {
     try {
       await call(`v1/audio/voices/${encodeURIComponent(this.voices.value)}`, { method: "DELETE" });
       await this.#loadVoices();
+      this.#showVoices();
       this.#showVoice();
     } catch (error) {
       this.#failed(error);
