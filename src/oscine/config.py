@@ -288,6 +288,11 @@ class ServerConfig:
         default=False, description="Fetch reference clips from URLs; private addresses are always refused."
     )
     ref_files_below: Text | None = Field(default=None, description="Read reference clips from files below this folder.")
+    allowed_hosts: Strings = Field(
+        default=(),
+        description="Names of the server that requests may use, such as speech.example.com or *.example.com; '*': any. "
+        "Always allowed: localhost, addresses and `host`; by default any name if there are API keys.",
+    )
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
     live_pause_s: Float = _number(

@@ -16,8 +16,8 @@ from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
 
-SPEECH = b"POST /v1/audio/speech HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
-GET = b"GET /health HTTP/1.1\r\nhost: here\r\n"
+SPEECH = b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 MIB = 2**20
 
 

@@ -165,6 +165,9 @@ def serve(
     ] = None,
     voices_dir: Annotated[Path | None, typer.Option(help="Folder of uploaded voices")] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
+    allowed_hosts: Annotated[
+        str | None, typer.Option(help="Names of the server beside localhost: speech.example.com,*.example.org")
+    ] = None,
     exit_on_failure: Annotated[
         bool, typer.Option("--exit-on-failure", help="End when the engine has failed; default: try it again for ever")
     ] = False,
@@ -190,6 +193,7 @@ def serve(
         "dtype": dtype.value if dtype else None,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
         "server.log_format": log_format,
+        "server.allowed_hosts": allowed_hosts,
         "server.exit_on_failure": exit_on_failure or None,
     }
     flags = {path: value for path, value in flags.items() if value is not None}

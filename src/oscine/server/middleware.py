@@ -1,4 +1,5 @@
-"""Middleware for every request: request id, API key, origin check, body limit, security headers, access log."""
+"""Middleware for every request: request id, API key, checks of host and origin, body limits, security headers, access
+log."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from oscine.server.allowed_hosts import AllowedHosts, host_name
 from oscine.server.errors import ApiError, error_response
 from oscine.server.logs import log_fields, request_id
 from oscine.server.request_body import RequestBody
+from oscine.server.schemas import shown_name
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ def needs_api_key(path: str) -> bool:
 class RequestMiddleware:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
+        config = service.config
+        self._hosts = AllowedHosts(config.host, config.allowed_hosts, has_keys=bool(config.api_keys))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -49,7 +54,7 @@ class RequestMiddleware:
         try:
             if scope["type"] == "http":
                 await self._http(scope, receive, send, own_id)
-            elif self._is_cross_origin(scope):
+            elif self._is_cross_origin(scope) or Headers(scope=scope).get("host") not in self._hosts:
                 await send({"type": "websocket.close", "code": 1008})  # before the accept: the client sees a 403
             else:
                 await self._app(scope, receive, send)
@@ -73,6 +78,7 @@ class RequestMiddleware:
             await send(message)
 
         try:
+            self._check_host(scope)
             if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(scope):
                 raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
             scope["state"]["api_key"] = self._authenticate(scope)
@@ -87,6 +93,12 @@ class RequestMiddleware:
             level = logging.INFO if scope["path"].startswith("/v1") else logging.DEBUG
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
             _log.log(level, "%s %s", scope["method"], quote(scope["path"]), extra=fields)
+
+    def _check_host(self, scope: Scope) -> None:
+        if (host := Headers(scope=scope).get("host")) not in self._hosts:
+            name = shown_name(host_name(host or ""))
+            advice = "use localhost or an address, or start the server with --allowed-hosts NAME"
+            raise ApiError(403, f"this server is not called {name!r}; {advice}", code="host_not_allowed")
 
     def _is_cross_origin(self, scope: Scope) -> bool:
         """Whether another site's page sends this request from a user's browser. Programs send no Origin."""

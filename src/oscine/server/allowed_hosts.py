@@ -1,0 +1,59 @@
+"""Which names of the server a request may use. A page of another site can make its own name resolve to this machine
+(DNS rebinding); a browser then takes the server for that site, and lets the page read it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+_LOOPBACK_NAMES = ("localhost", "*.localhost")
+# No site of the Internet has such a name. Services and machines of a local network have.
+_LOCAL_NAMES = ("*.local", "*.internal", "*.home.arpa")
+_LABEL = re.compile(r"[a-z0-9_-]+")
+
+
+class AllowedHosts:
+    """Addresses are always allowed, because only names can be rebound. A server with keys allows every name unless it
+    is told some: the key protects it, and behind a proxy the name is the proxy's."""
+
+    def __init__(self, bind_host: str, allowed: Sequence[str], *, has_keys: bool) -> None:
+        self._any = "*" in allowed or (has_keys and not allowed)
+        names = {*_LOOPBACK_NAMES, _without_dot(bind_host), *map(_without_dot, allowed)}
+        self._local = not _is_loopback(bind_host)
+        if self._local:
+            names.update(_LOCAL_NAMES)
+        self._names = {name for name in names if not name.startswith("*.")}
+        self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
+
+    def __contains__(self, host: str | None) -> bool:
+        """`host` is the header. Clients without one are programs, which cannot be rebound."""
+        if self._any or not host:
+            return True
+        name = host_name(host)
+        if name in self._names or name.endswith(self._suffixes) or _is_address(name):
+            return True
+        return self._local and _LABEL.fullmatch(name) is not None  # a machine or a container of this network
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return _without_dot(host.rpartition(":")[0] if host.count(":") == 1 else host)
+
+
+def _without_dot(name: str) -> str:
+    return name.lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(bind_host: str) -> bool:
+    return bind_host == "localhost" or (_is_address(bind_host) and ipaddress.ip_address(bind_host).is_loopback)
