@@ -1,6 +1,7 @@
 """`oscine serve --tls-cert --tls-key`: HTTPS and WSS with a self-signed certificate, over loopback."""
 
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from websockets.sync.client import connect
 
 from benchmarks.server_process import ServerProcess
 from tests.certificates import Certificate, self_signed
-from tests.conftest import CheckpointMaker
+from tests.conftest import ROOT, CheckpointMaker
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +65,12 @@ def test_a_live_session_runs_over_wss(url: str, trust: ssl.SSLContext) -> None:
         socket.send(json.dumps({"type": "session.close"}))
         audio = [message for message in socket if isinstance(message, bytes)]
     assert sum(map(len, audio)) == 8 * FRAME_BYTES
+
+
+def test_the_containers_health_check_asks_over_https(url: str, certificate: Certificate) -> None:
+    variables = {"PORT": url.rpartition(":")[2], "TLS_CERT": str(certificate.cert)}
+    environment = {**os.environ, **{f"OSCINE_SERVE_SERVER__{name}": value for name, value in variables.items()}}
+    subprocess.run([sys.executable, ROOT / "deploy" / "docker" / "healthcheck.py"], env=environment, check=True)
 
 
 def test_clients_that_do_not_trust_it_or_speak_plain_http_get_nothing(url: str) -> None:
