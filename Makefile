@@ -1,12 +1,13 @@
 # Environments: .venv holds Oscine (`make install`) and the tools of contributors (`make dev`). For tests only:
 # .venv-oracle (the official qwen-tts package), .venv-clients (speech clients of others), .venv-asr (a recognizer that
-# transcribes the demo voice), .venv-triton (a second version of the compiler Triton) and .venv-tritonserver (NVIDIA's
-# Triton Inference Server, which has only the name in common).
+# transcribes the demo voice), .venv-linters (checkers of deploy/), .venv-triton (a second version of the compiler Triton)
+# and .venv-tritonserver (NVIDIA's Triton Inference Server, which has only the name in common).
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install dev oracle clients asr triton tritonserver serve check test test-triton test-gpu lint docs wheel clean FORCE
+.PHONY: install dev oracle clients asr linters triton tritonserver serve check test test-triton test-gpu lint docs wheel \
+	clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -48,6 +49,12 @@ asr: .venv-asr/.installed
 	PYTHON=$(PYTHON) bash tests/asr/environment.sh .venv-asr
 	touch $@
 
+linters: .venv-linters/.installed
+
+.venv-linters/.installed: tests/deploy/environment.sh tests/deploy/requirements.txt | .venv/.installed
+	PYTHON=$(PYTHON) bash tests/deploy/environment.sh .venv-linters
+	touch $@
+
 # .venv has the Triton of the pinned torch, 3.7. This is the Triton of torch 2.11.
 OTHER_TRITON := 3.6.0
 triton: .venv-triton/$(OTHER_TRITON)
@@ -76,8 +83,8 @@ check: lint
 	$(PYTEST) -m 'not slow and not gpu'
 
 # Missing environments fail the tests instead of skipping them.
-test: dev oracle clients asr tritonserver
-	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required \
+test: dev oracle clients asr linters tritonserver
+	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OSCINE_LINTERS=required \
 		OSCINE_TRITONSERVER=required $(PYTEST)
 
 test-triton: dev triton
