@@ -69,14 +69,14 @@ class PanelSpec:
 STATS = (
     PanelSpec(
         "Ready",
-        "Servers that accept requests.",
+        "Models that accept requests, on all servers.",
         "short",
         {"ready": f"sum({of('oscine_engine_ready')})"},
         ((None, RED), (1, GREEN)),
     ),
     PanelSpec(
         "Load",
-        "1 is full: slots or time of the most loaded server.",
+        "1 is full: slots or time of the most loaded engine.",
         "percentunit",
         {"load": LOAD},
         ((None, GREEN), (0.7, YELLOW), (0.9, RED)),
@@ -127,15 +127,15 @@ GRAPHS = (
         "Running streams, and the maximum.",
         "short",
         {
-            "running {{instance}}": of("oscine_slots_active"),
-            "slots {{instance}}": of("oscine_slots"),
+            "running {{instance}} {{model}}": of("oscine_slots_active"),
+            "slots {{instance}} {{model}}": of("oscine_slots"),
         },
     ),
     PanelSpec(
         "Queue",
         "Requests waiting for a slot.",
         "short",
-        {"{{instance}}": of("oscine_queue_depth")},
+        {"{{instance}} {{model}}": of("oscine_queue_depth")},
     ),
     PanelSpec(
         "Requests",
@@ -154,7 +154,7 @@ GRAPHS = (
         "Duration of one frame for all running streams. Admission stops at 64 ms; above 80 ms listeners hear gaps.",
         "s",
         {
-            "mean {{instance}}": of("oscine:tick:seconds"),
+            "mean {{instance}} {{model}}": of("oscine:tick:seconds"),
             "p99": quantile(0.99, "oscine_frame_seconds"),
         },
         ((None, GREEN), (0.064, YELLOW), (0.08, RED)),
@@ -163,7 +163,7 @@ GRAPHS = (
         "Load",
         "The larger of slots in use and time in use. Autoscaling aims at 0.7.",
         "percentunit",
-        {"{{instance}}": of("oscine:load:ratio")},
+        {"{{instance}} {{model}}": of("oscine:load:ratio")},
         ((None, GREEN), (0.7, YELLOW), (0.9, RED)),
     ),
     PanelSpec(
@@ -177,8 +177,8 @@ GRAPHS = (
         "Held by the engine, of that the prefix cache. It is constant after startup, but for that cache.",
         "bytes",
         {
-            "engine {{instance}}": of("oscine_memory_bytes"),
-            "prefix cache {{instance}}": of("oscine_prefix_cache_bytes"),
+            "engine {{instance}} {{model}}": of("oscine_memory_bytes"),
+            "prefix cache {{instance}} {{model}}": of("oscine_prefix_cache_bytes"),
         },
     ),
     PanelSpec(
@@ -194,7 +194,7 @@ GRAPHS = (
         "Worker restarts",
         "In the last 15 minutes. Each one broke the streams of its device.",
         "short",
-        {"{{instance}}": f"increase({of('oscine_engine_restarts_total')}[15m])"},
+        {"{{instance}} {{model}}": f"increase({of('oscine_engine_restarts_total')}[15m])"},
     ),
 )
 
