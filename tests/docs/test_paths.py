@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|sh|json|toml|yml|html|ipynb))`")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|sh|json|toml|yml|yaml|conf|service|html|ipynb))`")
 _LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 
 
