@@ -72,7 +72,7 @@ class TargetOptions:
     ref_audio: Annotated[Path | None, typer.Option(help="Clip to clone, sent with every request")] = None
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None
     response_format: Annotated[str, typer.Option("--format", help="pcm, wav, mp3, opus, aac, flac")] = "pcm"
-    sse: Annotated[bool, typer.Option("--sse", help="Server-sent events instead of bytes")] = False
+    sse: Annotated[bool, typer.Option("--sse", metavar="", help="Server-sent events instead of bytes")] = False
     extra: Annotated[
         str, typer.Option(help="More fields of the body, as JSON: '{\"temperature\": 0.7}'; null removes a field")
     ] = "{}"

@@ -42,7 +42,7 @@ class TranscriberOptions:
     transcriber_python: Annotated[
         Path | None, typer.Option(help="Another Python that has faster-whisper; it transcribes instead of this one")
     ] = None
-    dnsmos: Annotated[bool, typer.Option(help="Rate with DNSMOS too, if speechmos is installed")] = True
+    dnsmos: Annotated[bool, typer.Option(metavar="", help="Rate with DNSMOS too, if speechmos is installed")] = True
     similarity: Annotated[
         Path | None, typer.Option(help="ONNX speaker model: compares each recording with the reference clip")
     ] = None

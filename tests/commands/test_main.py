@@ -368,6 +368,12 @@ def test_the_script_refuses_without_a_traceback(custom_voice: Path, tmp_path: Pa
     assert "speaking" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["", "say", "serve", "export", "bench run", "eval run", "voices list"])
+def test_flags_have_no_type_in_the_help(shell: Shell, words: str) -> None:
+    typed = [line for line in shell(*words.split(), "--help").out.splitlines() if "<bool>" in line]
+    assert all("--help" in line or "completion" in line for line in typed), typed  # these are Typer's own
+
+
 def test_help_does_not_import_torch() -> None:
     program = "import sys; from oscine.commands.main import app; app(['say', '--help'], standalone_mode=False)\n"
     done = subprocess.run(

@@ -28,7 +28,9 @@ def export(
         int | None, typer.Option(help="Of codec-window; default: exact, or four attention windows if that is less")
     ] = None,
     new_frames: Annotated[int, typer.Option(help="Of codec-window: usual new frames per call, 80 ms each")] = 8,
-    tensorrt: Annotated[bool, typer.Option("--tensorrt", help="Build a plan of codec-window with trtexec")] = False,
+    tensorrt: Annotated[
+        bool, typer.Option("--tensorrt", metavar="", help="Build a plan of codec-window with trtexec")
+    ] = False,
     precision: Annotated[str, typer.Option(help="Of the plan: fp16, bf16 or fp32")] = "fp16",
 ) -> None:
     """Write the codec and the encoders as ONNX files, each compared with Oscine's own modules."""

@@ -61,7 +61,9 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", help="Print the version", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Oscine: speech from Qwen3-TTS 12 Hz models."""
 
@@ -78,7 +80,7 @@ def say(
             "it is generated. Default: speech.wav. With --file: a folder",
         ),
     ] = None,
-    play: Annotated[bool, typer.Option("--play", help="Play on the loudspeaker")] = False,
+    play: Annotated[bool, typer.Option("--play", metavar="", help="Play on the loudspeaker")] = False,
     file: Annotated[Path | None, typer.Option(help="Speak every line of this file, one audio file each")] = None,
     format_name: Annotated[str | None, typer.Option("--format", help="Format of standard output or of --file")] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
@@ -87,12 +89,14 @@ def say(
     instruct: Annotated[str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
-    x_vector_only: Annotated[bool, typer.Option("--x-vector-only", help="Use only the timbre of the clip")] = False,
+    x_vector_only: Annotated[
+        bool, typer.Option("--x-vector-only", metavar="", help="Use only the timbre of the clip")
+    ] = False,
     save_voice: Annotated[Path | None, typer.Option(help="Save the cloned voice to this file")] = None,
     text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Limit of the speech: one frame (80 ms) less")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="No randomness in any codebook")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", metavar="", help="No randomness in any codebook")] = False,
     temperature: Annotated[float | None, typer.Option(help="Temperature of the first codebook")] = None,
     top_k: Annotated[int | None, typer.Option(help="0: off")] = None,
     top_p: Annotated[float | None, typer.Option(help="1: off")] = None,
@@ -103,7 +107,7 @@ def say(
         Path | None,
         typer.Option(help=escape("Also write the codes, int [frames, 16], as .npy; with --file: a folder of them")),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON")] = False,
 ) -> None:
     """Turn text into speech: a file, standard output or the loudspeaker."""
     texts = read_texts(text, file)
@@ -169,13 +173,16 @@ def serve(
         str | None, typer.Option(help="Names of the server beside localhost: speech.example.com,*.example.org")
     ] = None,
     exit_on_failure: Annotated[
-        bool, typer.Option("--exit-on-failure", help="End when the engine has failed; default: try it again for ever")
+        bool,
+        typer.Option("--exit-on-failure", metavar="", help="End when the engine has failed; default: retry forever"),
     ] = False,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file; see --print-config")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
     ] = None,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print all settings as TOML and exit")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", metavar="", help="Print all settings as TOML and exit")
+    ] = False,
 ) -> None:
     """Serve one or several models over HTTP and WebSocket, with a playground page."""
     from oscine.commands.settings import load_settings, model_flags, parse_assignments

@@ -33,7 +33,7 @@ Folder = Annotated[
         help="Default: the folder of `oscine serve`; settings files are not read here",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON")]
 _MAX_CONSENT_CHARS = 1024  # characters, as the server has it
 
 

@@ -162,6 +162,8 @@ class SpeechBody(BatchItem):
 
 
 class BatchBody(VoiceOptions):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"input": "Hello."}, {"input": "Goodbye."}]}]})
+
     items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
 
 

@@ -1,5 +1,8 @@
 // Renders openapi.json as a page. The usual viewers load code from the network; this page must work offline.
 
+import { key } from "./api.js";
+import { tryIt } from "./try_it.js";
+
 const description = await (await fetch("openapi.json")).json();
 
 const element = (name, text = "", ...children) => {
@@ -62,9 +65,17 @@ const entry = (method, path, operation) => {
   const table = fieldTable(Object.fromEntries(answers));
   for (const row of table.rows) row.cells[1].remove(); // a status has no type
   card.append(table);
+  const bodies = operation.requestBody?.content ?? {};
+  const schema = resolved(bodies["application/json"]?.schema);
+  // The playground uploads files.
+  if (Object.keys(bodies).every((media) => media === "application/json"))
+    card.append(tryIt(method, path, operation.requestBody ? (schema.examples?.[0] ?? {}) : null));
   return card;
 };
 
+const keyField = document.getElementById("key");
+keyField.value = key.get();
+keyField.addEventListener("input", () => key.set(keyField.value.trim()));
 document.getElementById("version").textContent = description.info.version;
 document.getElementById("about").textContent = description.info.description;
 const entries = document.getElementById("entries");
