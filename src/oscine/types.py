@@ -255,6 +255,7 @@ class EngineStatus:
 
 ModelKind = Literal["custom_voice", "voice_design", "base"]
 EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]
+BEST_STATES: tuple[EngineState, ...] = ("ready", "restarting", "starting", "stopping", "stopped", "failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,18 @@ def first_chunk(case: Case) -> Answer:
         return {"audio": next(got.iter_bytes())}
 
 
+def models(case: Case) -> Answer:
+    """What the SDK makes of the list, of one model, and of one that there is not."""
+    with _client(case) as client:
+        listed = client.models.list().data
+        one = client.models.retrieve(listed[0].id)
+        try:
+            client.models.retrieve("nothing")
+        except openai.NotFoundError as error:
+            return {"ids": [model.id for model in listed], "one": one.model_dump(), "missing": _api_error(error)}
+    raise AssertionError("a model was found that there is not")
+
+
 def again(case: Case) -> Answer:
     """Holds the only allowed stream, requests another one, and closes the first when the second is refused. The SDK's
     retry then succeeds after the time in Retry-After."""
@@ -80,7 +92,7 @@ def _api_error(error: openai.APIStatusError) -> Answer:
     )
 
 
-_WAYS = {way.__name__: way for way in (create, stream, events, first_chunk, again)}
+_WAYS = {way.__name__: way for way in (create, stream, events, first_chunk, models, again)}
 
 
 def speak(case: Case) -> Answer:

@@ -66,6 +66,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "unknown voice": openai_case("create", "Nobody.", **{**PCM, "voice": "wrem"}),
         "unknown model": openai_case("create", "Nothing.", **{**PCM, "model": "whisper-1"}),
+        "models": openai_case("models", ""),
         "unknown field": openai_case("create", "Nothing.", **PCM, extra_body={"sede": 7}),
         "wrong key": openai_case("create", "Who is there?", at="locked", key="wrong", **PCM),
         "right key": openai_case("create", "I am here.", at="locked", key="right", **PCM),
@@ -207,6 +208,13 @@ def test_the_openai_sdk_receives_mp3_by_default(runs: ClientRuns) -> None:
     assert runs.answer("openai_sdk", "no format")["headers"]["content-type"] == "audio/mpeg"
     (made,) = runs.made("As you like it.")
     assert_similar(read_clip(runs.received("openai_sdk", "no format")), made)
+
+
+def test_the_openai_sdk_lists_and_retrieves_models(runs: ClientRuns) -> None:
+    answer = runs.answer("openai_sdk", "models")
+    assert answer["ids"][0] == "scripted" and "tts-1" in answer["ids"]
+    assert answer["one"]["id"] == "scripted" and answer["one"]["kind"] == "custom_voice"
+    assert (answer["missing"]["status"], answer["missing"]["code"]) == (404, "model_not_found")
 
 
 def test_a_long_text_streams_completely_to_the_openai_sdk(runs: ClientRuns) -> None:

@@ -123,6 +123,7 @@ def test_a_failing_engine_does_not_affect_the_others(served: Served) -> None:
     assert served.ask().status_code == 200
     refused = served.ask(model="design", instructions="An old man.")
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+    assert "the engine of model 'design' is restarting" in refused.json()["error"]["message"]
     assert served.ask(instructions="Whisper.").headers["x-model"] == "preset"  # the other one that can
     ready = served.client.get("/ready")
     assert ready.status_code == 200 and ready.json()["state"] == "ready" and ready.json()["restarts"] == 1

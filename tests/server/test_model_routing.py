@@ -29,7 +29,7 @@ CLIP = "data:audio/wav;base64,AAAA"
 def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
     """The names of the models that can do it, best first."""
     options = VoiceOptions.model_validate(fields)
-    named = find_name(options.model, [card.name for card in cards])
+    named = find_name(options.model, [card.name for card in cards]) if options.model else None
     needs = needs_of(options, cards, UPLOADED.get)
     return [card.name for card in choose_models(needs, cards, named, lambda: UPLOADED)]
 

@@ -20,12 +20,10 @@ from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.model_registry import LoadedModel
-from oscine.types import EngineHealth, ModelCard, ReportProgress, SpeechEngine
+from oscine.types import BEST_STATES, EngineHealth, ModelCard, ReportProgress, SpeechEngine
 
 if TYPE_CHECKING:
     from oscine.engine.in_process import InProcessEngine
-
-_STATES = ("ready", "restarting", "starting", "stopping", "stopped", "failed")  # best first
 
 
 def build(folder: str, config: EngineConfig, device: str, dtype: str, progress: ReportProgress) -> InProcessEngine:
@@ -139,7 +137,7 @@ def _wait_ready(engines: Sequence[EngineClient]) -> None:
 def _health(engines: Sequence[EngineClient]) -> EngineHealth:
     """The state of the best engine, with the first failure of any."""
     healths = [engine.health for engine in engines]
-    best = min(healths, key=lambda health: _STATES.index(health.state))
+    best = min(healths, key=lambda health: BEST_STATES.index(health.state))
     reasons = [health.last_reason for health in healths if health.last_reason]
     restarts = sum(health.restarts for health in healths)
     return EngineHealth(best.state, best.pid, restarts, reasons[0] if reasons else None)

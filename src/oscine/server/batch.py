@@ -166,7 +166,7 @@ class _SpeechBatch:
     async def _speak(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
         model = self._service.route(item)
         metrics.use(model.metrics)
-        with model.stream():
+        with model.streams:
             plan = await self._service.planner.plan(model, item, item.input)
             async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                 data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))

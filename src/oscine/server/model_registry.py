@@ -41,6 +41,33 @@ class LoadedModel:
         )
 
 
+class StreamCount:
+    """Counts running streams: `with count: ...`, from the request to its last byte. `check` may refuse one."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._streams = 0
+        self._idle = asyncio.Event()
+
+    def __enter__(self) -> None:
+        self._check()
+        self._streams += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._streams -= 1
+        if not self._streams:
+            self._idle.set()
+
+    async def wait_idle(self, timeout_s: float) -> int:
+        """Returns how many streams are left when the time is up."""
+        self._idle.clear()
+        if self._streams:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+        return self._streams
+
+
 class ServedModel:
     """A model with what the server keeps for it."""
 
@@ -53,8 +80,7 @@ class ServedModel:
         self.metrics = metrics.of_model(loaded.card.name, loaded.card.sample_rate_hz)
         self.created_s = int(time.time())
         self.removing = False  # takes no new streams
-        self._streams = 0
-        self._idle = asyncio.Event()
+        self.streams = StreamCount(self.check_served)
 
     @property
     def name(self) -> str:
@@ -79,26 +105,15 @@ class ServedModel:
         about = {"ready": self.is_ready and not self.removing, "state": self.state}
         return {**about, "restarts": health.restarts, "last_failure": health.last_reason}
 
-    def check_ready(self) -> None:
-        """Raises 503 with the engine's state and when to retry, or 404 if the model is being removed."""
+    def check_ready(self, *, named: bool) -> None:
+        """Raises 503 with the engine's state and when to retry, or 404 if the model is being removed. `named`: the
+        message has the model's name."""
         self.check_served()
-        health = self.health()
+        health, engine = self.health(), f"the engine of model {self.name!r}" if named else "the engine"
         if health.state == "failed":
-            raise ApiError(503, f"the engine has failed: {health.last_reason}", code="engine_failed", retry_after_s=30)
+            raise ApiError(503, f"{engine} has failed: {health.last_reason}", code="engine_failed", retry_after_s=30)
         if not self.is_ready:
-            raise ApiError(503, f"the engine is {health.state}; retry in 2 s", retry_after_s=2.0)
-
-    @contextlib.contextmanager
-    def stream(self) -> Iterator[None]:
-        """Counts one stream, from the request to its last byte. Raises 404 if the model is being removed."""
-        self.check_served()
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            if not self._streams:
-                self._idle.set()
+            raise ApiError(503, f"{engine} is {health.state}; retry in 2 s", retry_after_s=2.0)
 
     def check_served(self) -> None:
         """Raises 404 if the model is being removed."""
@@ -109,12 +124,7 @@ class ServedModel:
     async def drain(self, drain_s: float) -> int:
         """Takes no new streams, and waits until running ones have ended. Returns how many have not."""
         self.removing = True
-        self._idle.clear()
-        if self._streams:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(drain_s):
-                    await self._idle.wait()
-        return self._streams
+        return await self.streams.wait_idle(drain_s)
 
 
 class ModelRegistry:
@@ -132,7 +142,7 @@ class ModelRegistry:
 
     @property
     def first(self) -> ServedModel:
-        return next(iter(self))
+        return next(iter(self._models.values()))
 
     @property
     def several(self) -> bool:
@@ -158,7 +168,7 @@ class ModelRegistry:
 
     def find(self, name: str | None) -> ServedModel | None:
         """The model that the field `model` means; None: any. Raises 404."""
-        found = find_name(name, list(self._models))
+        found = None if name is None else find_name(name, self._models)
         return None if found is None else self._models[found]
 
     def route(self, options: VoiceOptions) -> ServedModel:

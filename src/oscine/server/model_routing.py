@@ -14,7 +14,7 @@ Of several models of a kind, the first one that was configured. All functions he
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from oscine.capabilities import AUTO, KIND_NAMES, Needs, check_needs
 from oscine.errors import RequestError, VoiceError, unknown_choice
@@ -30,10 +30,8 @@ _DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
 _KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
 
 
-def find_name(model: str | None, served: Sequence[str]) -> str | None:
+def find_name(model: str, served: Collection[str]) -> str | None:
     """The served name that the field `model` means; None: any. Raises 404."""
-    if model is None:
-        return None
     # Clients may send the hub id (Qwen/Qwen3-TTS-...); its last component is the served name.
     for name in (model, model.rpartition("/")[2]):
         if name in served:

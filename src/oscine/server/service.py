@@ -21,11 +21,12 @@ from oscine.server.schemas import VoiceOptions
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.server.voice_aliases import reserved_names
 from oscine.server.voice_store import VoiceStore
+from oscine.types import BEST_STATES
 
 # A submit waits about a millisecond for the engine and an encoder call takes as long: few threads serve many streams.
 _SUBMIT_THREADS = 16
 _ENCODE_THREADS = 4
-_STATES = ("ready", "restarting", "starting", "removing", "stopping", "stopped", "failed")  # best first
+_MODEL_STATES = (*BEST_STATES, "removing")
 
 
 class Service:
@@ -79,7 +80,7 @@ class Service:
         self.check_not_draining()
         if model is None and self.models.several and any(one.is_ready for one in self.models):
             return
-        (model or self.models.first).check_ready()
+        (model or self.models.first).check_ready(named=self.models.several)
 
     def check_not_draining(self) -> None:
         """Raises 503."""
@@ -96,7 +97,9 @@ class Service:
             failures = [one["last_failure"] for one in models.values() if one["last_failure"]]
             about = {
                 "ready": not starting and any(one["ready"] for one in models.values()),
-                "state": "starting" if starting else min((one["state"] for one in models.values()), key=_STATES.index),
+                "state": "starting"
+                if starting
+                else min((one["state"] for one in models.values()), key=_MODEL_STATES.index),
                 "restarts": sum(one["restarts"] for one in models.values()),
                 "last_failure": failures[0] if failures else None,
                 "models": models,
@@ -107,5 +110,5 @@ class Service:
         """The model that speaks this request. Called after `check_ready`, which is enough if there is only one."""
         model = self.models.route(options)
         if self.models.several:
-            model.check_ready()
+            model.check_ready(named=True)
         return model

@@ -65,7 +65,7 @@ class _SpeechHandler:
             with self._service.api_keys.stream(self._key):
                 model = self._service.route(self._body)
                 self._metrics.use(model.metrics)
-                with model.stream():
+                with model.streams:
                     plan = await self._service.planner.plan(model, self._body, self._body.input)
                     send = self._send_whole if self._body.whole else self._send_stream
                     async with contextlib.aclosing(self._service.narrate(plan)) as chunks:

@@ -163,7 +163,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             known = await asyncio.to_thread(store.get, name)
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded(voice=UploadedVoice.of(known))
-            with model.stream():
+            with model.streams:
                 voice = await model.cloned_voices.get(clip, upload.ref_text)
         else:
             voice = _from_embedding(upload.speaker_embedding or "")

@@ -121,7 +121,7 @@ class LiveUtterance:
         plan = self._plan or await service.planner.plan(model, _DEFAULTS, "", "pcm")
         with (
             service.api_keys.stream(self._api_key),
-            model.stream(),
+            model.streams,
             contextlib.closing(service.encoder(plan)) as encoder,
         ):
             narration = Narration(
