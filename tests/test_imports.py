@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "frames": set(),
     "levels": set(),
     "kernels": set(),
+    "log_writer": set(),
     "segmenter": set(),
     "decoding": {"errors", "frames"},
     "audio": {"decoding", "errors", "frames"},
@@ -39,12 +40,12 @@ ALLOWED: dict[str, set[str]] = {
     "prompt": {"audio", "capabilities", "decoding", "errors", "frames", "model", "types", "voice"},
     "engine": {
         *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
-        *("types", "voice"),
+        *("log_writer", "types", "voice"),
     },
     "api": {"config", "engine", "errors", "frames", "model", "narration", "segmenter", "speech", "types"},
     # Gets an engine, never builds one.
     "server": {
-        *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "narration", "segmenter"),
+        *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "log_writer", "narration", "segmenter"),
         *("types", "utterance", "voice"),
     },
 }

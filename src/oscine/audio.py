@@ -214,9 +214,9 @@ def write_audio_file(path: str | os.PathLike[str], content: bytes) -> None:
         raise OscineError(f"cannot write {str(path)!r}: {advice}") from error
 
 
-def write_atomically(path: Path, content: bytes, example_name: str) -> None:
+def write_atomically(path: Path, content: bytes, example_name: str, mode: int = 0o666) -> None:
     """Writes a temporary file and renames it: after a crash the old file is intact. Pipes and devices are written
-    directly, and a link stays a link. Raises OSError or ValueError."""
+    directly, and a link stays a link. `mode`, less the umask, is that of a new file. Raises OSError or ValueError."""
     if path.is_dir():
         raise IsADirectoryError(f"it is a folder; add a file name, such as {example_name}")
     if path.exists() and not path.is_file():  # a pipe or /dev/stdout must not be replaced by a file
@@ -231,7 +231,7 @@ def write_atomically(path: Path, content: bytes, example_name: str) -> None:
     # Not tempfile: its files are readable by their owner only, and the rename would keep that.
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
         os.replace(temporary, target)
     except BaseException:

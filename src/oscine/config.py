@@ -235,10 +235,10 @@ class WorkerConfig:
     delivery_threads: Int = _number(2, 1, 1000, "Threads that deliver audio; a slow callback occupies one.")
 
 
-def _check_api_key(key: str) -> str:
+def _check_api_key(key: object) -> object:
     if key == "(hidden)":
         raise ValueError("'(hidden)' is a placeholder, not a key; write the key itself")
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    if not isinstance(key, str) or not key or not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError("an API key is printable ASCII without spaces, and not empty")
     return key
 
@@ -258,9 +258,11 @@ class ServerConfig:
         default=None, description="PEM file of a certificate, with its chain: serve HTTPS instead of HTTP."
     )
     tls_key: Text | None = Field(default=None, description="PEM file of its key. Default: the key is in tls_cert.")
-    api_keys: ApiKeyList = Field(default=(), description="Accepted API keys; none: no key is needed.")
+    api_keys: ApiKeyList = Field(default=(), repr=False, description="Accepted API keys; none: no key is needed.")
     admin_keys: ApiKeyList = Field(
-        default=(), description="Keys that may add and remove models, and all that API keys may. None: nobody may."
+        default=(),
+        repr=False,
+        description="Keys that may add and remove models, and all that API keys may. None: nobody may.",
     )
     allowed_models: Strings = Field(
         default=(),

@@ -81,8 +81,11 @@ class Voice:
     def __hash__(self) -> int:
         return hash(self.content_hash)
 
-    def save(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
-        """Writes one safetensors file atomically. `notes` are stored with the voice and are not part of it."""
+    def save(
+        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, private: bool = False
+    ) -> None:
+        """Writes one safetensors file atomically. `notes` are stored with the voice and are not part of it. A `private`
+        file can be read by its owner only."""
         tensors: dict[str, np.ndarray] = {"speaker": self.speaker}
         metadata = {"format": _FORMAT, "content_hash": self.content_hash}
         if self.reference_codes is not None and self.transcript is not None:
@@ -91,7 +94,8 @@ class Voice:
         if notes:
             metadata["notes"] = json.dumps(dict(notes))
         try:
-            write_atomically(Path(path), save(tensors, metadata=metadata), "voice.safetensors")
+            mode = 0o600 if private else 0o666
+            write_atomically(Path(path), save(tensors, metadata=metadata), "voice.safetensors", mode)
         except (OSError, ValueError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise VoiceError(f"the voice cannot be written to {str(path)!r}: {reason}", "voice") from None

@@ -10,6 +10,7 @@ from oscine.commands.settings import (
     ENV_PREFIX,
     Settings,
     default_voices_dir,
+    forget_secrets,
     load_settings,
     model_flags,
     setting_fields,
@@ -116,10 +117,35 @@ def test_settings_that_cannot_work_are_refused_in_one_line(
     assert message in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
-def test_a_refused_key_is_not_printed() -> None:
+@pytest.mark.parametrize("name", ["api_keys", "admin_keys"])
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[server]\n{name} = ["my secret"]',
+        '[server]\n{name} = {{ a = "secret" }}',
+        '[server]\n{name} = [["secret"]]',
+        'server = ["secret"]',
+        'server = "secret"',
+        '[server]\n{name} = ["secret"]\nport = 70000',
+        '[server]\n{name} = ["secret"]\ntls_key = "key.pem"',
+    ],
+)
+def test_a_refused_key_is_not_printed(tmp_path: Path, name: str, toml: str) -> None:
+    path = tmp_path / "oscine.toml"
+    path.write_text(toml.format(name=name))
     with pytest.raises(ConfigError) as refused:
-        load_settings(None, {"server.api_keys": ("my secret",)})
-    assert "my secret" not in str(refused.value)
+        load_settings(path, {})
+    assert "secret" not in str(refused.value)
+
+
+def test_keys_are_not_inherited_or_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by worker processes, nor in a representation that a traceback or a log may hold."""
+    monkeypatch.setenv("OSCINE_SERVE_SERVER__API_KEYS", "secret")
+    monkeypatch.setenv("OSCINE_SERVE_SERVER__ADMIN_KEYS", "secret")
+    settings = load_settings(None, {})
+    assert settings.server.api_keys == settings.server.admin_keys == ("secret",)
+    forget_secrets()
+    assert "secret" not in os.environ.values() and "secret" not in repr(settings)
 
 
 def test_a_mistyped_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:

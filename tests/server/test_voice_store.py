@@ -255,3 +255,47 @@ def test_a_removed_folder_is_a_server_error(tmp_path: Path, caplog: pytest.LogCa
     assert status_of(caught) == 500
     assert "cannot list the voices" in caplog.text
     caplog.clear()  # expected
+
+
+def test_files_of_voices_are_private(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    open_store(tmp_path).add("anna", voice(), consent="anna")
+    assert (tmp_path / "anna.safetensors").stat().st_mode & 0o777 == 0o600
+    open_store(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_voice_that_root_adds_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12346)
+    open_store(tmp_path).add("anna", voice(), consent="anna")
+    found = (tmp_path / "anna.safetensors").stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o600)
+
+
+def test_a_voice_that_is_deleted_while_it_is_read_is_just_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_store(tmp_path).add("anna", voice(), consent="anna")
+    store, load = open_store(tmp_path / "."), Voice.load_with_notes
+    store._cache.clear()
+
+    def load_late(path: Path) -> object:
+        path.unlink()
+        return load(path)
+
+    monkeypatch.setattr(Voice, "load_with_notes", staticmethod(load_late))
+    assert store.get("anna") is None
+    assert not caplog.records
+
+
+def test_an_upload_whose_file_is_deleted_at_once_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, load = open_store(tmp_path), Voice.load_with_notes
+
+    def load_late(path: Path) -> object:
+        path.unlink()
+        return load(path)
+
+    monkeypatch.setattr(Voice, "load_with_notes", staticmethod(load_late))
+    with pytest.raises(ApiError, match="was deleted while it was stored; add it again"):
+        store.add("anna", voice(), consent="anna")

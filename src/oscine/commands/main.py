@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -45,12 +46,24 @@ class DtypeOption(StrEnum):
 
 
 def main() -> None:
+    _open_standard_streams()
     try:
         app()
     except OscineError as error:
         # A Text, so that nothing in the message is read as markup or as an emoji's name.
         console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
         sys.exit(2 if isinstance(error, RequestError) else 1)
+
+
+def _open_standard_streams() -> None:
+    """A program that is started with closed streams would get their numbers for its sockets, and print into them."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 (stays open)
 
 
 def _print_version(requested: bool) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from rich.console import Console
 
 from oscine.commands.model_loader import ModelLoader
-from oscine.commands.settings import Settings
+from oscine.commands.settings import Settings, forget_secrets
 from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
 from oscine.engine.remote.heap import freeze_gc
@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 def serve(settings: Settings, console: Console) -> None:
     """Returns after a clean end. Raises what the first start of an engine raised (of several models: if none could
     start), or ConfigError for a taken port, unusable TLS files or models that do not fit into memory."""
+    forget_secrets()
     log_to_stderr(settings.server.log_format, settings.server.log_level)
     check_tls_files(settings.server.tls_cert, settings.server.tls_key)
     display = StartupDisplay(settings, console)

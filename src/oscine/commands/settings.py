@@ -176,6 +176,12 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     return flags
 
 
+def forget_secrets() -> None:
+    """Removes the keys from the environment, which other processes inherit."""
+    for path in _SECRETS:
+        os.environ.pop(variable_of(path), None)
+
+
 def variable_of(path: str) -> str:
     return ENV_PREFIX + path.upper().replace(".", "__")
 
@@ -213,8 +219,10 @@ def _config_error(error: ValidationError) -> ConfigError:
     message = message[0].lower() + message[1:]
     if isinstance(first["input"], Mapping) and first["type"] == "value_error":  # a check over several settings
         return ConfigError(f"{path}.{message}".lstrip("."))
-    shown = "" if path in _SECRETS else f", got {reprlib.repr(first['input'])}"
-    return ConfigError(f"{path}: {message}{shown}")
+    # A whole table or list may hold keys.
+    above = any(one.startswith(f"{path}.") for one in _SECRETS) and not isinstance(first["input"], int | float)
+    secret = above or path.startswith(_SECRETS)
+    return ConfigError(f"{path}: {message}" + ("" if secret else f", got {reprlib.repr(first['input'])}"))
 
 
 def _unknown_setting(path: str) -> ConfigError:

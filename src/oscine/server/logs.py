@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
-import sys
 import time
 from typing import Any, Literal
+
+from oscine.log_writer import LogWriter
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
 
 _FIELDS = "log_fields"
+_STDERR = 2
 
 
 def log_fields(**values: Any) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def drop_expected_errors() -> None:
 
 
 def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogWriter(_STDERR)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
     for name, min_level in (("oscine", level), ("uvicorn", "warning")):
         logger = logging.getLogger(name)

@@ -11,16 +11,20 @@ import time
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
 
 from oscine.server.allowed_hosts import AllowedHosts, host_name
-from oscine.server.errors import ApiError, error_response
+from oscine.server.errors import ApiError, api_error, error_response
 from oscine.server.logs import log_fields, request_id
 from oscine.server.request_body import RequestBody
 from oscine.server.schemas import shown_name
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
+_NOT_STARTED = 499  # logged if the client left before the response
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The playground runs only its own scripts, whatever text it displays.
 _SECURITY_HEADERS = {
@@ -57,12 +61,26 @@ class RequestMiddleware:
             elif self._is_cross_origin(scope) or Headers(scope=scope).get("host") not in self._hosts:
                 await send({"type": "websocket.close", "code": 1008})  # before the accept: the client sees a 403
             else:
-                await self._app(scope, receive, send)
+                await self._websocket(scope, receive, send)
         finally:
             request_id.reset(token)
 
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except ClientDisconnected:
+            pass
+        except Exception as error:
+            response = error_response(error)  # logs it
+            with contextlib.suppress(ClientDisconnected):
+                try:
+                    await WebSocket(scope, receive, send).send_denial_response(response)
+                except RuntimeError:  # after the handshake
+                    with contextlib.suppress(RuntimeError):  # it is closed already
+                        await send({"type": "websocket.close", "code": 1011})
+
     async def _http(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> None:
-        start_s, status = time.monotonic(), 499  # until a response starts
+        start_s, status = time.monotonic(), _NOT_STARTED
         is_head = scope["method"] == "HEAD"
 
         async def send_with_headers(message: Message) -> None:
@@ -86,9 +104,14 @@ class RequestMiddleware:
             body = RequestBody(scope, receive, self._service.config.max_body_bytes, self._service.connections.in_flight)
             with contextlib.closing(body):
                 await self._app(inner, body, send_with_headers)
-        except ApiError as error:
-            self._service.metrics.refused(scope["path"], error.status)
-            await error_response(error)(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            known = api_error(error)  # logs an unexpected one
+            self._service.metrics.refused(scope["path"], known.status)
+            # After the first byte the response stays incomplete: the client sees the loss.
+            if status == _NOT_STARTED:
+                await error_response(known)(scope, receive, send_with_headers)
         finally:
             level = logging.INFO if scope["path"].startswith("/v1") else logging.DEBUG
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))

@@ -114,20 +114,23 @@ class VoiceStore:
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         cached = self._cache.get(name)
         if cached is None or cached.version != version:
-            cached = self._cache[name] = _CachedFile(version, self._read(name, path, found))
+            try:
+                cached = _CachedFile(version, self._read(name, path, found))
+            except ValueError as error:  # includes VoiceError
+                if not path.exists():  # it was deleted between the two looks at it
+                    return None
+                _log.warning("voice %r cannot be used: %s", name, error)
+                cached = _CachedFile(version, None)
+            self._cache[name] = cached
         return cached
 
-    def _read(self, name: str, path: Path, found: os.stat_result) -> StoredVoice | None:
-        try:
-            if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
-                raise VoiceError(f"{str(path)!r} is not a regular file")
-            voice, saved = Voice.load_with_notes(path)
-            created_at = int(saved.get("created_at", found.st_mtime))
-            consent, description, source_hash = map(saved.get, _NOTES)
-            return StoredVoice(name, voice, created_at, consent, description, source_hash, found.st_size)
-        except ValueError as error:  # includes VoiceError
-            _log.warning("voice %r cannot be used: %s", name, error)
-            return None
+    def _read(self, name: str, path: Path, found: os.stat_result) -> StoredVoice:
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
+            raise VoiceError(f"{str(path)!r} is not a regular file")
+        voice, saved = Voice.load_with_notes(path)
+        created_at = int(saved.get("created_at", found.st_mtime))
+        consent, description, source_hash = map(saved.get, _NOTES)
+        return StoredVoice(name, voice, created_at, consent, description, source_hash, found.st_size)
 
     def names(self) -> list[str]:
         if self._folder is None:
@@ -183,7 +186,8 @@ class VoiceStore:
         notes = {name: note for name in _NOTES if (note := getattr(new, name)) is not None}
         with _disk(f"store voice {new.name!r}"):
             try:
-                new.voice.save(temporary, {"created_at": str(new.created_at), **notes})
+                new.voice.save(temporary, {"created_at": str(new.created_at), **notes}, private=True)
+                _give_to_owner(temporary)
                 descriptor = os.open(temporary, os.O_RDONLY)
                 try:
                     os.fsync(descriptor)  # otherwise a power cut could leave an empty file under the name
@@ -222,6 +226,13 @@ class VoiceStore:
 
 def not_uploaded(name: str) -> ApiError:
     return ApiError(404, f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", param="name")
+
+
+def _give_to_owner(file: Path) -> None:
+    """A voice that root adds must be readable for the server, which owns the folder."""
+    folder = file.parent.stat()
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0:
+        os.chown(file, folder.st_uid, folder.st_gid)
 
 
 @contextlib.contextmanager

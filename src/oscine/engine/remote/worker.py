@@ -7,6 +7,7 @@ The loop only appends to the transport's outbox, so a slow or dead front end nev
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import pickle
 import queue
@@ -14,7 +15,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,13 +25,17 @@ from oscine.engine.remote import messages as wire
 from oscine.engine.remote.heap import freeze_gc
 from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError
+from oscine.log_writer import LogWriter
 from oscine.types import AudioChunk, Cancel, ReportProgress, SpeechEngine
+
+_log = logging.getLogger(__name__)
 
 Build = Callable[[ReportProgress], SpeechEngine]
 
 MAX_UNSENT_BYTES = 64 * 2**20  # a front end this far behind has stopped reading
 LINGER_S = 5.0  # for the last messages
 _PR_SET_PDEATHSIG = 1
+_STDERR = 2
 
 
 @dataclass(slots=True)
@@ -160,7 +164,7 @@ def _reported(error: Exception) -> OscineError:
     """The error as one of ours. An unexpected one leaves its traceback in the log."""
     if isinstance(error, OscineError):
         return error
-    traceback.print_exception(error)
+    _log.error("an unexpected error", exc_info=error)
     return EngineError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
@@ -175,6 +179,9 @@ def _die_with(parent_pid: int) -> None:
 
 def main(parent_pid: int, connection_fd: int) -> None:
     _die_with(parent_pid)
+    log = LogWriter(_STDERR)
+    log.setFormatter(logging.Formatter("engine: %(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[log])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     connection = socket.socket(fileno=connection_fd)
     connection.set_inheritable(False)  # a program that the engine starts must not keep it open
@@ -187,9 +194,8 @@ def main(parent_pid: int, connection_fd: int) -> None:
         # Unpickled inside `serve`, so that an import error is reported like any other failure of the build.
         status = EngineServer(transport, inbox).serve(lambda progress: pickle.loads(pickled)(progress))
     except Exception:
-        traceback.print_exc()
+        _log.exception("the worker failed")
     finally:
         transport.close(LINGER_S)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        logging.shutdown()
         os._exit(status)  # whatever threads the engine left behind
