@@ -111,6 +111,13 @@ def test_the_autoscaler_follows_a_metric_that_the_adapter_makes_from_a_recording
     assert rule["seriesQuery"].split('"')[1] in recorded
 
 
+def test_the_command_of_the_page_makes_a_prometheus_rule_of_our_rules() -> None:
+    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text(encoding="utf-8")
+    command = page[page.index("{ printf") : page.index("; } | kubectl")] + "; }"
+    made = yaml.safe_load(subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True).stdout)
+    assert made["kind"] == "PrometheusRule" and made["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+
+
 def test_the_pod_monitor_finds_the_pods_and_gives_them_the_job_of_the_alerts() -> None:
     monitor = objects("autoscaled")["PodMonitor"]["spec"]
     deployment = objects("autoscaled")["Deployment"]["spec"]
