@@ -79,7 +79,7 @@ def caddy(servers: Sequence[str], certificate: Certificate, folder: Path) -> Ite
     program, port = require_program("caddy", "caddy"), free_port()
     text = replaced(
         CADDY.read_text(encoding="utf-8"),
-        ("speech.example.com {", f"https://127.0.0.1:{port} {{\n tls {certificate.cert} {certificate.key}"),
+        ("speech.example.com {", f"https://:{port} {{\n bind 127.0.0.1\n tls {certificate.cert} {certificate.key}"),
         ("reverse_proxy 127.0.0.1:8000 {", f"reverse_proxy {' '.join(addresses(servers))} {{"),
     )
     (folder / "Caddyfile").write_text("{\n admin off\n auto_https off\n}\n" + text, encoding="utf-8")

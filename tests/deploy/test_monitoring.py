@@ -15,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from oscine.server.allowed_hosts import AllowedHosts
 from oscine.server.app import build_app
 from oscine.types import EngineStatus, TickHistogram
 from tests.conftest import ROOT, require_environment, require_program
@@ -124,6 +125,12 @@ def test_the_dashboard_is_the_one_that_grafanas_own_builders_write() -> None:
     command = [linters_python(), ROOT / "tools" / "grafana_dashboard.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_server_answers_to_the_name_that_prometheus_uses() -> None:
+    (job,) = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
+    (target,) = job["static_configs"][0]["targets"]
+    assert target in AllowedHosts("0.0.0.0", (), has_keys=False)  # the image listens on all addresses
 
 
 def test_grafana_finds_the_files_that_it_is_told_of() -> None:

@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from websockets.sync.client import connect
 
+from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from tests.certificates import Certificate, self_signed
 from tests.deploy.proxies import PROXIES, Proxy
@@ -97,6 +98,20 @@ def test_the_metrics_are_not_public_and_errors_arrive_as_they_are(proxy: Proxy) 
         refused = client.post(SPEECH, json={**REQUEST, "voice": "rwen"})
         assert refused.status_code == 400 and "did you mean 'wren'?" in refused.json()["error"]["message"]
         assert client.post(SPEECH, content=b"x" * (33 * 2**20)).status_code == 413
+
+
+@pytest.mark.parametrize("program", PROXIES)
+def test_the_public_name_reaches_a_server_that_knows_it(
+    program: str, engines: list[ScriptedEngine], certificate: Certificate, tmp_path: Path
+) -> None:
+    named = build_app(engines[0], CARD, ServerConfig(allowed_hosts=("speech.example.com",)))
+    unnamed = build_app(engines[1], CARD)
+    for number, (app, expected) in enumerate([(named, 200), (unnamed, 403)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with serving(app) as url, PROXIES[program]([url], certificate, folder) as proxy, proxy.client() as client:
+            answer = client.get("/v1/models", headers={"host": "speech.example.com"})
+            assert answer.status_code == expected and answer.json(), answer.text
 
 
 @pytest.fixture
