@@ -69,9 +69,10 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
     index = torch.tensor(slots, device="cuda")
     codes = torch.zeros(rows, 16, dtype=torch.int64, device="cuda")
     pcm = torch.zeros(rows, runner.samples_per_frame, dtype=torch.int16, device="cuda")
+    failed = torch.zeros(rows, dtype=torch.int16, device="cuda")
     parts: dict[str, Callable[[int], None]] = {
         "talker": lambda size: step.talker_step(index),
-        "predictor": lambda size: step.predict_codes(index, codes),
+        "predictor": lambda size: step.predict_codes(index, codes, failed),
         "codec": lambda size: codec.run(codes, index, pcm),
     }
     times = {}

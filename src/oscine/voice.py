@@ -21,6 +21,7 @@ from oscine.errors import VoiceError
 from oscine.frames import CODEBOOKS, Codes, Samples
 
 _FORMAT = "oscine.voice.1"
+MAX_SPEAKER_VALUE = 1e4  # far above any encoder's output, and far below where the model's sums overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,12 @@ class Voice:
             raise VoiceError(f"a speaker vector must be one row of float32, got {_described(speaker)}", "voice")
         if not np.isfinite(speaker).all():
             raise VoiceError("the speaker vector has NaN or infinite numbers; compute it again", "voice")
+        if (largest := float(np.abs(speaker).max())) > MAX_SPEAKER_VALUE:
+            raise VoiceError(
+                f"the speaker vector has numbers up to {largest:.3g}, the limit is {MAX_SPEAKER_VALUE:g}; compute it "
+                "again with this model's speaker encoder",
+                "voice",
+            )
         if (codes is None) != (self.transcript is None):
             raise VoiceError("reference codes and their transcript go together: give both or neither", "voice")
         object.__setattr__(self, "speaker", _frozen_copy(speaker))

@@ -76,7 +76,7 @@ class ScriptedRunner:
 
     def collect(self, ticket: ScriptedTicket) -> FrameOutput:
         self.calls.append(f"collect {ticket.number}")
-        return FrameOutput((), np.zeros((0, 16), np.int64), np.zeros((0, 1), np.int16))
+        return FrameOutput((), np.zeros((0, 16), np.int64), np.zeros((0, 1), np.int16), np.zeros(0, np.bool_))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class _Ticket:
     slots: tuple[int, ...]
     codes: np.ndarray
     pcm: np.ndarray
+    failed: np.ndarray
     clock: VirtualClock
 
     def ready(self) -> bool:
@@ -58,7 +59,7 @@ class _Ticket:
 @dataclass
 class ScriptedRunner:
     """Speech of request `tag` (its seed // 1000) has seed % 1000 frames, at least `min_frames` and one for each id of
-    its text. `fail(stage, tag)` may raise."""
+    its text. `fail(stage, tag)` may raise; the logits of the tags in `not_finite` are not finite."""
 
     slots: int
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -68,6 +69,7 @@ class ScriptedRunner:
     positions: int = 100_000
     min_frames: int = 0
     fail: Callable[[str, int], None] = lambda stage, tag: None
+    not_finite: frozenset[int] = frozenset()
     sample_rate_hz: int = SAMPLE_RATE_HZ
     samples_per_frame: int = SAMPLES_PER_FRAME
     eos_id: int = EOS_ID
@@ -105,7 +107,8 @@ class ScriptedRunner:
         rows = [self._frame(slot) for slot in slots]
         done_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
         codes, pcm = np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
-        ticket = _Ticket(done_s, tuple(slots), codes, pcm, self.clock)
+        failed = np.array([self.held[slot].tag in self.not_finite for slot in slots])
+        ticket = _Ticket(done_s, tuple(slots), codes, pcm, failed, self.clock)
         self.flying.append(ticket)
         self.launches.append(ticket.slots)
         return ticket
@@ -117,7 +120,7 @@ class ScriptedRunner:
         for slot in first.slots:
             if slot in self.held:
                 self.fail("collect", self.held[slot].tag)
-        return FrameOutput(first.slots, first.codes, first.pcm)
+        return FrameOutput(first.slots, first.codes, first.pcm, first.failed)
 
     def release(self, slot: int) -> None:
         del self.held[slot]

@@ -191,6 +191,17 @@ def test_a_failure_of_one_request_ends_that_request_only(stage: str) -> None:
     rig.check_idle()
 
 
+def test_logits_that_are_not_finite_end_their_stream_with_an_error() -> None:
+    rig = Rig(not_finite=frozenset({2}))
+    listeners = [rig.say(tag, frames=6) for tag in (1, 2, 3)]
+    rig.run()
+    assert [listener.ends for listener in listeners] == [["stop"], ["error"], ["stop"]]
+    error = listeners[1].chunks[-1].error
+    assert isinstance(error, RequestError) and error.param == "voice" and "not finite" in str(error)
+    assert not listeners[1].pcm
+    rig.check_idle()
+
+
 @pytest.mark.parametrize("stage", ["launch", "collect"])
 def test_a_runner_that_fails_once_ends_running_streams_and_continues(stage: str) -> None:
     broken = [True]

@@ -62,13 +62,17 @@ def random_logits(device, rows: int, vocab: int, seed: int, *, ties: bool = Fals
     return logits.to(device)
 
 
+def no_failures(rows: int, device) -> Tensor:
+    return torch.zeros(rows, dtype=torch.int16, device=device)
+
+
 def check(device, logits: Tensor, params: list[DrawParams], book: int = 3, frame: int = 7) -> None:
     rows = len(params)
     seeds = [(0x9E3779B97F4A7C15 * (row + 1) + frame) % 2**64 for row in range(rows)]
     # Rows are in the reverse order of their slots.
     slot = torch.arange(rows - 1, -1, -1, device=device)
     codes = torch.full((rows, 16), -1, device=device)
-    sample(logits.flip(0), slot, state(device, params, seeds, frame), codes, book)
+    sample(logits.flip(0), slot, state(device, params, seeds, frame), codes, book, no_failures(rows, device))
     cpu = torch.device("cpu")
     uniform = uniforms(seeds, frame, 1, cpu)[:, 0, book]
     table = DrawTable.of(params, cpu)
@@ -110,11 +114,31 @@ def test_excluded_ids_are_never_drawn(device):
     check(device, logits, [DrawParams(top_k=50), DrawParams(top_k=0), DrawParams(top_p=0.3), DrawParams(greedy=True)])
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("params", [DrawParams(greedy=True), DrawParams(), DrawParams(top_k=0, top_p=0.9)], ids=str)
+def test_logits_that_are_not_finite_fail_their_row_and_give_a_valid_code(device, params, everywhere, bad):
+    draws, codes = state(device, [params] * 3, [1, 2, 3], 4), torch.full((3, 16), -1, device=device)
+    logits = random_logits(device, 3, 64, seed=2)
+    slot, failed = torch.arange(3, device=device), no_failures(3, device)
+    sample(logits, slot, draws, codes, 2, failed)
+    good, codes[:, 2] = codes[:, 2].clone(), -1
+    assert failed.tolist() == [0, 0, 0]
+    logits[1, :] = bad if everywhere else logits[1, :]
+    logits[1, 7] = bad
+    sample(logits, slot, draws, codes, 2, failed)
+    assert failed.tolist() == [0, 1, 0]
+    assert codes[[0, 2], 2].tolist() == good[[0, 2]].tolist()
+    assert 0 <= codes[1, 2] < 64
+    sample(random_logits(device, 3, 64, seed=2), slot, draws, codes, 3, failed)
+    assert failed.tolist() == [0, 1, 0]  # a later code does not undo it
+
+
 def test_rows_without_a_slot_keep_their_code(device):
     codes = torch.full((3, 16), 9, device=device)
     draws = state(device, [DrawParams(greedy=True)] * 2, [1, 2], 0)
     logits = random_logits(device, 3, 64, seed=2)
-    sample(logits, torch.tensor([1, -1, 0], device=device), draws, codes, 2)
+    sample(logits, torch.tensor([1, -1, 0], device=device), draws, codes, 2, no_failures(3, device))
     assert codes[:, 2].tolist() == [logits[0].argmax().item(), 9, logits[2].argmax().item()]
 
 
@@ -140,7 +164,8 @@ class Speech:
     def step(self, logits: Tensor, frame: int) -> tuple[list[int], list[int]]:
         codes = torch.zeros(self.rows, 16, dtype=torch.int32, device=self.device)
         slot = torch.arange(self.rows, dtype=torch.int32, device=self.device)
-        sample(logits, slot, state(self.device, self.params, self.seeds, frame), codes, 0, first=self.first)
+        draws, failed = state(self.device, self.params, self.seeds, frame), no_failures(self.rows, self.device)
+        sample(logits, slot, draws, codes, 0, failed, first=self.first)
         return codes[:, 0].tolist(), self.reference(logits.cpu().float(), frame)
 
     def reference(self, logits: Tensor, frame: int) -> list[int]:
@@ -180,5 +205,6 @@ def test_published_vocabularies(device, rows, name, vocab):
     logits = random_logits(device, rows, vocab, seed=0).bfloat16()
     draws = state(device, [PARAMS[name]] * rows, list(range(rows)), 3)
     codes, slot = torch.zeros(rows, 16, device=device, dtype=torch.int64), torch.arange(rows, device=device)
-    seconds = graph_seconds(lambda: sample(logits, slot, draws, codes, 1))
+    failed = no_failures(rows, device)
+    seconds = graph_seconds(lambda: sample(logits, slot, draws, codes, 1, failed))
     print(f"\n{name}, {rows} rows of {vocab}: {seconds * 1e6:.1f} us")  # too few bytes to compute a bandwidth

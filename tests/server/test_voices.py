@@ -210,6 +210,7 @@ def test_an_invalid_upload_is_refused_with_a_reason(
         (json.dumps([[1.0] * 8]), "one row of float32"),
         ("[NaN" + ", 1" * 7 + "]", "NaN or infinite"),
         ("[1e999" + ", 1" * 7 + "]", "NaN or infinite"),
+        ("[-3e38" + ", 1" * 7 + "]", "numbers up to 3e+38, the limit is 10000"),
         ("[true" + ", true" * 7 + "]", "a list of numbers"),
         ("[" + "9" * 400 + ", 1" * 7 + "]", "a list of numbers"),
     ],

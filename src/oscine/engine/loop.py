@@ -26,6 +26,10 @@ from oscine.types import AudioChunk, EngineStatus, FinishReason
 
 _log = logging.getLogger(__name__)
 _MAX_FAILURES = 3  # of the runner in a row, without a good tick between them
+_NOT_FINITE = (
+    "the model computed numbers that are not finite for this request, so it cannot be spoken; use another voice, or "
+    "make the voice again"
+)
 _MAX_SLEEP_S = 1.0  # while streams wait for text
 _MAX_QUEUE_SLEEP_S = 0.1  # while requests wait for the slots of such streams
 _MIN_TICK_S = 1e-3
@@ -290,9 +294,14 @@ class EngineLoop:
         self._cost_model.add(len(tick.sessions), tick.prefill_rows, now_s - max(tick.begun_s, self._collected_s))
         self._collected_s = now_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
-        for session, codes, pcm, level_dbfs in zip(tick.sessions, output.codes, output.pcm, levels_dbfs, strict=True):
+        frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)
+        for session, codes, pcm, level_dbfs, failed in frames:
             if session.finish_reason is not None:
                 continue  # it ended while this frame was in flight
+            if failed:
+                _log.warning("the logits of %s are not finite", session.utterance_id)
+                self._end(session, "error", RequestError(_NOT_FINITE, "voice"))
+                continue
             self._frames_made += 1
             try:
                 reason = session.take_frame(codes, pcm, level_dbfs)

@@ -5,6 +5,7 @@
     else:    x / temperature; keep the k largest and ties with the k-th; drop the least likely ids that together hold
              at most the tail, 1 - top_p (equals in the order of ids), but never the likeliest; softmax; the first id
              whose cumulative mass is above u * total
+    NaN and infinity fail the row and count as 0, so that every code is a valid index; -infinity excludes an id.
     u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
 
 Divisions are IEEE; sums run in fp64 and are rounded to fp32 before comparisons. The ids equal those of the plain
@@ -106,7 +107,7 @@ def _uniform(seed_low, seed_high, frame, book):
 
 @triton.jit(do_not_specialize=["book"])
 def _sample(
-    logits, slots, codes, temperatures, top_ks, tails, greedies, seeds_low, seeds_high, frames,
+    logits, slots, codes, failed, temperatures, top_ks, tails, greedies, seeds_low, seeds_high, frames,
     penalties, seen, holds,
     vocab, code_count, eos, min_frames, book, logits_stride, codes_stride, seen_stride,
     block: tl.constexpr, key_bits: tl.constexpr, first: tl.constexpr,
@@ -117,6 +118,10 @@ def _sample(
         at = tl.arange(0, block)
         is_id = at < vocab
         x = tl.load(logits + row * logits_stride + at, mask=is_id, other=float("-inf")).to(tl.float32)
+        is_bad = ~(x < float("inf"))
+        fails = tl.max(is_bad.to(tl.int32), 0)
+        x = tl.where(is_bad, 0.0, x)
+        tl.store(failed + row, fails.to(failed.dtype.element_ty), mask=(fails != 0) | first)
         frame = tl.load(frames + slot).to(tl.int32)
         if first:
             was = tl.load(seen + slot * seen_stride + at, mask=is_id, other=0) != 0
@@ -144,16 +149,23 @@ def _sample(
             # Rounding must not raise the target to the total: no id would be above it.
             highest = (total.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
             code = tl.sum((mass <= tl.minimum(u * total, highest)).to(tl.int32), 0)
-            code = tl.minimum(code, vocab - 1)  # only NaN logits get here
         tl.store(codes + row * codes_stride + book, code.to(codes.dtype.element_ty))
         if first:
             tl.store(seen + slot * seen_stride + code, 1)
 
 
 def sample(
-    logits: Tensor, slot: Tensor, draws: Draws, codes: Tensor, book: int, *, first: FirstCode | None = None
+    logits: Tensor,
+    slot: Tensor,
+    draws: Draws,
+    codes: Tensor,
+    book: int,
+    failed: Tensor,
+    *,
+    first: FirstCode | None = None,
 ) -> None:
-    """logits [rows, ids] bf16 or fp32, slot [rows] -> codes[:, book], codes [rows, books] int32 or int64.
+    """logits [rows, ids] bf16 or fp32, slot [rows] -> codes[:, book], codes [rows, books] int32 or int64, and failed
+    [rows]: 1 if a logit is NaN or infinite; otherwise unchanged, but 0 for codebook 0.
 
     `first` is for codebook 0. Rows with a negative slot keep their code.
     """
@@ -161,6 +173,7 @@ def sample(
     assert vocab <= _MAX_IDS and logits.stride(1) == 1, (logits.shape, logits.stride())
     assert logits.dtype in (torch.bfloat16, torch.float32), logits.dtype
     assert slot.shape == (rows,) and slot.is_contiguous(), slot.shape
+    assert failed.shape == (rows,) and failed.is_contiguous(), failed.shape
     assert codes.shape[0] >= rows and 0 <= book < codes.shape[1] and codes.stride(1) == 1, (codes.shape, book)
     slots = draws.temperature.shape
     for tensor in (draws.top_k, draws.tail, draws.greedy, draws.seed_low, draws.seed_high, draws.frame):
@@ -172,7 +185,7 @@ def sample(
         assert first.penalty.dtype == torch.float32 and first.penalty.is_contiguous(), first.penalty.dtype
         assert first.eos < vocab and first.codes <= vocab, (first.eos, first.codes, vocab)
     _sample[(rows,)](
-        logits, slot, codes, draws.temperature, draws.top_k, draws.tail, _bytes(draws.greedy),
+        logits, slot, codes, failed, draws.temperature, draws.top_k, draws.tail, _bytes(draws.greedy),
         draws.seed_low, draws.seed_high, draws.frame,
         first.penalty if first else logits, _bytes(first.seen) if first else logits,
         _bytes(first.hold_eos) if first else logits,

@@ -60,6 +60,9 @@ class Backend(BackendMemory, Protocol):
     def flush_prefill(self) -> None:
         """Enqueues all added rows. Required before their slots run or release their blocks."""
 
+    def clear_blocks(self, blocks: Sequence[int]) -> None:
+        """These blocks are free again. What they hold must never reach another slot, not even where it is masked."""
+
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
         """Enqueues one frame: talker step, code 0, codes 1..15, codec, next input row. `sampling` (one per slot) and
         `max_context` (all positions are below it) spare the backend from reading them from the device."""

@@ -30,5 +30,8 @@ class BlockAllocator:
         self._owned[slot] = [self._free.pop() for _ in range(count)]
         return self._owned[slot]
 
-    def release(self, slot: int) -> None:
-        self._free += self._owned.pop(slot)
+    def release(self, slot: int) -> list[int]:
+        """Returns the blocks that it had."""
+        blocks = self._owned.pop(slot)
+        self._free += blocks
+        return blocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,8 +21,14 @@ class PagedKVCache:
     @staticmethod
     def allocate(config: StackConfig, blocks: int, like: Tensor) -> PagedKVCache:
         shape = (config.layers, blocks, config.kv_heads, BLOCK_POSITIONS, config.head_dim)
-        # Zeros: a masked value is multiplied by zero, and zero times a stray NaN is NaN.
         return PagedKVCache(like.new_zeros(shape), like.new_zeros(shape))
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Free blocks are zero for DecodeCacheView, which reads whole blocks: a masked value is multiplied by zero, and
+        zero times a NaN that an earlier stream left would be NaN."""
+        index = torch.tensor(blocks, device=self.keys.device)
+        self.keys.index_fill_(1, index, 0.0)
+        self.values.index_fill_(1, index, 0.0)
 
     def write(self, block_row: Tensor, keys: Tensor, values: Tensor) -> None:
         """Writes keys and values [n, layers, kv heads, head_dim] to the first positions of a slot.

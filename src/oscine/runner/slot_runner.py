@@ -108,7 +108,7 @@ class SlotRunner:
                 self._start_codec(slot, prompt)
                 self._prefill(prompt, rows[:-1], state.block_table[slot])
             except BaseException:
-                self._allocator.release(slot)
+                self._free_blocks(slot, prompt.rows)
                 raise
             self._running[slot] = _RunningSlot(sampling, prompt.rows - 1, len(prompt.trailing_ids))
 
@@ -137,8 +137,11 @@ class SlotRunner:
     def release(self, slot: int) -> None:
         with self._on_device():
             self._flush()  # pending rows must not be written into blocks that another slot owns by then
-            del self._running[slot]
-            self._allocator.release(slot)
+            self._free_blocks(slot, self._running.pop(slot).position)
+
+    def _free_blocks(self, slot: int, positions: int) -> None:
+        """`positions` were written at most."""
+        self.backend.clear_blocks(self._allocator.release(slot)[: blocks_for(positions)])
 
     def counts(self) -> RunnerCounts:
         prefixes = self._prefixes

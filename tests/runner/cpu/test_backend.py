@@ -87,7 +87,8 @@ def test_table_lookups_give_the_logits_of_the_plain_predictor(
     table = DrawTable.of([DrawParams()] * rows, CPU)
     with torch.inference_mode():
         predictor = CpuPredictor(model, max_rows=4)
-        assert torch.equal(predictor.frame_codes(hidden, codes[:, 0], table, torch.zeros(rows, CODEBOOKS)), codes)
+        drawn, last_logits = predictor.frame_codes(hidden, codes[:, 0], table, torch.zeros(rows, CODEBOOKS))
+        assert torch.equal(drawn, codes) and torch.equal(last_logits, seen[-1])
         for ours, plain in zip(seen, plain_logits(model, hidden, codes), strict=True):
             assert_close(ours, plain)
 

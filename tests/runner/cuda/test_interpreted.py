@@ -18,15 +18,16 @@ from oscine.types import DrawParams, SamplingParams
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import prefill
 from tests.reference.kv_cache import DenseKVCache
-from tests.runner.tiny_model import random_prompt, tiny_model
+from tests.runner.tiny_model import CODES, random_prompt, tiny_model
 
 pytest.importorskip("triton")
 if torch.cuda.is_available():
     pytest.skip("runs on a CPU, in Triton's interpreter", allow_module_level=True)
 
 from oscine.runner.cuda.backend import CudaBackend
+from oscine.runner.cuda.codec import CudaCodec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # of NaN, in NumPy
 
 # Weights whose draws all have a wide margin, so that bf16 draws the codes of fp32: greedy choices win by 5 % of the
 # logit, random draws are 2.8 % of the probability away from the next code.
@@ -68,9 +69,21 @@ def admitted(backend: Backend, slots: tuple[int, ...]) -> SlotRunner:
 
 
 @pytest.fixture(scope="module")
+@torch.inference_mode()
 def backend(model: SpeechModel) -> CudaBackend:
-    """One batch size, 2: a tick of one slot has a padding row."""
-    return CudaBackend(model, budget(model), BackendOptions(frame_sizes=(), graphs=False))
+    """One batch size, 2: a tick of one slot has a padding row. All memory that a stream may find holds NaN, as if
+    an earlier one had left it."""
+    backend = CudaBackend(model, budget(model), BackendOptions(frame_sizes=(), graphs=False))
+    step, codec = backend.step, backend.codec
+    assert isinstance(codec, CudaCodec)
+    buffers = [value for name, value in vars(step).items() if name in ("hidden", "rest_logits") or name[0] == "_"]
+    tables = (step._text_table, step._first_table, *step._rope, *step._rest_rope)
+    left = [value for value in buffers if isinstance(value, torch.Tensor) and all(value is not one for one in tables)]
+    left += [backend.kv.keys, backend.kv.values, backend.state.inputs, codec.state.keys, codec.state.values]
+    for tensor in (*left, *codec._buffers, step._scratch.partial):
+        if tensor.is_floating_point():
+            tensor.fill_(float("nan"))
+    return backend
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +93,7 @@ def frames(backend: CudaBackend) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first = runner.collect(runner.launch([0, 1]))
     hidden = backend.step.hidden.float().numpy().copy()
     outputs = [first, *(runner.collect(runner.launch([0, 1])) for _ in range(FRAMES - 1))]
+    assert not any(output.failed.any() for output in outputs)
     for slot in (0, 1):
         runner.release(slot)
     return np.stack([output.codes for output in outputs]), np.stack([output.pcm for output in outputs]), hidden
@@ -125,3 +139,17 @@ def test_a_row_alone_gives_the_bits_of_the_row_in_a_batch(backend: CudaBackend, 
     np.testing.assert_array_equal(output.codes[0], codes[0, 1])
     np.testing.assert_array_equal(output.pcm[0], pcm[0, 1])
     runner.release(1)
+
+
+@torch.inference_mode()
+def test_a_row_that_is_not_finite_fails_alone(backend: CudaBackend, frames) -> None:
+    codes, pcm, _ = frames
+    runner = admitted(backend, (0, 1))
+    backend.state.inputs[0] = float("nan")
+    output = runner.collect(runner.launch([0, 1]))
+    assert output.failed.tolist() == [True, False]
+    assert (output.codes[0] >= 0).all() and (output.codes[0] < CODES).all()
+    np.testing.assert_array_equal(output.codes[1], codes[0, 1])
+    np.testing.assert_array_equal(output.pcm[1], pcm[0, 1])
+    for slot in (0, 1):
+        runner.release(slot)

@@ -37,6 +37,6 @@ class CpuBackend(TorchBackend):
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         return self.talker.step(inputs, cache) if self.talker else super()._talker_step(inputs, cache)
 
-    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
+    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         frame_codes = self.predictor.frame_codes if self.predictor else super()._frame_codes
         return frame_codes(hidden, first, table, uniforms)

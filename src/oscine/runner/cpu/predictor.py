@@ -57,8 +57,9 @@ class CpuPredictor:
         self._tables = [self._table(entries, position) for position, entries in enumerate(embeddings, 1)]
         self._recorded: dict[int, _Passes] = {}
 
-    def frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
-        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16]."""
+    def frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16], and the logits of the last
+        one, which the next frame overwrites."""
         rows = len(first)
         if rows not in self._recorded:
             self._recorded[rows] = self._record(rows)
@@ -72,7 +73,7 @@ class CpuPredictor:
                 passes.logits.array.argmax(axis=1, out=passes.codes_array[book])
             else:
                 passes.codes[book] = draw(passes.logits.tensor, table, uniforms[:, book])
-        return torch.stack(passes.codes.unbind(), dim=1)
+        return torch.stack(passes.codes.unbind(), dim=1), passes.logits.tensor
 
     def _rope(self, position: int) -> Rope:
         rope = Rope(self._stack.config, 1)

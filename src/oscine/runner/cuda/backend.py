@@ -65,8 +65,8 @@ class CudaBackend:
         self._prefill = PackedPrefill(self.step, stack.width, budget.blocks_per_slot, like, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
         self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
-        # Audio and codes of a tick in one buffer, for one copy: [size, samples], then [size, 16].
-        self._output = torch.zeros(largest * (self._samples + CODEBOOKS), dtype=torch.int16, device=device)
+        # A tick's audio, codes and failures in one buffer, for one copy: [size, samples], [size, 16], [size].
+        self._output = torch.zeros(largest * (self._samples + CODEBOOKS + 1), dtype=torch.int16, device=device)
         pinned = device.type == "cuda"
         self._host_slots = [torch.empty(largest, dtype=torch.int64, pin_memory=pinned) for _ in range(_IN_FLIGHT)]
         self._host_outputs = [
@@ -95,6 +95,9 @@ class CudaBackend:
     def flush_prefill(self) -> None:
         self._prefill.flush()
 
+    def clear_blocks(self, blocks: Sequence[int]) -> None:
+        """Nothing to do: the kernels load only positions that the slot has written."""
+
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> CudaTicket:
         size = self._graphs.size_for(len(slots))
@@ -103,7 +106,7 @@ class CudaBackend:
         host_slots[:size] = torch.tensor([*slots, *[_PADDING] * (size - len(slots))])
         self._slots[:size].copy_(host_slots[:size], non_blocking=True)
         self._graphs.replay(size)
-        used = size * (self._samples + CODEBOOKS)
+        used = size * (self._samples + CODEBOOKS + 1)
         host_output[:used].copy_(self._output[:used], non_blocking=True)
         done = None
         if self._output.is_cuda:
@@ -115,10 +118,9 @@ class CudaBackend:
         assert isinstance(ticket, CudaTicket)
         if ticket.done is not None:
             ticket.done.synchronize()
-        pcm, codes = self._views(ticket.output, ticket.size)
-        rows = len(ticket.slots)
+        pcm, codes, failed = (view[: len(ticket.slots)].numpy() for view in self._views(ticket.output, ticket.size))
         # Copies: the pinned buffer is overwritten two ticks later.
-        return FrameOutput(ticket.slots, codes[:rows].numpy().astype(np.int64), pcm[:rows].numpy().copy())
+        return FrameOutput(ticket.slots, codes.astype(np.int64), pcm.copy(), failed.astype(np.bool_))
 
     @torch.inference_mode()
     def run_eagerly(self, slots: Sequence[int]) -> None:
@@ -127,14 +129,14 @@ class CudaBackend:
         self._run_frame(len(slots))
 
     def _run_frame(self, size: int) -> None:
-        pcm, codes_out = self._views(self._output, size)
+        pcm, codes_out, failed = self._views(self._output, size)
         slots = self._slots[:size]
-        codes = self.step.sample_codes(slots)
+        codes = self.step.sample_codes(slots, failed)
         self.codec.run(codes, torch.where(slots < 0, self.codec.scratch, slots), pcm)
         self.step.advance(slots)
         codes_out.copy_(codes)
 
-    def _views(self, flat: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        pcm = flat[: size * self._samples].view(size, self._samples)
-        codes = flat[size * self._samples :][: size * CODEBOOKS].view(size, CODEBOOKS)
-        return pcm, codes
+    def _views(self, flat: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        widths = (size * self._samples, size * CODEBOOKS, size)
+        pcm, codes, failed = flat[: sum(widths)].split(widths)
+        return pcm.view(size, self._samples), codes.view(size, CODEBOOKS), failed

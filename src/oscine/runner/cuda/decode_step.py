@@ -91,8 +91,9 @@ class DecodeStep:
         return tables
 
     @torch.inference_mode()
-    def sample_codes(self, slots: Tensor) -> Tensor:
-        """slots [rows] -> codes [rows, 16], a view that the next call overwrites."""
+    def sample_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
+        """slots [rows] -> codes [rows, 16], a view that the next call overwrites, and failed [rows] int16: 1 where
+        logits were not finite."""
         self.talker_step(slots)
         rows, state, config = len(slots), self._state, self._model.config
         codes = self._codes[:rows]
@@ -104,8 +105,8 @@ class DecodeStep:
             eos=config.talker.eos_id,
         )
         linear(self.hidden[:rows], self._model.talker.head.weight, self._first_logits[:rows], self._scratch)
-        sample(self._first_logits[:rows], slots, self._draws("first"), codes, 0, first=rules)
-        self.predict_codes(slots, codes)
+        sample(self._first_logits[:rows], slots, self._draws("first"), codes, 0, failed, first=rules)
+        self.predict_codes(slots, codes, failed)
         return codes
 
     @torch.inference_mode()
@@ -151,7 +152,7 @@ class DecodeStep:
         _norm(stack.norm, stack, x, self.hidden[: len(slots)])
 
     @torch.inference_mode()
-    def predict_codes(self, slots: Tensor, codes: Tensor) -> None:
+    def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
         """Samples codes 1..15. The first pass has two rows per sequence: the talker's hidden state and code 0."""
         predictor, sequences = self._model.predictor, len(slots)
         stack, draws = predictor.stack, self._draws("rest")
@@ -164,7 +165,7 @@ class DecodeStep:
         for book in range(1, CODEBOOKS):
             _norm(stack.norm, stack, last, normed)
             linear(normed, predictor.heads[book - 1], logits, self._scratch)
-            sample(logits, slots, draws, codes, book)
+            sample(logits, slots, draws, codes, book, failed)
             if book < CODEBOOKS - 1:
                 last = self._narrow_x[:sequences]
                 gather(self.rest_tables[book - 1], codes[:, book], last)

@@ -60,18 +60,26 @@ class TorchBackend:
     def flush_prefill(self) -> None:
         """Nothing is left to do."""
 
+    def clear_blocks(self, blocks: Sequence[int]) -> None:
+        with torch.inference_mode():
+            self.kv.clear(blocks)
+
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
         device = self.model.device
         pcm = torch.empty(len(slots), self.model.config.codec.samples_per_frame, dtype=torch.int16, device=device)
-        codes = self._run_frame(torch.tensor(slots, device=device), sampling, max_context, pcm)
-        return FinishedTicket(FrameOutput(tuple(slots), codes.cpu().numpy(), pcm.cpu().numpy()))
+        codes, finite = self._run_frame(torch.tensor(slots, device=device), sampling, max_context, pcm)
+        failed = ~finite.cpu().numpy()
+        return FinishedTicket(FrameOutput(tuple(slots), codes.cpu().numpy(), pcm.cpu().numpy(), failed))
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, FinishedTicket)
         return ticket.output
 
-    def _run_frame(self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor) -> Tensor:
+    def _run_frame(
+        self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Codes [rows, 16], and which rows are finite [rows]."""
         state = self.state
         rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
         positions, frames = rows.int_row("position"), rows.int_row("frame")
@@ -81,23 +89,25 @@ class TorchBackend:
         cache = DecodeCacheView(self.kv, state.block_table[slots], positions, max_context)
         hidden = self._talker_step(state.inputs[slots], cache)
         uniforms = uniform(rows.int_row("seed_low"), rows.int_row("seed_high"), frames)
-        first = self._first_codes(rows, slots, hidden, first_table, uniforms[:, 0])
-        codes = self._frame_codes(hidden, first, rest_table, uniforms)
+        first_logits = self.model.talker.logits(hidden)
+        first = self._first_codes(rows, slots, first_logits, first_table, uniforms[:, 0])
+        codes, last_logits = self._frame_codes(hidden, first, rest_table, uniforms)
         self.codec.run(codes, slots, pcm)
         state.inputs[slots] = self.model.frame_rows(codes) + self._text_rows(rows, slots)
         state.int_row("position")[slots] = positions + 1
         state.int_row("frame")[slots] = frames + 1
-        return codes
+        # NaN spreads: where any logits of the frame are not finite, these are not. Sums of finite logits are finite.
+        return codes, torch.isfinite(first_logits.sum(1) + last_logits.sum(1))
 
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         """Input rows [rows, width] -> hidden states [rows, width]."""
         return self.model.talker.stack(inputs[:, None], cache)[:, 0]
 
     def _first_codes(
-        self, rows: SlotState, slots: Tensor, hidden: Tensor, table: DrawTable, uniforms: Tensor
+        self, rows: SlotState, slots: Tensor, logits: Tensor, table: DrawTable, uniforms: Tensor
     ) -> Tensor:
         config, seen = self.model.config, self.state.seen
-        logits = penalize(self.model.talker.logits(hidden), seen[slots], rows.float_row("penalty")[:, None])
+        logits = penalize(logits, seen[slots], rows.float_row("penalty")[:, None])
         eos_id, eos = config.talker.eos_id, logits[:, config.talker.eos_id].clone()
         logits[:, config.predictor.vocab :] = float("-inf")
         may_end = (rows.int_row("frame") >= MIN_NEW_TOKENS) & (rows.int_row("hold_eos") == 0)
@@ -106,8 +116,8 @@ class TorchBackend:
         seen[slots, codes] = True
         return codes
 
-    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> Tensor:
-        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16]."""
+    def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16], logits of the last one."""
         predictor = self.model.predictor
         cache = predictor.cache(len(first))
         codes = [first]
@@ -116,7 +126,7 @@ class TorchBackend:
             codes.append(draw(logits, table, uniforms[:, book]))
             if book < CODEBOOKS - 1:
                 logits = predictor.next(book, codes[-1], cache)
-        return torch.stack(codes, dim=1)
+        return torch.stack(codes, dim=1), logits
 
     def _text_rows(self, rows: SlotState, slots: Tensor) -> Tensor:
         """The text row of this frame; padding after the last id."""
