@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,24 @@ def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeyp
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
     request.cancelled = True
     assert not any(response.has_error() for response in request.sender.wait())
+
+
+def test_a_talker_that_ends_while_the_codec_works_ends_the_stream(
+    model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, ended = Models(endless=True), threading.Event()
+
+    def talker(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
+        yield from models.talker(inputs)
+        if "cancel" not in inputs:
+            ended.set()
+
+    def codec(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
+        models.cancelled.put(models.talker_id)  # not by the client: it is still there
+        assert ended.wait(60)
+        yield from models.codec(inputs)
+
+    assert not ask(model, monkeypatch, talker=talker, codec=codec).sender.wait()[-1].has_error()
 
 
 def test_an_error_of_the_talker_is_the_answer(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,8 @@ class _SpeechStream:
         self._request, self._shape, self._trim = request, shape, trim
         self._talker_id = secrets.token_hex(16)  # nobody else can cancel it
         self._received: queue.SimpleQueue[TalkerValues | Exception | None] = queue.SimpleQueue()
-        self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self._cancel_talker)
+        self._left = False  # the client has
+        self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self._leave)
 
     def run(self) -> None:
         threading.Thread(target=self._read_talker, name="oscine-codes", daemon=True).start()
@@ -79,7 +80,7 @@ class _SpeechStream:
 
     def _speak(self) -> None:
         speech: SpeechJoiner | None = None
-        while received := self._take():
+        while (received := self._take()) and not self._left:
             first, last = received[0], received[-1]
             if speech is None:
                 segments, trim = int(first["segments"][0]), bool(first["trim_silence"][0])
@@ -98,6 +99,7 @@ class _SpeechStream:
             if isinstance(one, Exception):
                 raise one
             if one is None:
+                self._received.put(None)  # for the next call, if this one has taken something
                 break
             taken.append(one)
         return taken
@@ -123,6 +125,10 @@ class _SpeechStream:
         for response in _execute(request, decoupled=True):
             if _checked(response).output_tensors():  # empty: the end of a cancelled request
                 yield {name: utils().get_output_tensor_by_name(response, name).as_numpy() for name in names}
+
+    def _leave(self) -> None:
+        self._left = True
+        self._cancel_talker()
 
     def _cancel_talker(self) -> None:
         """Does nothing if the talker has ended. Never raises: the stream has its answer, or its client has left."""
