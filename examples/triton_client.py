@@ -68,9 +68,10 @@ async def speak(
     async def requests() -> AsyncIterator[dict]:
         yield {"model_name": model, "inputs": [tensor(name, value) for name, value in inputs.items()]}
 
-    responses = client.stream_infer(requests())
+    responses, ended = client.stream_infer(requests()), False
     try:
         async for result, error in responses:
+            ended = error is not None or bool(result.as_numpy("final")[0])
             if error is not None:
                 raise error
             yield Chunk(
@@ -79,10 +80,11 @@ async def speak(
                 finish_reason=result.as_numpy("finish_reason")[0].decode(),
                 seed=int(result.as_numpy("seed")[0]),
             )
-            if result.as_numpy("final")[0]:
+            if ended:
                 return
     finally:
-        responses.cancel()
+        if not ended:  # Triton 2.51 never unloads a model of which an ended stream was cancelled
+            responses.cancel()
 
 
 async def main(address: str, model: str) -> None:

@@ -193,7 +193,7 @@ def _save(bench: Bench, rows: list[Row], server: TargetOptions, out: Path | None
     from oscine_bench.record import make_result, write_result
 
     figures = bench.figures(rows) | ({"search": search} if search else {})
-    result = make_result(server.name or server.target, sys.argv[1:], figures, server_machine=server.machine)
+    result = make_result(server.name or bench.target.preset_name, sys.argv[1:], figures, server_machine=server.machine)
     if out is not None:
         write_result(out, result)
     return result

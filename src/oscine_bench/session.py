@@ -17,7 +17,8 @@ from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadProgress, LoadRun, OfferedLoad, RunLength
 from oscine_bench.search import SearchLimits, search_rate, seconds_for_p95
 from oscine_bench.summary import Row, analyze
-from oscine_bench.targets import Target
+from oscine_bench.targets import TRITON, Target
+from oscine_bench.triton_client import TritonClient
 from oscine_bench.websocket_client import WebSocketClient
 from oscine_bench.workload import Workload
 
@@ -40,7 +41,9 @@ async def open_client(
     target: Target, timeout_s: float = 120.0, word_interval_s: float | None = None
 ) -> AsyncIterator[BenchClient]:
     client: BenchClient
-    if target.preset.transport == "websocket":
+    if target.preset.transport == TRITON:
+        client = TritonClient(target, timeout_s=timeout_s)
+    elif target.preset.transport == "websocket":
         client = WebSocketClient(target, timeout_s=timeout_s, word_interval_s=word_interval_s)
     else:
         client = HttpClient(target, timeout_s=timeout_s)
@@ -52,6 +55,8 @@ async def open_client(
 
 async def served_models(target: Target) -> list[str]:
     """Model names from /v1/models; empty if the server has no such list."""
+    if target.preset.transport == TRITON:
+        return [target.served_model]
     client = HttpClient(target, timeout_s=10)
     try:
         exchange = await client.get("/v1/models")

@@ -25,7 +25,9 @@ MAX_TIMEOUT_S = 86_400
 INTERRUPTED = 130  # exit status, as in a shell
 OPENAI_HOST = "api.openai.com"
 
-Url = Annotated[str, typer.Argument(help="Server address, such as http://localhost:8000")]
+Url = Annotated[
+    str, typer.Argument(help="Server address, such as http://localhost:8000; triton://localhost:8001 for Triton's gRPC")
+]
 Lengths = Annotated[str, typer.Option(help="Length of the built-in texts: short, medium, long, or several: short,long")]
 
 
@@ -63,7 +65,7 @@ class TargetOptions:
     """The server, and the requests that it gets."""
 
     target: Annotated[
-        str, typer.Option("--target", "-t", help="oscine, oscine-ws, vllm-omni, nari, sglang-omni, openai")
+        str, typer.Option("--target", "-t", help="oscine, oscine-ws, triton, vllm-omni, nari, sglang-omni, openai")
     ] = "oscine"
     texts: Annotated[str, typer.Option(help="english, chinese, mixed, or a file with one text per line")] = "english"
     voice: Annotated[str | None, typer.Option(help="A voice of the server")] = None
@@ -86,8 +88,9 @@ class TargetOptions:
     machine: Annotated[str | None, typer.Option(help="The server's machine, if it is not this one")] = None
 
     def make_target(self, url: str, frames: int | None = None) -> Target:
-        from oscine_bench.targets import Address, Target
+        from oscine_bench.targets import TRITON, Address, Target
 
+        preset = TRITON if self.target == "oscine" and url.startswith(f"{TRITON}://") else self.target
         try:
             extra = json.loads(self.extra)
         except ValueError as error:
@@ -101,7 +104,7 @@ class TargetOptions:
         same = ("model", "voice", "language", "sse", "response_format", "ref_audio", "ref_text")
         return Target(
             url=url,
-            preset_name=self.target,
+            preset_name=preset,
             api_key=self.api_key or self._default_key(Address.parse(url).host),
             extra=extra,
             frames=frames,

@@ -26,7 +26,7 @@ CHEAP_FORMATS = ("pcm", "wav")  # can be decoded while other streams run
 class TargetPreset:
     streaming: Fields = field(default_factory=dict)  # fields that make the response a stream of audio bytes
     path: str = "/v1/audio/speech"
-    transport: Literal["http", "websocket"] = "http"
+    transport: Literal["http", "websocket", "triton"] = "http"
     has_events: bool = False  # understands `stream_format: "sse"`
     stream_is_events: bool = False  # `stream` without a format means events
     takes_seed: bool = True
@@ -68,13 +68,19 @@ PRESETS: Mapping[str, TargetPreset] = {
         streaming={"stream": True}, fixed_length={"ignore_eos": True, "skip_fixed_bootstrap_audio": False}
     ),
     "sglang-omni": TargetPreset(streaming={"stream": True}, language_title_case=True, required=("model", "voice")),
+    # Models of Triton Inference Server: `oscine`, or with -m `oscine_speech`.
+    "triton": TargetPreset(
+        transport="triton", model="oscine", tokens_over_frames=1, fixed_length={"trim_silence": False}
+    ),
     # Always streams; knows neither seeds nor lengths.
     "openai": TargetPreset(
         has_events=True, takes_seed=False, model="gpt-4o-mini-tts", voice="alloy", tokens_over_frames=None
     ),
 }
 
-_TLS_BY_SCHEME = {"http": False, "https": True, "ws": False, "wss": True}
+TRITON = "triton"  # preset, transport and scheme of Triton Inference Server's gRPC
+_TRITON_PORT = 8001
+_TLS_BY_SCHEME = {"http": False, "https": True, "ws": False, "wss": True, TRITON: False}
 # Users paste the base URL of an OpenAI client, or a whole URL from an example.
 _API_PATH = re.compile(r"(/v1(/audio/speech(/stream)?)?)?/*$")
 _SENDABLE = re.compile(r"[!-~]*")
@@ -108,7 +114,8 @@ class Address:
             mark = "?" if parts.query else "#"
             raise RequestError(f"{url!r} is more than an address; remove everything from {mark!r} on", "url")
         tls = _TLS_BY_SCHEME[parts.scheme]
-        return cls(host, port or (443 if tls else 80), tls, _API_PATH.sub("", parts.path))
+        default_port = _TRITON_PORT if parts.scheme == TRITON else 443 if tls else 80
+        return cls(host, port or default_port, tls, _API_PATH.sub("", parts.path))
 
     @property
     def authority(self) -> str:
@@ -138,6 +145,12 @@ class Target:
     def __post_init__(self) -> None:
         if self.preset_name not in PRESETS:
             raise RequestError(unknown_choice("target", self.preset_name, PRESETS), "target")
+        if self.url.startswith(f"{TRITON}://") != (self.preset_name == TRITON):
+            raise RequestError(
+                f"{TRITON}://host:{_TRITON_PORT} and --target {TRITON} go together; {self.url!r} is for "
+                f"{self.preset_name}",
+                "url",
+            )
         if self.frames is not None and self.frames < 1:
             raise RequestError(f"frames must be at least 1, got {self.frames}", "frames")
         fields = self._shared_fields()
@@ -146,6 +159,8 @@ class Target:
             options = " and ".join({"model": "-m", "voice": "--voice"}[name] for name in missing)
             raise RequestError(f"{self.preset_name} needs a {' and a '.join(missing)}; add {options}", missing[0])
         object.__setattr__(self, "response_format", _requested_format(fields))
+        if self.preset.transport == TRITON and self.response_format != "pcm":
+            raise RequestError(f"Triton sends samples, not {self.response_format}; remove --format", "format")
         object.__setattr__(self, "sse", self._requests_events(fields))
         object.__setattr__(self, "_fields", fields)
         object.__setattr__(self, "_fields_json", json.dumps(fields, ensure_ascii=False).encode())
@@ -161,6 +176,10 @@ class Target:
     @property
     def path(self) -> str:
         return self.address.base_path + self.preset.path
+
+    @property
+    def served_model(self) -> str:
+        return str(self._fields.get("model", ""))
 
     @property
     def cheap_to_decode(self) -> bool:

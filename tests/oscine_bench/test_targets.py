@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oscine.errors import RequestError
+from oscine_bench.target_options import TargetOptions
 from oscine_bench.targets import PRESETS, Address, Target
 from oscine_bench.websocket_client import pieces
 from oscine_bench.workload import PlannedRequest
@@ -187,7 +188,23 @@ def test_unknown_names_are_refused_with_the_nearest_one() -> None:
 
 
 def test_every_preset_makes_a_body() -> None:
-    assert all(body(preset, model="a", voice="b")["input"] == REQUEST.text for preset in PRESETS)
+    over_http = [name for name, preset in PRESETS.items() if preset.transport != "triton"]
+    assert all(body(preset, model="a", voice="b")["input"] == REQUEST.text for preset in over_http)
+
+
+def test_the_scheme_triton_and_the_preset_go_together() -> None:
+    target = TargetOptions(model="oscine_speech").make_target("triton://gpu1")
+    assert (target.preset_name, target.served_model, target.address.authority) == (
+        "triton",
+        "oscine_speech",
+        "gpu1:8001",
+    )
+    assert TargetOptions().make_target("triton://[::1]:9001").address.authority == "[::1]:9001"
+    for options, url in ((TargetOptions(target="triton"), "http://x"), (TargetOptions(target="nari"), "triton://x")):
+        with pytest.raises(RequestError, match=r"triton://host:8001 and --target triton go together"):
+            options.make_target(url)
+    with pytest.raises(RequestError, match="Triton sends samples, not mp3"):
+        TargetOptions(response_format="mp3").make_target("triton://x")
 
 
 @pytest.mark.parametrize("text", ["Hello there,  you.", " leading", "你好 world，再见", "", "日本語 and more\n"])

@@ -162,3 +162,5 @@ def triton_server(folder: Path, *options: str) -> Iterator[TritonServer]:
             client.stdout.close()
             process.terminate()
             process.wait(WAIT_S)
+    # Otherwise a model did not end, and the server waited for it in vain.
+    assert "Exit timeout expired" not in (folder / "log").read_text(errors="replace")

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from oscine.deploy.tritonserver.backend import CODEC_FILE, ModelInstance, utils
 
 
 class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
+        import onnxruntime  # of the extra `export`
+
         options = onnxruntime.SessionOptions()
         # Idle threads of onnxruntime would spin on the cores that the talker needs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
