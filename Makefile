@@ -1,13 +1,14 @@
 # Environments: .venv holds Oscine (`make install`) and the tools of contributors (`make dev`). For tests only:
 # .venv-oracle (the official qwen-tts package), .venv-clients (speech clients of others), .venv-asr (a recognizer that
-# transcribes the demo voice), .venv-linters (checkers of deploy/), .venv-triton (a second version of the compiler Triton)
-# and .venv-tritonserver (NVIDIA's Triton Inference Server, which has only the name in common).
+# transcribes the demo voice), .venv-linters (checkers of deploy/), .venv-triton (a second version of the compiler Triton),
+# .venv-tritonserver (NVIDIA's Triton Inference Server, which has only the name in common) and .venv-ray (Ray Serve, on
+# top of .venv).
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install dev oracle clients asr linters triton tritonserver serve check test test-triton test-gpu lint docs wheel \
-	clean FORCE
+.PHONY: install dev oracle clients asr linters triton tritonserver ray serve check test test-triton test-gpu lint docs \
+	wheel clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -70,6 +71,12 @@ tritonserver: .venv-tritonserver/.installed
 	bash tests/tritonserver/environment.sh .venv-tritonserver
 	touch $@
 
+ray: .venv-ray/.installed
+
+.venv-ray/.installed: tests/deploy_ray/environment.sh tests/deploy_ray/requirements.txt | .venv/.installed
+	bash tests/deploy_ray/environment.sh .venv-ray
+	touch $@
+
 # The server on the demo voice, or on MODEL=... (a folder or a hub id); ARGS are options of `oscine serve`.
 MODEL ?= demo
 serve: install
@@ -83,9 +90,9 @@ check: lint
 	$(PYTEST) -m 'not slow and not gpu'
 
 # Missing environments fail the tests instead of skipping them.
-test: dev oracle clients asr linters tritonserver
+test: dev oracle clients asr linters tritonserver ray
 	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OSCINE_LINTERS=required \
-		OSCINE_TRITONSERVER=required $(PYTEST)
+		OSCINE_TRITONSERVER=required OSCINE_RAY=required $(PYTEST)
 
 test-triton: dev triton
 	PYTHONPATH=.venv-triton $(BIN)/python -c 'import triton; assert triton.__version__ == "$(OTHER_TRITON)", triton'

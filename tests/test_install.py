@@ -33,7 +33,7 @@ PLATFORMS = {
 PYTHONS = ("3.11", "3.12", "3.13")
 SETS = {
     "user": (),
-    "every-extra": ("--extra", "all", "--extra", "quality"),
+    "every-extra": ("--extra", "all", "--extra", "quality", "--extra", "ray"),
     "developer": ("--extra", "bench", "--group", "dev", "--group", "docs"),
 }
 TEST_TOOLS = {"pytest", "hypothesis", "mypy", "ruff", "schemathesis", "playwright", "uv", "pre-commit"}
@@ -241,7 +241,7 @@ def test_the_wheel_needs_no_package_of_the_developers(wheel_environment: Path) -
     answer = run_installed(wheel_environment, "python", "-c", IMPORT_ALL)
     assert str(wheel_environment) in answer  # not the repository's
     assert not set(re.findall("^installed (.*)$", answer, re.MULTILINE)) & TEST_TOOLS
-    optional = {"triton", "matplotlib", "jinja2", "faster_whisper", "jiwer", "whisper_normalizer", "sounddevice"}
+    optional = {"triton", "matplotlib", "jinja2", "faster_whisper", "jiwer", "whisper_normalizer", "sounddevice", "ray"}
     assert set(re.findall("^missing (.*)$", answer, re.MULTILINE)) <= optional
 
 

@@ -114,6 +114,15 @@ def build_models_app(
     return app
 
 
+def build_status_app(service: Service) -> FastAPI:
+    """Only /metrics, /health, /ready and /version, with the same keys and errors."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    handle_errors(app, invalid_field, service.metrics.refused)
+    _add_status_routes(app, service)
+    app.add_middleware(RequestMiddleware, service=service)
+    return app
+
+
 def _describe_keys(app: FastAPI, service: Service) -> None:
     """Adds the API key to the OpenAPI description; operations need it if the server has keys."""
     describe = app.openapi

@@ -1,0 +1,134 @@
+"""One replica: an engine in a worker process, and the application of `oscine serve` in front of it.
+
+Ray supervises the replicas, so a replica whose engine has failed does not restart it. It ends, and Ray starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import replace
+from functools import partial
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from rich.console import Console
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from oscine.commands.serve import build
+from oscine.commands.settings import Settings
+from oscine.commands.startup_display import StartupDisplay
+from oscine.deploy.ray.autoscaling import LOAD
+from oscine.engine.remote.client import EngineClient
+from oscine.engine.remote.heap import freeze_gc
+from oscine.errors import EngineError
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.config import read_config
+from oscine.server.app import build_app
+from oscine.server.logs import log_to_stderr
+from oscine.server.service import Service
+from oscine.server.status_server import StatusServer
+from oscine.types import EngineStatus
+
+_log = logging.getLogger(__name__)
+
+_STATUS_PORTS = 100  # so many replicas may run on one machine
+_WATCH_INTERVAL_S = 0.5
+_LAST_BYTES_S = 0.5  # for the errors of broken streams to reach Ray's proxy
+
+
+@serve.ingress()  # the application comes from __serve_build_asgi_app__
+class Replica:
+    async def __init__(self, settings: Settings, metrics_port: int) -> None:  # type: ignore[misc]  # Ray awaits it
+        """Returns when the engine has spoken. Ray routes no requests to this replica before."""
+        log_to_stderr(settings.server.log_format, settings.server.log_level)
+        folder = await asyncio.to_thread(find_checkpoint, settings.model)
+        card = read_config(folder).card(settings.served_name)
+        (device,) = settings.devices
+        display = StartupDisplay(settings, card, Console(stderr=True))
+        self._engine = EngineClient(
+            partial(build, str(folder), settings.engine, device, settings.dtype),
+            replace(settings.worker, max_restarts=0),
+            on_progress=display.reporter(device),
+        )
+        try:
+            await asyncio.to_thread(self._engine.wait_ready)
+            self._app = build_app(self._engine, card, settings.server, lambda: self._engine.health)
+            self._service: Service = self._app.state.service
+            ports = range(metrics_port, min(metrics_port + _STATUS_PORTS, 65536))
+            self._status_server = StatusServer(self._service, settings.server.host, ports)
+        except BaseException:
+            await asyncio.to_thread(self._engine.stop)
+            raise
+        _log.info("metrics of this replica: http://%s:%d/metrics", settings.server.host, self._status_server.port)
+        self._watching = asyncio.create_task(self._watch())
+        freeze_gc()
+
+    # --- called by Ray, on the event loop ---
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        self._app.add_middleware(_WithoutRequestId)
+        return self._app
+
+    def check_health(self) -> None:
+        """After three failures Ray sends no more requests here, lets the streams end, and starts another replica."""
+        if self._failure is not None:
+            raise EngineError(self._failure)
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """The load of the busiest model: its running and queued streams, as a share of what it can run in real time."""
+        return {LOAD: max(_load(model.engine.status()) for model in self._service.models)}
+
+    async def __del__(self) -> None:
+        """Called when the last request has ended."""
+        self._watching.cancel()
+        await asyncio.to_thread(self._status_server.close)
+        await asyncio.to_thread(self._engine.stop)
+
+    # --- our own ---
+
+    @property
+    def _failure(self) -> str | None:
+        failed = [model.health().last_reason for model in self._service.models if model.state == "failed"]
+        return (failed[0] or "unknown") if failed else None
+
+    async def _watch(self) -> None:
+        while self._failure is None:
+            stopping = _is_stopping()
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+            # Later, because requests still arrive for a moment after Ray has told the replica to stop.
+            self._service.draining = stopping
+        _log.error("the engine has failed, so this replica ends: %s", self._failure)
+        while self._service.streams:  # of other models; those of this engine end with an error at once
+            await asyncio.sleep(_WATCH_INTERVAL_S)
+        await asyncio.sleep(_LAST_BYTES_S)
+        os._exit(1)  # Ray notices it sooner than three failed health checks
+
+
+def _load(status: EngineStatus) -> float:
+    capacity = min(status.slots, status.real_time_streams or status.slots)
+    return (status.slots_active + status.queued) / max(1, capacity)
+
+
+def _is_stopping() -> bool:
+    """Whether Ray waits for the requests of this replica to end. Ray has no public sign of that. Without one, silent
+    WebSocket sessions would hold the replica until they are idle for too long or `graceful_shutdown_timeout_s` ends."""
+    actors = getattr(ray._private.worker.global_worker, "actors", {})
+    return any(getattr(getattr(one, "_replica_impl", None), "_shutting_down", False) for one in actors.values())
+
+
+class _WithoutRequestId:
+    """Ray's proxy adds x-request-id itself, with the same value."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [one for one in message["headers"] if one[0] != b"x-request-id"]
+            await send(message)
+
+        await self._app(scope, receive, send_without)
