@@ -39,7 +39,7 @@ def test_arguments_are_a_file_and_settings_of_oscine_serve(tmp_path: Path, monke
         ({"engine.slotz": 4}, "unknown setting 'engine.slotz'"),
         ({"engine.slots": "many"}, "engine.slots"),
         ({"config": "nowhere.toml"}, "cannot read the settings file 'nowhere.toml'"),
-        ({"devices": "cuda:0,cuda:1"}, "devices names 2; name one and let Ray run more replicas"),
+        ({"devices": "cuda:0,cuda:1"}, "one device, not cuda:0, cuda:1; name one, and let Ray run more replicas"),
         ({"metrics_port": "high"}, "metrics_port must be a port from 1 to 65535, got 'high'"),
     ],
 )

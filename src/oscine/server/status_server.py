@@ -3,42 +3,38 @@ through a proxy that chooses among several processes, because a proxy cannot be 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
-import threading
 from collections.abc import Iterable
 
 import uvicorn
 
 from oscine.errors import ConfigError
 from oscine.server.app import build_status_app
-from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.server.service import Service
-from oscine.server.web_server import bind
+from oscine.server.web_server import bind, uvicorn_config
 
 
 class StatusServer:
-    """Listens on the first free port of `ports`, on a thread of its own. Raises ConfigError if none is free."""
+    """Made on the event loop of the service. Listens on the first free port of `ports`; raises ConfigError if none is
+    free."""
 
     def __init__(self, service: Service, host: str, ports: Iterable[int]) -> None:
         listener = _bind_first_free(host, ports)
         self.port: int = listener.getsockname()[1]
-        config = uvicorn.Config(
-            build_status_app(service),
-            http=BoundedHttpProtocol,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-        )
-        self._server = uvicorn.Server(config)
-        run = {"sockets": [listener]}
-        self._thread = threading.Thread(target=self._server.run, kwargs=run, name="oscine-status", daemon=True)
-        self._thread.start()
+        self._server = _Server(uvicorn_config(build_status_app(service), ws="none", lifespan="off"))
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join()
+        await self._serving
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override]
+        """Signals belong to the host of this process."""
+        return contextlib.nullcontext()
 
 
 def _bind_first_free(host: str, ports: Iterable[int]) -> socket.socket:

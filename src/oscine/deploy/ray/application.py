@@ -26,12 +26,9 @@ def app(arguments: dict[str, Any]) -> Application:
     flags = dict(arguments)
     config, metrics_port = flags.pop("config", None), _port(flags.pop("metrics_port", METRICS_PORT))
     settings = load_settings(Path(config) if config else None, flags)
-    if len(settings.devices) != 1:
-        count = len(settings.devices)
-        raise ConfigError(f"a replica has one device, devices names {count}; name one and let Ray run more replicas")
     deployment = serve.deployment(
         name="Oscine",
-        ray_actor_options={"num_cpus": 1, "num_gpus": _gpus(settings)},
+        ray_actor_options={"num_cpus": 1, "num_gpus": _gpus(_device(settings))},
         max_ongoing_requests=_MAX_ONGOING_REQUESTS,
         health_check_period_s=2.0,
         graceful_shutdown_wait_loop_s=1.0,
@@ -47,9 +44,17 @@ def _port(value: object) -> int:
     return int(text)
 
 
-def _gpus(settings: Settings) -> int:
+def _device(settings: Settings) -> str:
+    """The one device of a replica."""
+    devices = {device for model in settings.checkpoints for device in model.devices or settings.devices}
+    if len(devices) != 1:
+        names = ", ".join(sorted(devices))
+        raise ConfigError(f"a replica has one device, not {names}; name one, and let Ray run more replicas")
+    return devices.pop()
+
+
+def _gpus(device: str) -> int:
     """Whole GPUs of a replica. In a YAML file, `ray_actor_options` override it, also with a share of a GPU."""
-    (device,) = settings.devices
     if device != "auto":
         return int(device.startswith("cuda"))
     if ray.is_initialized():

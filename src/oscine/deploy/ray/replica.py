@@ -1,6 +1,6 @@
-"""One replica: an engine in a worker process, and the application of `oscine serve` in front of it.
+"""One replica: engines in worker processes, and the application of `oscine serve` in front of them.
 
-Ray supervises the replicas, so a replica whose engine has failed does not restart it. It ends, and Ray starts another.
+Ray supervises the replicas, so a replica does not restart an engine that has failed. It ends, and Ray starts another.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 from dataclasses import replace
-from functools import partial
 
 import ray
 from fastapi import FastAPI
@@ -17,17 +16,15 @@ from ray import serve
 from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oscine.commands.serve import build
+from oscine.commands.model_loader import ModelLoader
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay
 from oscine.deploy.ray.autoscaling import LOAD
-from oscine.engine.remote.client import EngineClient
 from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import EngineError
-from oscine.model.checkpoint import find_checkpoint
-from oscine.model.config import read_config
-from oscine.server.app import build_app
+from oscine.server.app import build_models_app
 from oscine.server.logs import log_to_stderr
+from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
 from oscine.server.status_server import StatusServer
 from oscine.types import EngineStatus
@@ -42,25 +39,17 @@ _LAST_BYTES_S = 0.5  # for the errors of broken streams to reach Ray's proxy
 @serve.ingress()  # the application comes from __serve_build_asgi_app__
 class Replica:
     async def __init__(self, settings: Settings, metrics_port: int) -> None:  # type: ignore[misc]  # Ray awaits it
-        """Returns when the engine has spoken. Ray routes no requests to this replica before."""
+        """Returns when the engines have spoken. Ray sends no requests to this replica before."""
         log_to_stderr(settings.server.log_format, settings.server.log_level)
-        folder = await asyncio.to_thread(find_checkpoint, settings.model)
-        card = read_config(folder).card(settings.served_name)
-        (device,) = settings.devices
-        display = StartupDisplay(settings, card, Console(stderr=True))
-        self._engine = EngineClient(
-            partial(build, str(folder), settings.engine, device, settings.dtype),
-            replace(settings.worker, max_restarts=0),
-            on_progress=display.reporter(device),
-        )
+        settings = settings.model_copy(update={"worker": replace(settings.worker, max_restarts=0)})
+        self._loader = ModelLoader(settings, StartupDisplay(settings, Console(stderr=True)).reporter)
         try:
-            await asyncio.to_thread(self._engine.wait_ready)
-            self._app = build_app(self._engine, card, settings.server, lambda: self._engine.health)
+            self._app = build_models_app(await asyncio.to_thread(self._open_models), settings.server)
             self._service: Service = self._app.state.service
             ports = range(metrics_port, min(metrics_port + _STATUS_PORTS, 65536))
             self._status_server = StatusServer(self._service, settings.server.host, ports)
         except BaseException:
-            await asyncio.to_thread(self._engine.stop)
+            await asyncio.to_thread(self._loader.close)
             raise
         _log.info("metrics of this replica: http://%s:%d/metrics", settings.server.host, self._status_server.port)
         self._watching = asyncio.create_task(self._watch())
@@ -84,10 +73,16 @@ class Replica:
     async def __del__(self) -> None:
         """Called when the last request has ended."""
         self._watching.cancel()
-        await asyncio.to_thread(self._status_server.close)
-        await asyncio.to_thread(self._engine.stop)
+        await self._status_server.close()
+        await asyncio.to_thread(self._loader.close)
 
     # --- our own ---
+
+    def _open_models(self) -> list[LoadedModel]:
+        models = self._loader.open_all(self._loader.find_all())
+        for model in models:
+            model.wait_ready()
+        return models
 
     @property
     def _failure(self) -> str | None:
