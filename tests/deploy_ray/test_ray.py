@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,19 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from websockets.sync.client import connect
 
 from benchmarks.server_process import ServerProcess
 from tests.conftest import CheckpointMaker, require_environment
-from tests.deploy_ray.serve_run import METRICS_PORTS, ReplicaDetails, ServeRun, eventually, status_url
+from tests.deploy_ray.ray_serve import METRICS_PORTS, RayServe, ReplicaDetails, eventually, status_url
 from tests.server.live.live_client import Client
 
 pytestmark = pytest.mark.slow
 
 KEY = "sesame"
+HEADERS = {"authorization": f"Bearer {KEY}", "x-request-id": "of-this-test"}
+SLOTS = 2
 SPEECH = "/v1/audio/speech"
 TEXT = "The first words are here. And these are the last ones."
 LONG = "This sentence is one of many, and nobody waits for the last one. " * 2000
@@ -59,7 +61,7 @@ def application(folder: Path, min_replicas: int, max_replicas: int, **arguments:
         "name": "oscine",
         "route_prefix": "/",
         "import_path": "oscine.deploy.ray:app",
-        "runtime_env": {"env_vars": {"OSCINE_SERVE_ENGINE__SLOTS": "4"}},
+        "runtime_env": {"env_vars": {"OSCINE_SERVE_ENGINE__SLOTS": str(SLOTS)}},
         "args": {**settings, "metrics_port": METRICS_PORTS[0], **arguments},
         "deployments": [
             {"name": "Oscine", "ray_actor_options": {"num_cpus": 0}, "autoscaling_config": {**bounds, **SCALING}}
@@ -75,14 +77,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ray(folder: Path) -> Iterator[ServeRun]:
-    serve = require_environment("ray", "Ray is") / "bin" / "serve"
-    with contextlib.closing(ServeRun(serve, folder, application(folder, 2, 2), KEY)) as run:
+def ray(folder: Path) -> Iterator[RayServe]:
+    python = require_environment("ray", "Ray is") / "bin" / "python"
+    with contextlib.closing(RayServe(python, folder, application(folder, 2, 2), KEY)) as run:
         yield run
 
 
 @pytest.fixture
-def pair(ray: ServeRun, folder: Path) -> list[ReplicaDetails]:
+def pair(ray: RayServe, folder: Path) -> list[ReplicaDetails]:
     ray.deploy(application(folder, 2, 2))
     return ray.wait_running(2)
 
@@ -90,7 +92,7 @@ def pair(ray: ServeRun, folder: Path) -> list[ReplicaDetails]:
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[str]:
     """The address of `oscine serve` with the same settings."""
-    server = ServerProcess(None, folder / "serve", "--slots", "4", settings=SETTINGS)
+    server = ServerProcess(None, folder / "serve", "--slots", str(SLOTS), settings=SETTINGS)
     try:
         yield server.wait_ready()
     finally:
@@ -122,7 +124,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
 OF_THE_CONNECTION = {"date", "server"}
 
 
-def test_answers_equal_those_of_oscine_serve(ray: ServeRun, pair: list[ReplicaDetails], served: str) -> None:
+def test_answers_equal_those_of_oscine_serve(ray: RayServe, pair: list[ReplicaDetails], served: str) -> None:
     with client_of(ray.url) as through_ray, client_of(served) as direct:
         for method, path, options in REQUESTS:
             answers = [client.request(method, path, **options) for client in (through_ray, direct)]
@@ -137,7 +139,7 @@ def test_answers_equal_those_of_oscine_serve(ray: ServeRun, pair: list[ReplicaDe
             assert ids == ["of-this-test"] * 2 and len(answers[0].headers.get_list("x-request-id")) == 1
 
 
-def test_events_equal_those_of_oscine_serve(ray: ServeRun, pair: list[ReplicaDetails], served: str) -> None:
+def test_events_equal_those_of_oscine_serve(ray: RayServe, pair: list[ReplicaDetails], served: str) -> None:
     heard = []
     for url in (ray.url, served):
         with client_of(url) as client:
@@ -149,7 +151,7 @@ def test_events_equal_those_of_oscine_serve(ray: ServeRun, pair: list[ReplicaDet
 
 
 def test_a_websocket_conversation_equals_that_of_oscine_serve(
-    ray: ServeRun, pair: list[ReplicaDetails], served: str
+    ray: RayServe, pair: list[ReplicaDetails], served: str
 ) -> None:
     assert converse(ray.url) == converse(served)
 
@@ -169,8 +171,7 @@ def converse(url: str) -> list[Any]:
 
 
 def client_of(url: str) -> httpx.Client:
-    headers = {"authorization": f"Bearer {KEY}", "x-request-id": "of-this-test"}
-    return httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
+    return httpx.Client(base_url=url, headers=HEADERS, timeout=120, trust_env=False)
 
 
 @contextlib.contextmanager
@@ -180,8 +181,8 @@ def live(url: str) -> Iterator[Client]:
         yield Client(socket)
 
 
-def test_each_replica_has_a_port_for_its_own_metrics(ray: ServeRun, pair: list[ReplicaDetails]) -> None:
-    assert [ray.figures(replica)["oscine_slots"] for replica in pair] == [4, 4]
+def test_each_replica_has_a_port_for_its_own_metrics(ray: RayServe, pair: list[ReplicaDetails]) -> None:
+    assert [ray.figures(replica)["oscine_slots"] for replica in pair] == [SLOTS, SLOTS]
     urls = [status_url(replica) for replica in pair]
     assert len(set(urls)) == 2
     assert httpx.get(f"{urls[0]}/metrics", trust_env=False).status_code == 401
@@ -196,53 +197,60 @@ def test_each_replica_has_a_port_for_its_own_metrics(ray: ServeRun, pair: list[R
 class Listener:
     """Listens to a speech of hours, until it breaks or the listener leaves."""
 
-    def __init__(self, url: str, fields: dict[str, Any]) -> None:
-        self._url, self._body = url, {"input": LONG, "response_format": "pcm", **fields}
+    def __init__(self, url: str, body: dict[str, Any], portal: BlockingPortal) -> None:
+        self._url, self._body = url, body
         self.received, self.outcome = b"", ""
-        self._leaving = False
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
-        eventually(lambda: self.received or self.outcome)
+        self._listening = portal.start_task_soon(self._listen)
 
-    def _listen(self) -> None:
-        try:
-            with client_of(self._url) as client, client.stream("POST", SPEECH, json=self._body) as response:
-                assert response.status_code == 200, response.read()
-                for piece in response.iter_raw():
+    async def _listen(self) -> None:
+        async with (
+            httpx.AsyncClient(base_url=self._url, headers=HEADERS, timeout=None, trust_env=False) as client,
+            client.stream("POST", SPEECH, json=self._body) as response,
+        ):
+            self.outcome = "" if response.status_code == 200 else f"status {response.status_code}"
+            try:
+                async for piece in response.aiter_raw():
                     self.received += piece
-                    if self._leaving:
-                        return
-                self.outcome = "whole"
-        except httpx.RemoteProtocolError:
-            self.outcome = "broken"
+            except httpx.RemoteProtocolError:
+                self.outcome = "broken"
 
     def leave(self) -> None:
-        self._leaving = True
-        self._thread.join(60)
+        self._listening.cancel()
 
 
 class Audience:
-    def __init__(self, ray: ServeRun) -> None:
-        self._ray = ray
+    def __init__(self, ray: RayServe, portal: BlockingPortal) -> None:
+        self._ray, self._portal = ray, portal
         self.listeners: list[Listener] = []
 
-    def join(self, **fields: Any) -> Listener:
-        self.listeners.append(Listener(self._ray.url, fields))
-        return self.listeners[-1]
+    def join(self, **fields: Any) -> None:
+        body = {"input": LONG, "response_format": "pcm", **fields}
+        self.listeners.append(Listener(self._ray.url, body, self._portal))
 
     def join_each(self, *replicas: ReplicaDetails, **fields: Any) -> None:
         """New streams, one after the other, until each of these replicas runs one."""
-        while not all(self.running_on(replica) for replica in replicas):
-            before = sum(map(self.running_on, replicas))
+        while not all(map(self.running_on, replicas)):
             self.join(**fields)
-            others = len(self._ray.replicas("RUNNING")) > len(replicas)
-            eventually(lambda: others or sum(map(self.running_on, replicas)) > before)  # noqa: B023
+            eventually(lambda: sum(map(self.on, self._ray.replicas("RUNNING"))) == len(self.ongoing))
+
+    def on(self, replica: ReplicaDetails) -> int:
+        """Streams that run on a replica or wait there: a slow machine keeps fewer of them in real time."""
+        return self.running_on(replica) + int(self._ray.figures(replica)["oscine_queue_depth"])
 
     def running_on(self, replica: ReplicaDetails) -> int:
         return int(self._ray.figures(replica)["oscine_slots_active"])
 
-    def with_outcome(self, outcome: str) -> list[Listener]:
-        return [listener for listener in self.listeners if listener.outcome == outcome]
+    def wait_heard(self, *replicas: ReplicaDetails) -> None:
+        """Waits until each stream that runs there has been heard."""
+        eventually(lambda: sum(bool(one.received) for one in self.listeners) >= sum(map(self.running_on, replicas)))
+
+    @property
+    def ongoing(self) -> list[Listener]:
+        return [listener for listener in self.listeners if not listener.outcome]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [listener.outcome for listener in self.listeners if listener.outcome]
 
     def leave(self) -> None:
         for listener in self.listeners:
@@ -250,34 +258,35 @@ class Audience:
 
 
 @pytest.fixture
-def audience(ray: ServeRun) -> Iterator[Audience]:
-    audience = Audience(ray)
-    yield audience
-    audience.leave()
+def audience(ray: RayServe) -> Iterator[Audience]:
+    with start_blocking_portal() as portal:
+        audience = Audience(ray, portal)
+        yield audience
+        audience.leave()
 
 
 def test_a_killed_replica_breaks_only_its_own_streams(
-    ray: ServeRun, pair: list[ReplicaDetails], audience: Audience
+    ray: RayServe, pair: list[ReplicaDetails], audience: Audience
 ) -> None:
     killed, other = pair
     audience.join_each(killed, other)
-    running = audience.running_on(killed)
+    audience.wait_heard(killed, other)
+    lost = audience.on(killed)
     assert killed.pid is not None
     os.kill(killed.pid, signal.SIGKILL)
-    eventually(lambda: len(audience.with_outcome("broken")) == running)
-    others = audience.with_outcome("")
-    assert len(others) == len(audience.listeners) - running
+    eventually(lambda: len(audience.outcomes) == lost)
+    assert "broken" in audience.outcomes and set(audience.outcomes) <= {"broken", "status 500"}  # 500: it had to wait
+    speaking = [listener for listener in audience.ongoing if listener.received]
+    before = {listener: len(listener.received) for listener in speaking}
     new = replacement(ray, killed, other)
-    for listener in others:
-        before = len(listener.received)
-        eventually(lambda: len(listener.received) > before)  # noqa: B023
+    eventually(lambda: speaking and all(len(listener.received) > before[listener] for listener in speaking))
     audience.join_each(new)
-    assert len(audience.with_outcome("broken")) == running
+    assert len(audience.outcomes) == lost
     audience.leave()
-    eventually(lambda: audience.running_on(new) + audience.running_on(other) == 0)
+    eventually(lambda: audience.on(new) + audience.on(other) == 0)
 
 
-def replacement(ray: ServeRun, lost: ReplicaDetails, other: ReplicaDetails) -> ReplicaDetails:
+def replacement(ray: RayServe, lost: ReplicaDetails, other: ReplicaDetails) -> ReplicaDetails:
     eventually(lambda: lost.replica_id not in [replica.replica_id for replica in ray.replicas()])
     replicas = ray.wait_running(2)
     assert other in replicas
@@ -286,17 +295,19 @@ def replacement(ray: ServeRun, lost: ReplicaDetails, other: ReplicaDetails) -> R
 
 
 def test_a_replica_whose_engine_dies_says_so_and_is_replaced(
-    ray: ServeRun, pair: list[ReplicaDetails], audience: Audience
+    ray: RayServe, pair: list[ReplicaDetails], audience: Audience
 ) -> None:
     failed, other = pair
     audience.join_each(failed, other, stream_format="sse")
-    running = audience.running_on(failed)
+    audience.wait_heard(failed, other)
+    lost = audience.on(failed)
     os.kill(worker_of(failed), signal.SIGKILL)
-    eventually(lambda: len(audience.with_outcome("broken")) == running)
-    for listener in audience.with_outcome("broken"):
-        assert b"speech.audio.error" in listener.received and b"engine_failed" in listener.received
+    eventually(lambda: len(audience.outcomes) == lost)
+    broken = [listener for listener in audience.listeners if listener.outcome == "broken"]
+    assert broken and set(audience.outcomes) <= {"broken", "status 503"}  # 503: it had to wait
+    assert all(b"speech.audio.error" in one.received and b"engine_failed" in one.received for one in broken)
     replacement(ray, failed, other)
-    assert len(audience.with_outcome("broken")) == running
+    assert len(audience.outcomes) == lost
 
 
 def worker_of(replica: ReplicaDetails) -> int:
@@ -305,7 +316,7 @@ def worker_of(replica: ReplicaDetails) -> int:
     return int(pid)
 
 
-def test_a_replica_drains_before_it_goes(ray: ServeRun, pair: list[ReplicaDetails], folder: Path) -> None:
+def test_a_replica_drains_before_it_goes(ray: RayServe, pair: list[ReplicaDetails], folder: Path) -> None:
     with contextlib.ExitStack() as sessions:
         of_replica: dict[str, list[Client]] = {replica.replica_id: [] for replica in pair}
         while any(len(clients) < 2 for clients in of_replica.values()):
@@ -335,26 +346,26 @@ def test_a_replica_drains_before_it_goes(ray: ServeRun, pair: list[ReplicaDetail
             assert client.say("Still here.").one("audio.done")["finish_reason"] == "stop"
 
 
-def spoken(ray: ServeRun, replica: ReplicaDetails) -> int:
+def spoken(ray: RayServe, replica: ReplicaDetails) -> int:
     return ray.figures(replica).by("mode", "oscine_requests_total").get("websocket", 0)
 
 
 def test_running_streams_add_a_replica_and_their_end_removes_it(
-    ray: ServeRun, folder: Path, audience: Audience
+    ray: RayServe, folder: Path, audience: Audience
 ) -> None:
     ray.deploy(application(folder, 1, 2))
     (first,) = ray.wait_running(1)
-    for _ in range(4):
+    for _ in range(SLOTS):
         audience.join()
     (second,) = [replica for replica in ray.wait_running(2) if replica != first]
     audience.join_each(second)
-    assert len(audience.with_outcome("")) == len(audience.listeners)
+    assert not audience.outcomes
     audience.leave()
     ray.wait_running(1)
 
 
 def test_a_new_model_comes_without_a_broken_stream_and_replicas_share_voices(
-    ray: ServeRun, pair: list[ReplicaDetails], folder: Path, small_checkpoints: CheckpointMaker
+    ray: RayServe, pair: list[ReplicaDetails], folder: Path, small_checkpoints: CheckpointMaker
 ) -> None:
     base = application(folder, 2, 2, model=str(small_checkpoints("0b6", "base")), name="base")
     with live(ray.url) as client:
