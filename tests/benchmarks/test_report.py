@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.report import BEGIN, END, RESULTS, ROOT, Report
+from benchmarks.report import BEGIN, END, EXPORT_GUIDE, RESULTS, ROOT, Report
 from benchmarks.report_server import images
 from oscine_bench.record import script_result
 from tests.oscine_bench.test_report import result, row
@@ -46,6 +46,12 @@ def test_the_readme_holds_the_generated_table() -> None:
     names = ("frame", "server-gpu-1b7-preset", "listeners-demo")
     assert text.count(END) == len(names) and all(text.count(BEGIN.format(name=name)) == 1 for name in names)
     assert Report().readme(text) == text
+
+
+def test_the_export_guide_holds_the_generated_tables() -> None:
+    text = EXPORT_GUIDE.read_text(encoding="utf-8")
+    assert BEGIN.format(name="export/export") in text and text.count(END) == 1
+    assert Report().export_guide(text) == text
 
 
 # --- missing and broken results ---

@@ -46,6 +46,16 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
+def test_parts_of_a_checkpoint_can_be_loaded_alone(folder: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    model = load_model(folder, device=CPU, parts=["codec"], progress=lambda *counts: seen.append(counts))
+    codec = load_model(folder, device=CPU).codec
+    assert seen[-1] == (len(seen), len(seen))
+    assert all(torch.equal(*pair) for pair in zip(model.codec.buffers(), codec.buffers(), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(model.codec.parameters(), codec.parameters(), strict=True))
+    assert all(parameter.is_meta for parameter in model.talker.parameters())
+
+
 # The same weights in other files
 
 

@@ -53,11 +53,10 @@ def tail_names(config: CodecDecoderConfig) -> list[str]:
 
 def codec_step_graph(codec: Codec) -> Graph:
     config = codec.config.decoder
-    names = tail_names(config)
     tails = codec.start(2, torch.device("cpu")).tails
-    shapes = {name: list(tail.shape[1:]) for name, tail in zip(names, tails, strict=True)}
     batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
-    states = {AGE: "int64 [batch, 1]"} | {name: f"float32 [batch, {str(shape)[1:]}" for name, shape in shapes.items()}
+    shapes = state_shapes(codec)
+    states = {name: f"{_dtype(name)} [batch, {', '.join(map(str, shape))}]" for name, shape in shapes.items()}
     return Graph(
         part="codec-step",
         module=CodecStepModule(codec),
@@ -69,13 +68,13 @@ def codec_step_graph(codec: Codec) -> Graph:
             **{NEXT + name: text for name, text in states.items()},
         },
         checks={
-            "1 stream, pieces of 1 to 80 frames": partial(_stream_error, codec, [1, 1, 3, 80, 4, 1]),
-            "3 streams of different ages": partial(_batch_error, codec, [0, 2, 75]),
+            "1 stream, pieces of 1 to 7 frames": partial(_stream_error, codec, [1, 1, 7, 2]),
+            "3 streams, 0 to 75 frames old": partial(_batch_error, codec, [0, 2, 75]),
         },
         error_unit=SAMPLE_UNIT,
         tolerance=SAMPLE_TOLERANCE,
         facts={
-            "states": {AGE: [1], **shapes},  # the shapes of one stream
+            "states": shapes,
             "samples_per_frame": config.samples_per_frame,
             "sample_rate_hz": codec.config.sample_rate_hz,
             "codebooks": CODEBOOKS,
@@ -84,17 +83,20 @@ def codec_step_graph(codec: Codec) -> Graph:
     )
 
 
-def start_states(states: dict[str, list[int]], batch: int) -> Arrays:
-    """The inputs before the first frame; `states` is in the file's facts."""
-    return {
-        name: np.zeros((batch, *shape), dtype=np.int64 if name == AGE else np.float32) for name, shape in states.items()
-    }
-
-
-def _states_of(codec: Codec) -> dict[str, list[int]]:
-    tails = codec.start(1, torch.device("cpu")).tails
+def state_shapes(codec: Codec) -> dict[str, list[int]]:
+    """Of one stream."""
     names = tail_names(codec.config.decoder)
+    tails = codec.start(1, torch.device("cpu")).tails
     return {AGE: [1], **{name: list(tail.shape[1:]) for name, tail in zip(names, tails, strict=True)}}
+
+
+def start_states(shapes: dict[str, list[int]], batch: int) -> Arrays:
+    """The inputs before the first frame; `shapes` are the file's fact `states`."""
+    return {name: np.zeros((batch, *shape), dtype=_dtype(name)) for name, shape in shapes.items()}
+
+
+def _dtype(state: str) -> str:
+    return "int64" if state == AGE else "float32"
 
 
 def _step(run: RunGraph, codes: Tensor, states: Arrays) -> tuple[np.ndarray, Arrays]:
@@ -105,7 +107,7 @@ def _step(run: RunGraph, codes: Tensor, states: Arrays) -> tuple[np.ndarray, Arr
 @torch.inference_mode()
 def _stream_error(codec: Codec, pieces: list[int], run: RunGraph) -> float:
     codes = random_codes(codec.config.decoder, 1, sum(pieces))
-    states, samples = start_states(_states_of(codec), 1), []
+    states, samples = start_states(state_shapes(codec), 1), []
     for piece in codes.split(pieces, dim=1):
         made, states = _step(run, piece, states)
         samples.append(made)
@@ -119,7 +121,7 @@ def _batch_error(codec: Codec, ages: list[int], run: RunGraph) -> float:
     codes = random_codes(codec.config.decoder, len(ages), max(ages) + new)
     alone, expected = [], []
     for row, age in zip(codes.split(1), ages, strict=True):
-        start = start_states(_states_of(codec), 1)
+        start = start_states(state_shapes(codec), 1)
         alone.append(_step(run, row[:, :age], start)[1] if age else start)
         whole = codec.decode_whole(row[:, : age + new])
         expected.append(whole[:, age * codec.config.samples_per_frame :])
