@@ -29,16 +29,15 @@ def _contexts(result: Result) -> str:
 
 def _files(result: Result) -> str:
     figures = result["figures"]
-    new, threads = figures["new_frames"], figures["threads"]
-    call = f"ms for {new} new frames of 1 / 4 streams, {threads} threads"
+    call = f"{figures['new_frames']} new frames of 1 / 4 streams, CPU ms"
     rows = []
     for shapes, words in SHAPES.items():
         if shapes not in figures:
             continue
         for part, one in figures[shapes]["parts"].items():
-            times = " / ".join(f"{ms:.0f}" for ms in one.get("call_ms", {}).values())
+            times = " / ".join(f"{ms:.0f}" for ms in one.get("call_cpu_ms", {}).values())
             error = f"{max(one['errors'].values()):.1e}"
-            rows.append([f"{part}, {words}", f"{one['megabytes']:.1f}", f"{one['export_s']:.0f}", error, times])
-        own = " / ".join(f"{ms:.0f}" for ms in figures[shapes]["own_decoder_ms"].values())
+            rows.append([f"{part}, {words}", f"{one['megabytes']:.1f}", f"{one['export_cpu_s']:.0f}", error, times])
+        own = " / ".join(f"{ms:.0f}" for ms in figures[shapes]["own_decoder_cpu_ms"].values())
         rows.append([f"our own decoder (PyTorch), {words}", "", "", "", own])
-    return table(["file", "MB", "export and checks, s", "largest error of a check", call], rows)
+    return table(["file", "MB", "export and checks, CPU s", "largest error of a check", call], rows)
