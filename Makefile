@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .PHONY: install dev oracle clients asr linters triton tritonserver ray serve check test test-triton test-gpu lint docs \
-	wheel clean FORCE
+	soak wheel clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -109,6 +109,10 @@ lint: dev
 # The pages as a site, in site/.
 docs: dev
 	$(BIN)/mkdocs build --strict
+
+# Ten minutes of mixed load on the demo voice; nightly. SOAK are options of benchmarks/soak.py.
+soak: dev
+	$(BIN)/python -m benchmarks.soak --out .cache/results $(SOAK)
 
 DIST := dist
 wheel: install

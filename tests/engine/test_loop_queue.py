@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -95,3 +96,21 @@ def test_a_resumed_speech_takes_no_place_that_the_device_does_not_have() -> None
     rig.run()
     assert continuation.arrived_s[0] < resumed.arrived_s[0]
     assert [listener.ends for listener in (*running, resumed, continuation)] == [["stop"]] * 5
+
+
+def test_refused_requests_are_told_to_come_one_after_the_other() -> None:
+    """All of them told the same time would come at once, and most would be refused again."""
+    rig = Rig(slots=1, config=dataclasses.replace(PLAIN, slots=1, queue_limit=0, queue_wait_s=0.0), fixed_s=0.04)
+    rig.say(1, frames=200, text_ids=50)
+    rig.ticks(20)
+    retries_s = []
+    for tag in range(2, 7):
+        with pytest.raises(OverloadedError) as refused:
+            rig.say(tag, frames=40, text_ids=10)
+        retries_s.append(refused.value.retry_after_s)
+    waits_s = [later - sooner for sooner, later in itertools.pairwise(retries_s)]
+    assert waits_s == pytest.approx([40 * 0.04] * 4, rel=0.2)
+    rig.runner.clock.now_s += 1.1  # the burst is over
+    with pytest.raises(OverloadedError) as again:
+        rig.say(7, frames=40, text_ids=10)
+    assert again.value.retry_after_s < retries_s[2]

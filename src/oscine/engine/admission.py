@@ -51,9 +51,14 @@ class Shutdown:
 SessionMessage = PromptReady | TextAppended | EndSession
 
 
+_BURST_S = 1.0
+_MAX_REFUSED = 1024
+
+
 class AdmissionControl:
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
+    def __init__(self, config: EngineConfig, clock: Callable[[], float]) -> None:
+        self._config, self._clock = config, clock
+        self._refused: deque[tuple[float, float]] = deque(maxlen=_MAX_REFUSED)  # when, and expected frames
         self._changed = threading.Condition()
         self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
         self._queued: dict[str, float] = {}  # id -> expected frames, of admitted requests without a slot
@@ -109,8 +114,17 @@ class AdmissionControl:
                     "maximum). Retry in 1.0 s.",
                     1.0,
                 )
-        elif refused := refusal(load(tuple(self._queued.values())), self._config):
+        elif refused := refusal(load(tuple(self._queued.values())), self._config, self._returning_frames()):
+            frames = expected_frames(session.text_ids, 0, self._config.pacing)
+            self._refused.append((self._clock(), frames))
             raise refused
+
+    def _returning_frames(self) -> tuple[float, ...]:
+        """Of the requests of a burst that were refused. Of earlier ones nobody knows whether they will come again."""
+        since_s = self._clock() - _BURST_S
+        while self._refused and self._refused[0][0] < since_s:
+            self._refused.popleft()
+        return tuple(frames for _, frames in self._refused)
 
     def _count(self, session: Session) -> None:
         self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)

@@ -52,7 +52,7 @@ def _queue_rank(session: Session) -> int:
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
-        self._admission = AdmissionControl(config)
+        self._admission = AdmissionControl(config, clock)
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.tick_cost import TickCost
@@ -130,8 +130,9 @@ def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> fl
     return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
 
 
-def refusal(load: Load, config: EngineConfig) -> OverloadedError | None:
-    """Why a new request cannot be admitted; None if it can."""
+def refusal(load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> OverloadedError | None:
+    """Why a new request cannot be admitted; None if it can. `returning_frames`: of requests that were refused just
+    before. This one is told to come after them, because together most of them would be refused again."""
     servers = rows_in_real_time(load.cost, config.pacing, config.slots)
     slot_wait_s, own_wait_s = _waits_s(load, servers)
     running, queued = len(load.running_frames), len(load.queued_frames)
@@ -143,6 +144,9 @@ def refusal(load: Load, config: EngineConfig) -> OverloadedError | None:
         retry_s = own_wait_s - _PREDICTION_SHARE * config.queue_wait_s
     else:
         return None
+    if returning_frames:
+        later = replace(load, queued_frames=(*load.queued_frames, *returning_frames))
+        retry_s = max(retry_s, _waits_s(later, servers)[1] - _PREDICTION_SHARE * config.queue_wait_s)
     return _overloaded(reason, retry_s)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -58,6 +58,8 @@ class Metrics:
             buckets=_LOOP_LAG_S,
             registry=registry,
         )
+        self.connections = Gauge("oscine_connections", "Open connections.", registry=registry)
+        self.bytes_in_flight = Gauge("oscine_bytes_in_flight", "Size of large bodies that are held.", registry=registry)
         registry.register(_EngineCollector(engines))
 
     def of_model(self, name: str, rate_hz: int) -> ModelMetrics:

@@ -50,6 +50,8 @@ class Service:
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.connections = OpenConnections(config)
+        self.metrics.connections.set_function(lambda: len(self.connections))
+        self.metrics.bytes_in_flight.set_function(lambda: len(self.connections.in_flight))
         self.draining = False
 
     @property

@@ -1,0 +1,340 @@
+"""Runs a server for a long time under mixed load and checks that nothing wears out; or overloads it.
+
+    python -m benchmarks.soak                                                  ten minutes on the demo voice, a CPU
+    python -m benchmarks.soak --size 1b7 --slots 128 --seconds 900 --rate 100           a GPU
+    python -m benchmarks.soak --overload --size 1b7 --slots 128 --burst 256             a minute at three times the load
+
+soak      Clients listen over HTTP (audio, events, WAV) and WebSocket, leave, interrupt, upload voices, and send refused
+          and broken requests; the engine is killed in the first half. At the end the same seeds give the same bytes as
+          at the beginning, gauges are zero, and memory is flat: its slope over the second half is stated.
+overload  Offers three times the capacity. Admitted streams have no gap, no first audio is later than queue_wait_s
+          allows, and 429 has a true Retry-After: after a burst, refused clients that wait so long are admitted.
+
+The result is written every half minute, so that an interrupted run leaves one. This process does not load torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import save
+from benchmarks.server import CHECKPOINTS, SETTINGS, SIZES, START_S, checkpoint, gpu_used_mib
+from benchmarks.server_process import Figures, Footprints, ServerProcess, fetch, wait_until
+from benchmarks.server_trials import (
+    GAP_S,
+    Capacity,
+    StressLoad,
+    complaints_of_overload,
+    fill_pools,
+    measure_capacity,
+    overload,
+    settle,
+)
+from benchmarks.soak_checks import complaints_of_burst, complaints_of_soak, slopes
+from benchmarks.soak_clients import SEEDS, SoakClients, SoakOutcome
+from oscine_bench.load import OfferedLoad, RunLength
+from oscine_bench.metrics import spread
+from oscine_bench.session import run_async
+from oscine_bench.workload import arrivals, builtin_texts
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+# Kinds of clients and their shares.
+_LISTENING = {"http": 40, "events": 10, "wav": 5, "websocket": 10}
+MIX = {**_LISTENING, "leave": 12, "interrupt": 5, "refused": 10, "broken": 6, "upload": 2}
+_SAMPLE_S, _SAVE_S = 5.0, 30.0
+_KILLS_AT = (0.15, 0.3)  # of the time; memory is compared after the second half has begun
+_MAX_IN_FLIGHT = 4096
+_DEMO_SETTINGS = "[engine]\nslots = {slots}\n"
+
+
+@contextmanager
+def running(options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str]]:
+    model = None if options.size is None else checkpoint(options, options.size, options.kind)
+    settings = (_DEMO_SETTINGS if model is None else SETTINGS).format(slots=options.slots)
+    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    if options.devices == "cpu":
+        environment["OMP_NUM_THREADS"] = "1"  # server and clients need the other cores
+    more = [word for setting in options.set for word in ("--set", setting)]
+    folder = options.scratch / f"soak-{secrets.token_hex(4)}"
+    server = ServerProcess(model, folder, *more, settings=settings, environment=environment, devices=options.devices)
+    try:
+        yield server, server.wait_ready(START_S)
+    finally:
+        server.close()
+
+
+# --- soak ---
+
+
+class Soak:
+    def __init__(
+        self, server: ServerProcess, url: str, options: argparse.Namespace, rate_per_s: float, say: Say
+    ) -> None:
+        self._server, self._url, self._options, self._say = server, url, options, say
+        self._rate_per_s = rate_per_s
+        self._texts = builtin_texts("english", ["short"])
+        self._clients = SoakClients(url, self._texts, options.frames)
+        self.outcomes: list[SoakOutcome] = []
+        self.samples: list[Row] = []
+        self.kills: list[Row] = []
+        self.begun_s = 0.0
+
+    async def run(self) -> Row:
+        before = await self._alone()
+        self.begun_s = time.monotonic()
+        others = [asyncio.create_task(work) for work in (self._sample(), self._save())]
+        killing = asyncio.create_task(self._kill())
+        try:
+            await self._offer()
+            await killing  # and the last restart
+        finally:
+            for one in (killing, *others):
+                one.cancel()
+            await asyncio.gather(killing, *others, return_exceptions=True)
+        await asyncio.to_thread(settle, self._url)
+        after = await self._alone()
+        await self._clients.close()
+        return {**self.figures(), "alone": {"before": before, "after": after}}
+
+    async def _alone(self) -> dict[str, str]:
+        """Digests of some speeches of an idle server."""
+        outcomes = [await self._clients.listen("http", index) for index in range(min(8, len(self._texts) * SEEDS))]
+        assert all(one.result == "ok" for one in outcomes), outcomes
+        return {str(one.index): one.digest for one in outcomes}
+
+    async def _offer(self) -> None:
+        """An open loop: clients come whether or not earlier ones have ended."""
+        rng, running = random.Random(0), set[asyncio.Task[None]]()
+        for number, at_s in enumerate(arrivals(self._rate_per_s)):
+            if at_s > self._options.seconds:
+                break
+            await asyncio.sleep(max(0.0, self.begun_s + at_s - time.monotonic()))
+            kind = rng.choices(list(MIX), weights=list(MIX.values()))[0]
+            if len(running) >= _MAX_IN_FLIGHT:
+                now_s = time.monotonic()
+                self.outcomes.append(SoakOutcome(kind, now_s, now_s, "not_sent"))
+                continue
+            task = asyncio.create_task(self._act(kind, number))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        await asyncio.gather(*running)
+
+    async def _act(self, kind: str, number: int) -> None:
+        self.outcomes.append(await self._clients.act(kind, number))
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(_SAMPLE_S)
+            if sample := await asyncio.to_thread(self._sampled):
+                self.samples.append({"at_s": time.monotonic() - self.begun_s, **sample})
+
+    def _sampled(self) -> Row | None:
+        try:
+            figures, held = Figures.of(self._url), Footprints.of(self._server)
+        except (OSError, ValueError):  # the engine is being restarted
+            return None
+        return {
+            "front_end_mib": held.front_end.memory_mib,
+            "engine_mib": held.engine.memory_mib,
+            "device_mib": figures["oscine_memory_bytes"] / 2**20,
+            "gpu_used_mib": gpu_used_mib(),
+            "descriptors": held.front_end.descriptors,
+            "connections": figures["oscine_connections"],
+            "streams": figures["oscine_slots_active"],
+        }
+
+    async def _kill(self) -> None:
+        """kill -9 of the engine, and the wait until it is back."""
+        for share in _KILLS_AT[: self._options.kills]:
+            await asyncio.sleep(max(0.0, self.begun_s + share * self._options.seconds - time.monotonic()))
+            killed_s = time.monotonic()
+            os.kill(self._server.engine_pid, signal.SIGKILL)
+            await asyncio.to_thread(wait_until, lambda: fetch(self._url, "/ready")[0] == 503, 30.0)
+            await asyncio.to_thread(wait_until, lambda: fetch(self._url, "/ready")[0] == 200, START_S)
+            self.kills.append({"killed_s": killed_s, "ready_s": time.monotonic()})
+            self._say(f"the engine was killed and is back after {time.monotonic() - killed_s:.1f} s")
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_S)
+            self._say(f"{len(self.outcomes)} requests, {dict(Counter(one.result for one in self.outcomes))}")
+            await asyncio.to_thread(_save, self._options, "soak", {**self.figures(), "complete": False})
+
+    def figures(self) -> Row:
+        outcomes = list(self.outcomes)
+        listened = [one for one in outcomes if one.result == "ok" and one.first_audio_s is not None]
+        by_kind: dict[str, Counter[str]] = {kind: Counter() for kind in MIX}
+        for one in outcomes:
+            by_kind[one.kind][one.result] += 1
+        undisturbed = [one for one in listened if not self.disturbed(one)]
+        return {
+            "seconds": self._options.seconds,
+            "rate_per_s": self._rate_per_s,
+            "requests": len(outcomes),
+            "results": {kind: dict(counts) for kind, counts in by_kind.items()},
+            "first_audio_ms": spread([one.first_audio_s for one in undisturbed if one.first_audio_s], scale=1e3),
+            "deficit_ms": spread([one.deficit_s for one in undisturbed if one.deficit_s is not None], scale=1e3),
+            "kills": [{"back_after_s": one["ready_s"] - one["killed_s"]} for one in self.kills],
+            "failures": dict(Counter(_described(one) for one in outcomes if not self.expected(one))),
+            "samples": list(self.samples),
+            "slopes": slopes(self.samples, self._options.seconds / 2),
+        }
+
+    def disturbed(self, one: SoakOutcome) -> bool:
+        """The engine was down while it ran."""
+        return any(one.begun_s < kill["ready_s"] and one.ended_s > kill["killed_s"] for kill in self.kills)
+
+    def expected(self, one: SoakOutcome) -> bool:
+        if one.result in ("ok", "http_429", "overloaded"):
+            return one.result != "http_429" or one.retry_after is not None
+        return self.disturbed(one) and one.result in ("cut", "reported", "http_503", "engine_failed", "not_ready")
+
+
+def _described(one: SoakOutcome) -> str:
+    return f"{one.kind}: {one.result} {one.message}".strip()
+
+
+def soak(options: argparse.Namespace, say: Say) -> list[str]:
+    with running(options) as (server, url):
+        fill_pools(url, options.frames or 50)
+        rate_per_s = options.rate or _capacity(url, options, say).requests_per_s
+        say(f"{rate_per_s:.2f} requests/s for {options.seconds:g} s")
+        descriptors = Footprints.of(server).front_end.descriptors
+        trial = Soak(server, url, options, rate_per_s, say)
+        row = run_async(trial.run())
+        figures = Figures.of(url)
+        row["left"] = {
+            "slots_active": figures["oscine_slots_active"],
+            "queued": figures["oscine_queue_depth"],
+            "connections": figures["oscine_connections"] - 1,  # this request's own
+            "bytes_in_flight": figures["oscine_bytes_in_flight"],
+            "descriptors": Footprints.of(server).front_end.descriptors - descriptors,
+        }
+        row["restarts_counted"] = figures["oscine_engine_restarts_total"]
+        row["exit_status"] = server.terminate()
+    row["complaints"] = complaints_of_soak(row)
+    _save(options, "soak", {**row, "complete": True})
+    return list(row["complaints"])
+
+
+# --- overload ---
+
+
+def overloaded(options: argparse.Namespace, say: Say) -> list[str]:
+    frames = options.frames or 50
+    with running(options) as (server, url):
+        fill_pools(url, frames)
+        rate_per_s = options.rate or _capacity(url, options, say).requests_per_s
+        say(f"three times {rate_per_s:.2f} requests/s for {options.seconds:g} s")
+        row = overload(server, url, 3 * rate_per_s, options.seconds, frames)
+        complaints = complaints_of_overload(row)
+        worst_ms, limit_ms = row["first_audio_ms"]["most"], 1e3 * (options.queue_wait_s + options.slack_s)
+        if worst_ms > limit_ms:
+            complaints.append(f"first audio after {worst_ms:.0f} ms, above {limit_ms:.0f}")
+        settle(url)
+        say(f"a burst of {options.burst} at once on {options.slots} slots")
+        burst = run_async(_burst(url, options.burst, frames))
+        complaints += complaints_of_burst(burst, limit_ms)
+        exit_status = server.terminate()
+    figures = {"capacity_per_s": rate_per_s, "overload": row, "burst": burst, "exit_status": exit_status}
+    _save(options, "overload", {**figures, "complaints": complaints})
+    return complaints
+
+
+async def _burst(url: str, count: int, frames: int) -> Row:
+    """All at once. Refused clients come again when they were told to."""
+    clients = SoakClients(url, builtin_texts("english", ["short"]), frames)
+    begun_s = time.monotonic()
+
+    async def call(number: int) -> tuple[int, list[float], SoakOutcome]:
+        tries, waits_s = 0, list[float]()
+        while True:
+            tries += 1
+            outcome = await clients.listen("http", number)
+            if outcome.result != "http_429" or outcome.retry_after is None or tries > 20:
+                return tries, waits_s, outcome
+            waits_s.append(float(outcome.retry_after))
+            await asyncio.sleep(waits_s[-1])
+
+    called = await asyncio.gather(*(call(number) for number in range(count)))
+    await clients.close()
+    return {
+        "clients": count,
+        "results": dict(Counter(outcome.result for _, _, outcome in called)),
+        "tries": dict(sorted(Counter(tries for tries, _, _ in called).items())),
+        "retry_after_s": spread([wait_s for _, waits_s, _ in called for wait_s in waits_s]),
+        "first_audio_ms": spread([one.first_audio_s for _, _, one in called if one.first_audio_s], scale=1e3),
+        "deficit_ms": spread([one.deficit_s for _, _, one in called if one.deficit_s is not None], scale=1e3),
+        "took_s": time.monotonic() - begun_s,
+    }
+
+
+def _capacity(url: str, options: argparse.Namespace, say: Say) -> Capacity:
+    """Of the CPU, step by step; a GPU runs all its slots."""
+    frames = options.frames or 50
+    if options.devices == "cpu":
+        capacity, _ = measure_capacity(url, frames, 6.0, say)
+    else:
+        row = StressLoad(url, frames).run(OfferedLoad("closed", options.slots), RunLength(10.0, warmup_s=2.0))
+        capacity = Capacity(options.slots, row["requests_per_s"], row["x_real_time"])
+    if not capacity.streams:
+        sys.exit("this machine cannot sustain a single stream: it is busy or too slow; name a --rate")
+    return capacity
+
+
+def _save(options: argparse.Namespace, what: str, figures: Row) -> None:
+    where = "cpu" if gpu_used_mib() is None else "gpu"
+    about = {"model": options.size or "demo", "slots": options.slots, "gap_tolerance_ms": 1e3 * GAP_S}
+    save(options.out, f"{what}-{where}", {**about, **figures}, "torch", "uvicorn", "fastapi")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--overload", action="store_true", help="three times the capacity, then a burst")
+    parser.add_argument("--seconds", type=float, help="default: 600, of the overload 60")
+    parser.add_argument("--rate", type=float, help="requests per second; default: the measured capacity")
+    parser.add_argument("--kills", type=int, choices=range(len(_KILLS_AT) + 1), default=len(_KILLS_AT))
+    parser.add_argument("--burst", type=int, default=256, help="clients at once")
+    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
+    parser.add_argument("--kind", choices=CHECKPOINTS, default="preset")
+    parser.add_argument("--widths", choices=("published", "small"), default="published")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
+    parser.add_argument("--frames", type=int, help="of 80 ms, per speech; default: 56 for random weights")
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--devices", default=None, help="default: cpu for the demo voice, auto otherwise")
+    parser.add_argument("--queue-wait-s", type=float, default=3.0, help="the server's engine.queue_wait_s")
+    parser.add_argument("--slack-s", type=float, default=1.0, help="for first audio, beyond queue_wait_s")
+    parser.add_argument("--set", action="append", default=[], help="another setting of the server")
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    options = parser.parse_args()
+    options.seconds = options.seconds or (60.0 if options.overload else 600.0)
+    options.devices = options.devices or ("cpu" if options.size is None else "auto")
+    options.frames = options.frames or (None if options.size is None else 56)
+    options.set.append(f"engine.queue_wait_s={options.queue_wait_s}")
+    begun_s = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"[{time.monotonic() - begun_s:4.0f} s] {what}", flush=True)
+
+    complaints = overloaded(options, say) if options.overload else soak(options, say)
+    say("\n".join(["problems:", *complaints]) if complaints else "no problems")
+    sys.exit(bool(complaints))
+
+
+if __name__ == "__main__":
+    main()
