@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.results import save
 from benchmarks.server import CHECKPOINTS, SETTINGS, SIZES, START_S, checkpoint, gpu_used_mib
-from benchmarks.server_process import Figures, Footprints, ServerProcess, fetch, wait_until
+from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, wait_until
 from benchmarks.server_trials import (
     GAP_S,
     Capacity,
@@ -58,6 +58,8 @@ MIX = {**_LISTENING, "leave": 12, "interrupt": 5, "refused": 10, "broken": 6, "u
 _SAMPLE_S, _SAVE_S = 5.0, 30.0
 _KILLS_AT = (0.15, 0.3)  # of the time; memory is compared after the second half has begun
 _MAX_IN_FLIGHT = 4096
+# Results of clients that meet a dead engine. "malformed": a WebSocket is closed before its first message.
+_DISTURBED = ("cut", "reported", "http_503", "engine_failed", "not_ready", "malformed")
 _DEMO_SETTINGS = "[engine]\nslots = {slots}\n"
 
 
@@ -92,6 +94,7 @@ class Soak:
         self.samples: list[Row] = []
         self.kills: list[Row] = []
         self.begun_s = 0.0
+        self._starvation, self._starved_s = Starvation(server.engine_pid), 0.0
 
     async def run(self) -> Row:
         before = await self._alone()
@@ -162,9 +165,11 @@ class Soak:
         for share in _KILLS_AT[: self._options.kills]:
             await asyncio.sleep(max(0.0, self.begun_s + share * self._options.seconds - time.monotonic()))
             killed_s = time.monotonic()
+            self._starved_s = self.starved_s
             os.kill(self._server.engine_pid, signal.SIGKILL)
             await asyncio.to_thread(wait_until, lambda: fetch(self._url, "/ready")[0] == 503, 30.0)
             await asyncio.to_thread(wait_until, lambda: fetch(self._url, "/ready")[0] == 200, START_S)
+            self._starvation = Starvation(self._server.engine_pid)
             self.kills.append({"killed_s": killed_s, "ready_s": time.monotonic()})
             self._say(f"the engine was killed and is back after {time.monotonic() - killed_s:.1f} s")
 
@@ -190,9 +195,15 @@ class Soak:
             "deficit_ms": spread([one.deficit_s for one in undisturbed if one.deficit_s is not None], scale=1e3),
             "kills": [{"back_after_s": one["ready_s"] - one["killed_s"]} for one in self.kills],
             "failures": dict(Counter(_described(one) for one in outcomes if not self.expected(one))),
+            "engine_starved_s": self.starved_s,
             "samples": list(self.samples),
             "slopes": slopes(self.samples, self._options.seconds / 2),
         }
+
+    @property
+    def starved_s(self) -> float:
+        """How long the engine waited for a core: gaps of that length are the machine's fault."""
+        return self._starved_s + self._starvation.longest_s()
 
     def disturbed(self, one: SoakOutcome) -> bool:
         """The engine was down while it ran."""
@@ -201,7 +212,7 @@ class Soak:
     def expected(self, one: SoakOutcome) -> bool:
         if one.result in ("ok", "http_429", "overloaded"):
             return one.result != "http_429" or one.retry_after is not None
-        return self.disturbed(one) and one.result in ("cut", "reported", "http_503", "engine_failed", "not_ready")
+        return self.disturbed(one) and one.result in _DISTURBED
 
 
 def _described(one: SoakOutcome) -> str:

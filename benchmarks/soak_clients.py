@@ -110,11 +110,12 @@ class SoakClients:
         exchange = await client.send(PlannedRequest(self._texts[index % len(self._texts)], index, index))
         outcome = analyze(exchange, target)
         failure, playback = outcome.failure, outcome.playback
+        full = failure is not None and failure.message.startswith("The server is full")  # as a WebSocket says it
         return SoakOutcome(
             kind,
             begun_s,
             time.monotonic(),
-            failure.kind if failure else "ok",
+            "overloaded" if full and not exchange.status else failure.kind if failure else "ok",
             index,
             outcome.timeline.first_audio_s if outcome.timeline else None,
             playback.deficit_s if playback else None,

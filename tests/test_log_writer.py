@@ -72,3 +72,11 @@ def test_a_lone_surrogate_is_written_escaped(pipe: tuple[int, int]) -> None:
     log(writer, "a\ud800b")
     writer.flush()
     assert os.read(pipe[0], 100) == b"a\\ud800b\n"
+
+
+def test_a_full_disk_is_no_error() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    writer = LogWriter(full)
+    log(writer, "nowhere")
+    writer.flush()
+    os.close(full)

@@ -23,6 +23,7 @@ def good() -> dict[str, Any]:
         "kills": [{"back_after_s": 5.0}],
         "restarts_counted": 1.0,
         "deficit_ms": {"most": 0.0},
+        "engine_starved_s": 0.0,
         "exit_status": 0,
         "slopes": slopes(samples(0.0), 300.0),
     }

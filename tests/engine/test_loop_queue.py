@@ -114,3 +114,15 @@ def test_refused_requests_are_told_to_come_one_after_the_other() -> None:
     with pytest.raises(OverloadedError) as again:
         rig.say(7, frames=40, text_ids=10)
     assert again.value.retry_after_s < retries_s[2]
+
+
+def test_a_machine_that_slept_for_an_hour_goes_on_where_it_stood() -> None:
+    rig = Rig(slots=1)
+    running, waiting = rig.say(1, frames=30), rig.say(2, frames=5)
+    rig.ticks(5)
+    rig.runner.clock.now_s += 3600.0
+    rig.run()
+    assert running.ends == ["stop"] and len(running.frames) == 30
+    assert isinstance(waiting.error, OverloadedError)
+    rig.check_idle()
+    assert rig.say(3, frames=5) and not rig.run() and rig.loop.status().ready

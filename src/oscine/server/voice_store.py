@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,64}"
 _NAME = re.compile(NAME_PATTERN)
 _SUFFIX = ".safetensors"
+_INTERRUPTED_S = 3600.0
 _NOTES = ("consent", "speaker_description", "source_hash")  # in the file, but not part of the voice
 
 
@@ -70,6 +71,7 @@ class VoiceStore:
         except OSError as error:
             reason = f"{error.strerror or error}; choose another folder with voices_dir"
             raise ConfigError(f"the voices folder {str(folder)!r} cannot be used: {reason}") from error
+        _remove_interrupted(folder)
         for name in files:
             if not self._is_valid(name):
                 _log.warning("%s is not a valid voice name: rename it (a-z 0-9 _ -, not a preset)", name)
@@ -226,6 +228,14 @@ class VoiceStore:
 
 def not_uploaded(name: str) -> ApiError:
     return ApiError(404, f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", param="name")
+
+
+def _remove_interrupted(folder: Path) -> None:
+    """Removes what uploads left that a kill or a power cut interrupted. Younger files may be uploads of others."""
+    for path in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _INTERRUPTED_S:
+                path.unlink()
 
 
 def _give_to_owner(file: Path) -> None:

@@ -149,24 +149,44 @@ def test_a_worker_that_fails_again_and_again_is_restarted_until_it_works(start, 
     assert any("ready again" in message and f"restart {engine.health.restarts}" in message for message in messages)
 
 
-def test_a_worker_that_cannot_even_be_spawned_is_tried_again(start, monkeypatch, caplog):
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EPERM, errno.ENOMEM])
+def test_a_worker_that_cannot_even_be_spawned_is_tried_again(start, monkeypatch, caplog, code):
     """As when no descriptor is left, or the temporary folder is full."""
     engine = start(WorkerConfig(backoff_s=0.02, max_backoff_s=0.1, max_restarts=2, terminate_s=1.0))
     tries = []
 
     def spawn(*arguments, **options):
         tries.append(arguments)
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", spawn)
         os.kill(engine.health.pid, signal.SIGKILL)
         wait_until(lambda: len(tries) > 4)
-        assert engine.health.state == "failed" and "Too many open files" in engine.health.last_reason
+        assert engine.health.state == "failed" and os.strerror(code) in engine.health.last_reason
         assert engine.health.restarts >= 4
     wait_until(lambda: engine.health.state == "ready")
     assert speak(engine, "say 1").last().finish_reason == "stop"
-    assert any("could not be started: [Errno 24] Too many open files" in one.getMessage() for one in caplog.records)
+    assert any(f"could not be started: [Errno {code}]" in one.getMessage() for one in caplog.records)
+
+
+def test_a_worker_that_is_killed_while_it_restarts_is_restarted_again(start, tmp_path):
+    wait_for = tmp_path / "wait_for"
+    wait_for.touch()
+    engine = start(CONFIG, FakeConfig(wait_for=str(wait_for)))
+    wait_for.unlink()
+    killed = []
+    for _ in range(3):
+        pid = engine.health.pid
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+        wait_until(lambda: engine.health.pid not in (None, *killed))
+        with pytest.raises(OverloadedError):
+            speak(engine, "say 1")
+    wait_for.touch()
+    engine.wait_ready(WAIT_S)
+    assert speak(engine, "say 1").last().finish_reason == "stop" and engine.health.restarts == 3
+    assert all(map(gone, killed))
 
 
 @pytest.mark.parametrize(
