@@ -1,14 +1,14 @@
 # Environments: .venv holds Oscine (`make install`) and the tools of contributors (`make dev`). For tests only:
 # .venv-oracle (the official qwen-tts package), .venv-clients (speech clients of others), .venv-asr (a recognizer that
-# transcribes the demo voice), .venv-linters (checkers of deploy/), .venv-triton (a second version of the compiler Triton),
-# .venv-tritonserver (NVIDIA's Triton Inference Server, which has only the name in common) and .venv-ray (Ray Serve, on
-# top of .venv).
+# transcribes the demo voice), .venv-lowest (the lowest versions that pyproject.toml allows), .venv-linters (checkers of
+# deploy/), .venv-triton (a second version of the compiler Triton), .venv-tritonserver (NVIDIA's Triton Inference Server,
+# which has only the name in common) and .venv-ray (Ray Serve, on top of .venv).
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
-.PHONY: install dev oracle clients asr linters triton tritonserver ray serve check test test-triton test-gpu lint docs \
-	soak wheel clean FORCE
+.PHONY: install dev oracle clients asr lowest linters triton tritonserver ray serve check test test-triton test-gpu lint \
+	docs soak wheel clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -48,6 +48,12 @@ asr: .venv-asr/.installed
 
 .venv-asr/.installed: tests/asr/environment.sh tests/asr/requirements.txt tests/asr/weights.txt | .venv/.installed
 	PYTHON=$(PYTHON) bash tests/asr/environment.sh .venv-asr
+	touch $@
+
+lowest: .venv-lowest/.installed
+
+.venv-lowest/.installed: tests/lowest/environment.py pyproject.toml constraints.txt | .venv/.dev
+	PYTHONPATH=tools $(BIN)/python tests/lowest/environment.py .venv-lowest
 	touch $@
 
 linters: .venv-linters/.installed
@@ -90,8 +96,8 @@ check: lint
 	$(PYTEST) -m 'not slow and not gpu'
 
 # Missing environments fail the tests instead of skipping them, except Ray's: its tests run after `make ray`.
-test: dev oracle clients asr linters tritonserver
-	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OSCINE_LINTERS=required \
+test: dev oracle clients asr lowest linters tritonserver
+	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OSCINE_LOWEST=required OSCINE_LINTERS=required \
 		OSCINE_TRITONSERVER=required $(PYTEST)
 
 test-triton: dev triton
