@@ -8,7 +8,10 @@ SHAPES = {"published": "published shapes, random weights", "demo": "demo voice"}
 
 
 def export_tables(result: Result) -> str:
-    return f"{_contexts(result)}\n\n{_files(result)}\n\n{origin(result)}"
+    times = (
+        "Times are CPU times of one thread for calls, and of all threads for exports; other programs ran beside them."
+    )
+    return f"{_contexts(result)}\n\n{_files(result)}\n\n{times} {origin(result)}"
 
 
 def _contexts(result: Result) -> str:

@@ -31,7 +31,7 @@ from oscine.model.weights import load_model
 NEW_FRAMES = 8  # the engine's steady chunk
 SAMPLE_TOLERANCE = 2.0**-15
 SAMPLE_UNIT = "samples are in -1..1, and this is one step of 16-bit audio"
-_DEFAULT_WINDOWS = 4  # attention windows of left context: below 1e-4 at the published shapes with random weights
+_DEFAULT_WINDOWS = 4  # attention windows of left context; docs/guides/export.md has the error that remains
 _CONTEXT_STREAMS = 4  # random streams that measure the error of the finite context
 
 
