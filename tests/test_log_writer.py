@@ -50,7 +50,7 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(pipe: tuple[int, int]) 
     while text.count(LINE) + sum(map(int, LOST.findall(text))) < 2000:
         log(writer, "is anybody there?")
         text += os.read(pipe[0], 65536).decode()
-    assert 300 < text.count(LINE) < 2000
+    assert 100 <= text.count(LINE) < 2000  # how many more depends on when the thread runs
 
 
 def test_flushing_does_not_wait_for_a_reader_for_ever(pipe: tuple[int, int]) -> None:
