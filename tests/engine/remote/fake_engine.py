@@ -129,7 +129,7 @@ class FakeEngine:
             self._changed.notify()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        """The speaker vector encodes the rate and the length of the clip."""
+        """The speaker vector encodes the rate and the length of the clip, in thousands: a vector has a limit."""
         verb, _, what = (transcript or "").partition(" ")
         if verb == "refuse":
             raise refusal(what)
@@ -142,7 +142,7 @@ class FakeEngine:
                 begun.write("begun\n")
             wait_for_file(Path(what) / "go_on")
         assert isinstance(clip, tuple)
-        speaker = np.array([clip[1], len(clip[0])], np.float32)
+        speaker = np.array([clip[1], len(clip[0])], np.float32) / 1000
         return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((1, 16), np.int64), transcript)
 
     def status(self) -> EngineStatus:
