@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .PHONY: install dev oracle clients asr lowest linters triton tritonserver ray serve check test test-triton test-gpu lint \
-	docs soak wheel clean FORCE
+	docs soak wheel release clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -124,6 +124,17 @@ DIST := dist
 wheel: install
 	rm -rf $(DIST)
 	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
+
+# The wheel, and a bill of materials of everything that it pulls in, made from an environment that has nothing else.
+release: wheel
+	rm -rf .venv-release .venv-sbom
+	$(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python tools/install_torch.py '$(TORCH)'
+	.venv-release/bin/pip --quiet --disable-pip-version-check install $(DIST)/*.whl
+	$(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/pip --quiet --disable-pip-version-check install 'cyclonedx-bom>=7'
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file $(DIST)/oscine-sbom.json .venv-release/bin/python
 
 clean:
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache site $(DIST)

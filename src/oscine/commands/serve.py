@@ -16,12 +16,13 @@ from functools import partial
 from rich.console import Console
 
 from oscine.commands.model_loader import ModelLoader
-from oscine.commands.settings import Settings, forget_secrets
+from oscine.commands.settings import Settings, changed_settings, forget_secrets
 from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
 from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import OscineError
 from oscine.server.app import build_models_app
+from oscine.server.audit import audit
 from oscine.server.logs import log_fields, log_to_stderr
 from oscine.server.model_registry import LoadedModel
 from oscine.server.tls import check_tls_files
@@ -35,6 +36,7 @@ def serve(settings: Settings, console: Console) -> None:
     start), or ConfigError for a taken port, unusable TLS files or models that do not fit into memory."""
     forget_secrets()
     log_to_stderr(settings.server.log_format, settings.server.log_level)
+    audit("settings", **changed_settings(settings))
     check_tls_files(settings.server.tls_cert, settings.server.tls_key)
     display = StartupDisplay(settings, console)
     loader = ModelLoader(settings, display.reporter)

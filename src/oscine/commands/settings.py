@@ -176,6 +176,18 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     return flags
 
 
+def changed_settings(settings: Settings) -> dict[str, Any]:
+    """Path -> value of every setting that is not the default; of secrets, only their number."""
+    changed: dict[str, Any] = {}
+    for path, _, default in setting_fields(Settings):
+        value: Any = settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        if value != default:
+            changed[path] = f"{len(value)} hidden" if path in _SECRETS else value
+    return changed
+
+
 def forget_secrets() -> None:
     """Removes the keys from the environment, which other processes inherit."""
     for path in _SECRETS:

@@ -7,6 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from oscine.server.audit import audit, key_number
 from oscine.server.errors import ApiError
 
 SUBPROTOCOL = "oscine"
@@ -27,6 +28,7 @@ class ApiKeys:
     def check_admin(self, authorization: str | None) -> None:
         """Raises 403 if the server has no admin keys, and 401 for any other key."""
         if not self._admin_keys:
+            audit("models are not open to changes")
             raise ApiError(403, "models cannot be added or removed here; the operator's --admin-key allows it")
         _checked(authorization, (), self._admin_keys)
 
@@ -57,9 +59,12 @@ def _checked(authorization: str | None, subprotocols: Sequence[str], known_keys:
         key = offered[0].removeprefix(_BEARER_SUBPROTOCOL) if offered else ""
     key = key.strip()
     if not key:
+        audit("key refused", reason="missing")
         raise ApiError(401, "an API key is required; send it as 'Authorization: Bearer KEY'")
     # Every key is compared, each in constant time, so that the duration reveals nothing.
     matches = [hmac.compare_digest(known.encode(), key.encode(errors="replace")) for known in known_keys]
     if not any(matches):
+        audit("key refused", reason="unknown")
         raise ApiError(401, "the API key is unknown; check it, or ask the operator of this server for one")
+    key_number.set(matches.index(True) + 1)
     return key

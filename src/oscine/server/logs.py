@@ -78,3 +78,4 @@ def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None
         logger.handlers[:] = [handler]
         logger.setLevel(min_level.upper())
         logger.propagate = False
+    logging.getLogger("oscine.audit").setLevel(logging.INFO)  # whatever the level of the others

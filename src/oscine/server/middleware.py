@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
 from oscine.server.allowed_hosts import AllowedHosts, host_name
+from oscine.server.audit import client_address, key_number
 from oscine.server.errors import ApiError, api_error, error_response
 from oscine.server.logs import log_fields, request_id
 from oscine.server.request_body import RequestBody
@@ -54,6 +55,8 @@ class RequestMiddleware:
         given_id = Headers(scope=scope).get("x-request-id", "")
         own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
         token = request_id.set(own_id)
+        key_number.set(None)
+        client_address.set(scope["client"][0] if scope.get("client") else None)
         scope.setdefault("state", {})["request_id"] = own_id
         try:
             if scope["type"] == "http":

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 
 from oscine.config import CheckpointConfig
+from oscine.server.audit import audit
 from oscine.server.json_body import JsonRoute
 from oscine.server.model_registry import ServedModel
 from oscine.server.model_routing import OPENAI_MODELS
@@ -115,7 +116,9 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         """Answers when the model has spoken its first sound, which may take minutes. Needs an admin key."""
         service.api_keys.check_admin(request.headers.get("authorization"))
         service.check_not_draining()
-        return ModelInfo.of(await service.model_admin.add(body.checked()))
+        added = await service.model_admin.add(body.checked())
+        audit("model added", model=added.name)
+        return ModelInfo.of(added)
 
     @router.delete("/{model_id:path}", summary="Remove a model", responses=described(401, 403, 404, 409, 422))
     async def remove_model(
@@ -127,6 +130,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         are cut off. Answers when its memory is free. Needs an admin key."""
         service.api_keys.check_admin(request.headers.get("authorization"))
         cut_off = await service.model_admin.remove(model_id, service.config.drain_s if drain_s is None else drain_s)
+        audit("model removed", model=model_id, streams_cut_off=cut_off)
         return ModelRemoved(id=model_id, streams_cut_off=cut_off)
 
     return router

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from oscine.capabilities import Needs
 from oscine.errors import VoiceError
+from oscine.server.audit import audit
 from oscine.server.errors import ApiError
 from oscine.server.inline_clips import too_large
 from oscine.server.model_registry import ServedModel
@@ -177,6 +178,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             speaker_description=upload.speaker_description,
             source_hash=source_hash,
         )
+        audit("voice stored", voice=stored.name, content_hash=stored.voice.content_hash, mode=stored.mode)
         return VoiceUploaded(voice=UploadedVoice.of(stored))
 
     @router.get("/{name}/embedding", summary="A voice's speaker embedding", responses=described(400, 401, 404))
@@ -190,7 +192,9 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     @router.delete("/{name}", summary="Delete an uploaded voice", responses=described(401, 404))
     async def delete_voice(name: str) -> VoiceDeleted:
         """Speech that already uses it continues."""
-        return VoiceDeleted(name=await asyncio.to_thread(store.delete, name))
+        deleted = await asyncio.to_thread(store.delete, name)
+        audit("voice deleted", voice=deleted)
+        return VoiceDeleted(name=deleted)
 
     return router
 
