@@ -36,13 +36,13 @@ def serve(settings: Settings, console: Console) -> None:
     start), or ConfigError for a taken port, unusable TLS files or models that do not fit into memory."""
     forget_secrets()
     log_to_stderr(settings.server.log_format, settings.server.log_level)
-    audit("settings", **changed_settings(settings))
     check_tls_files(settings.server.tls_cert, settings.server.tls_key)
     display = StartupDisplay(settings, console)
     loader = ModelLoader(settings, display.reporter)
     found = loader.find_all()
     raise_file_limit(settings.server.max_connections)
     listener = bind(settings.server.host, settings.server.port)
+    audit("settings", **changed_settings(settings))
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         undo.enter_context(display)
