@@ -1,0 +1,169 @@
+"""Measures what Triton Inference Server costs over our own server: the same engine settings, requests and machine. Both
+run at once, and the loads go to them in turns, so that a change of the machine's own load concerns both.
+
+    python -m benchmarks.triton_overhead [--callers 1 8 32] [--way split]                       the demo voice
+    python -m benchmarks.triton_overhead --size 1b7 --slots 128 --callers 1 8 32 128            random weights, a GPU
+
+Needs a Triton server and NVIDIA's client: `make tritonserver`, then run it with .venv-tritonserver/bin/python. Random
+weights never end their speech: every response has --frames frames of 80 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import save
+from benchmarks.server import SIZES, checkpoint, gpu_used_mib
+from benchmarks.server_process import ServerProcess, wait_until
+from oscine.commands.settings import Settings, load_settings
+from oscine.deploy.tritonserver.launch import Addresses, server_command
+from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, Way, write_repository
+from oscine_bench.load import OfferedLoad, RunLength
+from oscine_bench.session import Bench, run_async
+from oscine_bench.targets import Target
+from oscine_bench.workload import load_workload
+
+START_S = 600.0
+SPEAKS = {"fast": "oscine", "split": "oscine_speech"}
+
+
+@contextlib.contextmanager
+def own_server(settings: Settings, folder: Path) -> Iterator[Target]:
+    server = ServerProcess(None, folder, devices=settings.devices[0], settings=settings.as_toml())
+    try:
+        yield Target(url=server.wait_ready(START_S))
+    finally:
+        server.terminate()
+        server.close()
+
+
+@contextlib.contextmanager
+def triton_server(settings: Settings, folder: Path, way: Way) -> Iterator[Target]:
+    write_repository(folder, settings, way, CodecOptions())
+    addresses = Addresses("127.0.0.1", *_free_ports(3))
+    with (
+        server_command(folder, MODELS[way], addresses) as (command, environment),
+        open(folder / "log", "w+b") as log,
+    ):
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: _ready(addresses) or server.poll() is not None, START_S)
+            if server.poll() is not None:
+                raise SystemExit((folder / "log").read_text(errors="replace")[-3000:])
+            yield Target(url=f"triton://127.0.0.1:{addresses.grpc_port}", preset_name="triton", model=SPEAKS[way])
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _ready(addresses: Addresses) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{addresses.http_port}/v2/health/ready", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def measure(target: Target, callers: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of one load."""
+    workload = load_workload("english", [options.lengths], 0)
+    target = dataclasses.replace(target, frames=options.frames)
+    bench = Bench(target, workload, RunLength(options.duration, warmup_s=options.warmup), timeout_s=300.0)
+    (row,) = run_async(bench.run([OfferedLoad("closed", callers)]))
+    return row
+
+
+def median(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the rounds; those in which nothing succeeded have no first audio."""
+    first = [row["first_audio_ms"] for row in rows if row["first_audio_ms"] is not None]
+    return {
+        "requests": sum(row["requests"] for row in rows),
+        "succeeded": sum(row["succeeded"] for row in rows),
+        "x_real_time": statistics.median(row["x_real_time"] for row in rows),
+        "first_audio_ms": {name: statistics.median(one[name] for one in first) for name in ("mean", "p50", "p95")},
+        "client_cpu_share": statistics.median(row["client"]["cpu_share"] for row in rows),
+    }
+
+
+def shown(name: str, callers: int, row: dict[str, Any]) -> str:
+    first = row["first_audio_ms"]
+    return (
+        f"{name}, {callers} callers: {row['succeeded']} of {row['requests']}, {row['x_real_time']:.2f} x real time, "
+        f"first audio {first['mean']:.1f} ms, p95 {first['p95']:.1f} ms"
+    )
+
+
+def engine_settings(options: argparse.Namespace) -> Settings:
+    flags: dict[str, Any] = {"model": "demo", "devices": options.devices, "engine.slots": options.slots}
+    if options.size is not None:
+        flags |= {"model": str(checkpoint(options, options.size, "preset")), "engine.runaway.enabled": False}
+        flags |= {"engine.memory.positions_per_slot": 1024}
+    return load_settings(None, flags)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
+    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
+    parser.add_argument("--frames", type=int, help="of 80 ms, per speech; default: 56 for random weights")
+    parser.add_argument("--devices", default="auto")
+    parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--callers", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", choices=list(SPEAKS), default="fast")
+    parser.add_argument("--lengths", default="short", help="of the built-in texts: short, medium or long")
+    parser.add_argument("--duration", type=float, default=10.0, help="seconds at each load and round")
+    parser.add_argument("--warmup", type=float, default=3.0)
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/triton"))
+    options = parser.parse_args()
+    options.frames = options.frames or (None if options.size is None else 56)
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    settings = engine_settings(options)
+    figures: dict[str, Any] = {"way": options.way, "slots": options.slots, "model": options.size or "demo"}
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        servers = {
+            "own": own_server(settings, Path(scratch) / "own"),
+            "triton": triton_server(settings, Path(scratch) / "triton", options.way),
+        }
+        targets: dict[str, Target] = {}
+        for name, server in servers.items():
+            begun_s = time.perf_counter()
+            targets[name] = stack.enter_context(server)
+            figures[name] = {"start_s": time.perf_counter() - begun_s, "loads": {}}
+        for callers in options.callers:
+            rows: dict[str, list[dict[str, Any]]] = {name: [] for name in targets}
+            for _ in range(options.rounds):
+                for name, target in targets.items():
+                    rows[name].append(measure(target, callers, options))
+            for name in targets:
+                figures[name]["loads"][str(callers)] = median(rows[name])
+                print(shown(name, callers, figures[name]["loads"][str(callers)]), flush=True)
+    where = "cpu" if gpu_used_mib() is None else "gpu"
+    print(save(options.out, f"overhead-{options.way}-{where}", figures, "tritonclient", "grpcio", "nvidia-pytriton"))
+
+
+if __name__ == "__main__":
+    main()
