@@ -30,11 +30,11 @@ _ANSWER_S = 120.0
 # body -> status
 _REFUSED: tuple[tuple[bytes, int], ...] = (
     (b"{", 400),
-    (b"[]", 422),
+    (b"[]", 400),
     (b'{"input": ""}', 400),
     (b'{"input": "Hello.", "voice": "nobody-has-this-voice"}', 400),
-    (b'{"input": "Hello.", "speed": -1}', 422),
-    (b'{"input": "Hello.", "unknown_field": 1}', 422),
+    (b'{"input": "Hello.", "speed": -1}', 400),
+    (b'{"input": "Hello.", "unknown_field": 1}', 400),
     (b'{"input": "' + b"a" * 300_000 + b'"}', 413),
 )
 _BROKEN = (

@@ -22,7 +22,7 @@ _KINDS = {
     "not_ready": "http_503",
     "engine_failed": "http_503",
     "bad_request": "http_400",
-    "invalid_field": "http_422",
+    "invalid_field": "http_400",
     "too_large": "http_413",
     "not_allowed": "http_403",
     "not_found": "http_404",

@@ -88,7 +88,7 @@ def test_every_page_answers(client: httpx.Client, path: str) -> None:
 
 def test_a_wrong_field_is_refused_with_its_name(client: httpx.Client) -> None:
     answer = client.post("/v1/audio/speech", json={**SHORT, "vioce": "x"})
-    assert answer.status_code == 422 and "did you mean 'voice'" in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "did you mean 'voice'" in answer.json()["error"]["message"]
 
 
 def test_a_text_is_spoken_over_a_websocket(client: httpx.Client) -> None:

@@ -252,7 +252,7 @@ def test_our_own_fields_pass_through_the_openai_sdk(runs: ClientRuns) -> None:
     [
         ("unknown voice", "BadRequestError", 400, "voice", "did you mean 'wren'?"),
         ("unknown model", "NotFoundError", 404, "model", "'whisper-1'"),
-        ("unknown field", "UnprocessableEntityError", 422, "sede", "did you mean 'seed'?"),
+        ("unknown field", "BadRequestError", 400, "sede", "did you mean 'seed'?"),
         ("wrong key", "AuthenticationError", 401, None, "the API key is unknown"),
     ],
 )

@@ -69,7 +69,7 @@ class Api:
         service: Any = SimpleNamespace(
             models=self._models, voice_store=self.store, clip_policy=ClipPolicy(max_bytes=max_bytes)
         )
-        errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 422, 429, 503)}
+        errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 400, 429, 503)}
         self.app = FastAPI()
         handle_errors(self.app, invalid_field, lambda path, status: None)
         self.app.include_router(voice_routes(service, errors))
@@ -179,14 +179,14 @@ def test_only_uploaded_voices_can_be_deleted(api: Api, path: str) -> None:
     [
         (400, "name", "1 to 64 of", {"name": "../anna"}),
         (409, "name", "reserved", {"name": "alloy"}),
-        (422, "name", "name is missing", {"name": ""}),
-        (422, "consent", "consent is missing", {"consent": " "}),
-        (422, "consent", "at most 1024", {"consent": "x" * 1025}),
-        (422, "ref_txt", "unknown field 'ref_txt'; did you mean 'ref_text'?", {"ref_txt": "hello"}),
-        (422, "audio_sample", "either audio_sample or speaker_embedding", {"speaker_embedding": "[1]"}),
-        (422, "audio_sample", "either audio_sample or speaker_embedding", {"clip": None}),
-        (422, "audio_sample", "must be a file", {"clip": None, "audio_sample": "UklGRg=="}),
-        (422, "ref_text", "transcript of a clip", {"clip": None, "speaker_embedding": "[1]", "ref_text": "hello"}),
+        (400, "name", "name is missing", {"name": ""}),
+        (400, "consent", "consent is missing", {"consent": " "}),
+        (400, "consent", "at most 1024", {"consent": "x" * 1025}),
+        (400, "ref_txt", "unknown field 'ref_txt'; did you mean 'ref_text'?", {"ref_txt": "hello"}),
+        (400, "audio_sample", "either audio_sample or speaker_embedding", {"speaker_embedding": "[1]"}),
+        (400, "audio_sample", "either audio_sample or speaker_embedding", {"clip": None}),
+        (400, "audio_sample", "must be a file", {"clip": None, "audio_sample": "UklGRg=="}),
+        (400, "ref_text", "transcript of a clip", {"clip": None, "speaker_embedding": "[1]", "ref_text": "hello"}),
         (400, "ref_audio", "silent", {"clip": b"silence"}),
         (413, "audio_sample", "exceeds the limit", {"clip": b"x" * 1001}),
         (413, "audio_sample", "exceeds the limit", {"clip": b"x" * 2**21}),
@@ -226,7 +226,7 @@ def test_an_invalid_form_is_refused(api: Api) -> None:
     api.refused(400, None, "cannot be parsed", api("POST", content=b"nonsense", headers=form))
     api.refused(400, None, "boundary", api("POST", content=b"", headers={"content-type": "multipart/form-data"}))
     twice = [("name", (None, "anna")), ("name", (None, "bob")), ("consent", (None, "yes"))]
-    api.refused(422, None, "repeated", api("POST", files=twice))
+    api.refused(400, None, "repeated", api("POST", files=twice))
     clips = [("audio_sample", ("a.wav", b"a")), ("audio_sample", ("b.wav", b"b"))]
     api.refused(400, None, "Too many files", api("POST", files=clips))
 

@@ -45,13 +45,12 @@ _ERROR_BODY = {
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": {"application/json": {"schema": _ERROR_BODY}}}
     for status, text in (
-        (400, "Invalid JSON, or a request that cannot be spoken."),
+        (400, "Invalid JSON, a wrong field, or a request that cannot be spoken."),
         (401, "The API key is missing or wrong."),
         (403, "Not allowed by the server's settings."),
         (404, "No such model or voice."),
         (409, "The name is taken, or it conflicts with what the server has."),
         (413, "Too large."),
-        (422, "An unknown field, or a value of the wrong type or range."),
         (429, "Too many requests; see Retry-After."),
         (503, "Not ready; see Retry-After."),
     )
@@ -134,11 +133,21 @@ def _describe_keys(app: FastAPI, service: Service) -> None:
         schema.setdefault("components", {})["securitySchemes"] = {"api_key": scheme}
         if service.config.api_keys:
             schema["security"] = [{"api_key": []}]
+        _remove_422(schema)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
     # Not async: the first description takes a tenth of a second, so it is made on a thread.
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
+
+
+def _remove_422(schema: dict[str, Any]) -> None:
+    """FastAPI describes a status that this server never sends: it answers 400."""
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema["components"].get("schemas", {}).pop(name, None)
 
 
 def _add_page(app: FastAPI, path: str, file: str) -> None:

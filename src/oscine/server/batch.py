@@ -15,7 +15,7 @@ from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import OverloadedError
 from oscine.narration import NarrationChunk
-from oscine.server.errors import ApiError, api_error
+from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
 from oscine.server.metrics import RequestMetrics
@@ -127,7 +127,7 @@ class _SpeechBatch:
 
     def _validated(self, item: Any) -> BatchItem:
         if not isinstance(item, dict):
-            raise ApiError(422, "the item is not a JSON object; give one with the fields of a single request")
+            raise field_error("the item is not a JSON object; give one with the fields of a single request")
         defaults = self._defaults
         if "voice" in item or "speaker" in item:  # aliases: an item with both would be refused
             defaults = {**defaults, "voice": None, "speaker": None}

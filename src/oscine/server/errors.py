@@ -27,7 +27,6 @@ _CODES = {
     409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",
-    422: "invalid_field",
     429: "overloaded",
     500: "internal_error",
     503: "not_ready",
@@ -62,6 +61,11 @@ class ApiError(HTTPException):
     def body(self) -> dict[str, Any]:
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+
+
+def field_error(message: str, param: str | None = None) -> ApiError:
+    """A field is unknown, has the wrong type or is out of range. 400, as OpenAI, vLLM-Omni and SGLang-Omni answer."""
+    return ApiError(400, message, param=param, code="invalid_field")
 
 
 def api_error(error: BaseException) -> ApiError:

@@ -76,7 +76,7 @@ class ModelToAdd(StrictModel):
     memory_share: Finite | None = Field(None, description="Largest share of a device's memory.")
 
     def checked(self) -> CheckpointConfig:
-        """Raises 422."""
+        """Raises 400."""
         try:
             return CheckpointConfig(**self.model_dump(exclude_none=True))
         except ValidationError as error:
@@ -111,7 +111,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
     async def get_model(model_id: str) -> ModelInfo:
         return info(model_id)
 
-    @router.post("", status_code=201, summary="Add a model", responses=described(400, 401, 403, 409, 422, 503))
+    @router.post("", status_code=201, summary="Add a model", responses=described(400, 401, 403, 409, 503))
     async def add_model(body: ModelToAdd, request: Request) -> ModelInfo:
         """Answers when the model has spoken its first sound, which may take minutes. Needs an admin key."""
         service.api_keys.check_admin(request.headers.get("authorization"))
@@ -120,7 +120,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         audit("model added", model=added.name)
         return ModelInfo.of(added)
 
-    @router.delete("/{model_id:path}", summary="Remove a model", responses=described(401, 403, 404, 409, 422))
+    @router.delete("/{model_id:path}", summary="Remove a model", responses=described(401, 403, 400, 404, 409))
     async def remove_model(
         model_id: str,
         request: Request,

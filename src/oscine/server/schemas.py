@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validat
 from pydantic_core import PydanticCustomError
 
 from oscine.errors import unknown_choice
-from oscine.server.errors import ApiError
+from oscine.server.errors import ApiError, field_error
 
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 MAX_EMBEDDING = 8192  # numbers
@@ -184,14 +184,14 @@ def invalid_field(errors: list[Any]) -> ApiError:
     name = ".".join(_path(error["loc"]))
     if error["type"] == "bad_name":
         param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
-        return ApiError(422, f"{name}: {error['msg']}" if name else error["msg"], param=param)
+        return field_error(f"{name}: {error['msg']}" if name else error["msg"], param=param)
     if error["type"] == "missing":
-        return ApiError(422, f"{name or 'the body'} is missing; it is required", param=name or None)
+        return field_error(f"{name or 'the body'} is missing; it is required", param=name or None)
     if not name:
-        return ApiError(422, "the body must be one JSON object, sent with content-type: application/json")
+        return field_error("the body must be one JSON object, sent with content-type: application/json")
     given = error.get("input")
     shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
-    return ApiError(422, f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
+    return field_error(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
 
 
 def _most_specific(errors: list[Any]) -> Any:

@@ -12,7 +12,7 @@ from oscine.config import ServerConfig
 from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import RequestError
 from oscine.segmenter import SegmenterConfig, segment_text
-from oscine.server.errors import ApiError
+from oscine.server.errors import ApiError, field_error
 from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
@@ -70,7 +70,7 @@ class SpeechPlanner:
         _check_sampling(options)
         if options.word_timestamps:
             message = "word_timestamps is not supported; stream_format 'sse' reports the time range of each segment"
-            raise ApiError(422, message, param="word_timestamps")
+            raise field_error(message, param="word_timestamps")
         out_rate_hz = options.sample_rate or card.sample_rate_hz
         speed = 1.0 if options.speed is None else options.speed
         form = checked_format(options.response_format or default_format, out_rate_hz, speed)
@@ -173,4 +173,4 @@ def _check_sampling(options: VoiceOptions) -> None:
     except RequestError as error:
         name = error.param or ""
         nested = getattr(options, name, None) is None and name in ExtraParams.model_fields
-        raise ApiError(422, str(error), param=f"extra_params.{name}" if nested else name) from None
+        raise field_error(str(error), param=f"extra_params.{name}" if nested else name) from None

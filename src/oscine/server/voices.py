@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from oscine.capabilities import Needs
 from oscine.errors import VoiceError
 from oscine.server.audit import audit
-from oscine.server.errors import ApiError
+from oscine.server.errors import ApiError, field_error
 from oscine.server.inline_clips import too_large
 from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import clip_hash
@@ -147,7 +147,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         "",
         summary="Upload a voice",
         openapi_extra=_UPLOAD_BODY,
-        responses=described(400, 401, 409, 413, 422, 429, 503),
+        responses=described(400, 401, 409, 413, 429, 503),
     )
     async def upload_voice(request: Request) -> VoiceUploaded:
         """Clones a voice from a clip and stores it under a name. Needs a Base checkpoint.
@@ -260,15 +260,15 @@ def _validated(items: list[tuple[str, UploadFile | str]]) -> VoiceUpload:
     given = [(name, value) for name, value in items if isinstance(value, UploadFile) or value.strip()]
     values = dict(given)
     if len(values) < len(given):
-        raise ApiError(422, "a field is repeated; send each field once")
+        raise field_error("a field is repeated; send each field once")
     try:
         upload = VoiceUpload.model_validate(values)
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None
     if upload.audio_sample is not None and not isinstance(upload.audio_sample, UploadFile):
-        raise ApiError(422, "audio_sample must be a file (a form part with a filename)", param="audio_sample")
+        raise field_error("audio_sample must be a file (a form part with a filename)", param="audio_sample")
     if (upload.audio_sample is None) == (upload.speaker_embedding is None):
-        raise ApiError(422, "give either audio_sample or speaker_embedding", param="audio_sample")
+        raise field_error("give either audio_sample or speaker_embedding", param="audio_sample")
     if upload.ref_text is not None and upload.audio_sample is None:
-        raise ApiError(422, "ref_text is the transcript of a clip; give the clip as audio_sample", param="ref_text")
+        raise field_error("ref_text is the transcript of a clip; give the clip as audio_sample", param="ref_text")
     return upload

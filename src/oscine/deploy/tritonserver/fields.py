@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oscine.server.errors import ApiError
+from oscine.server.errors import ApiError, field_error
 from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
@@ -19,7 +19,7 @@ def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
     """The text and everything else. Raises ApiError. `tensors` holds the inputs that were given."""
     values = {name: _decoded(name, value) if name in _TEXTS else value for name, value in tensors.items()}
     if "text" not in values:
-        raise ApiError(422, "text is missing; it is required", param="text")
+        raise field_error("text is missing; it is required", param="text")
     if "ref_audio" in values:
         values["ref_audio"] = _clip(values["ref_audio"])
     text = values.pop("text")
@@ -35,7 +35,7 @@ def _decoded(name: str, value: Any) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ApiError(422, f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", param=name) from None
+        raise field_error(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", param=name) from None
 
 
 def _clip(value: Any) -> str:

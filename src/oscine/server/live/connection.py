@@ -12,7 +12,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import unknown_choice
-from oscine.server.errors import ApiError
+from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
 from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
@@ -115,13 +115,13 @@ def _parse(frame: Message) -> ClientMessage:
         raise ApiError(400, message)
     fields = parse_json(encoded, what="message")
     if not isinstance(fields, dict):
-        raise ApiError(422, "the message must be a JSON object with a `type`")
+        raise field_error("the message must be a JSON object with a `type`")
     kind = fields.get("type")
     if kind is None:
-        raise ApiError(422, f"type is missing; possible: {', '.join(_MESSAGES)}", param="type")
+        raise field_error(f"type is missing; possible: {', '.join(_MESSAGES)}", param="type")
     if not isinstance(kind, str) or kind not in _MESSAGES:
         given = shown_name(kind) if isinstance(kind, str) else type(kind).__name__
-        raise ApiError(422, unknown_choice("type", given, _MESSAGES), param="type")
+        raise field_error(unknown_choice("type", given, _MESSAGES), param="type")
     try:
         return _MESSAGES[kind].model_validate(fields)
     except ValidationError as error:

@@ -20,7 +20,7 @@ from oscine.capabilities import check_characters, resolve_request
 from oscine.errors import OscineError, RequestError
 from oscine.narration import PlaybackClock
 from oscine.server.api_keys import SUBPROTOCOL
-from oscine.server.errors import ApiError, api_error
+from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
@@ -223,7 +223,7 @@ class LiveSession:
         if index is not None and index >= count:
             known = f"this session has utterances 0 to {count - 1}" if count else "this session has none yet"
             error = f"there is no utterance {index}: {known}; leave the field out to stop all"
-            raise ApiError(422, error, param="utterance_index")
+            raise field_error(error, param="utterance_index")
         utterances, self._open = list(self._utterances), None
         for utterance in utterances:
             utterance.cancel()
