@@ -6,6 +6,7 @@ Slow results are cached in .cache/; their names contain a hash of the code and a
 import hashlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,10 @@ from tests.oracle.vocabulary import cached_vocabulary
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
+
+# A shell lets commands that it starts in the background ignore interrupts, and their children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # checkpoints(size, kind, **options of write_checkpoint) -> folder
 CheckpointMaker = Callable[..., Path]
