@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import unknown_choice
+from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
 from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
@@ -36,11 +38,18 @@ class InputCancel(StrictModel):
     utterance_index: int | None = Field(None, ge=0)
 
 
+class InputClear(StrictModel):
+    """Not a message of this protocol: realtime/ translates others into it."""
+
+    type: Literal["input.clear"] = "input.clear"
+
+
 class SessionClose(StrictModel):
     type: Literal["session.close"]
 
 
-ClientMessage = LiveConfig | InputText | InputDone | InputCancel | SessionClose
+Parsed = TypeVar("Parsed", bound=StrictModel)
+ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SessionClose
 _MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,
     "input.text": InputText,
@@ -61,15 +70,23 @@ class CloseConnection(Exception):  # noqa: N818
 class LiveConnection:
     """A send raises ConnectionError or WebSocketDisconnect when the client is gone."""
 
+    speaks_at_pauses = False  # a text that pauses is spoken to its end, even on a server with room
+
     def __init__(self, socket: WebSocket, stalled_s: float) -> None:
         self._socket, self._stalled_s = socket, stalled_s
+
+    def subprotocol(self, offered: Sequence[str]) -> str | None:
+        return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+    async def open(self) -> None:
+        """Called once, when the key was accepted and before any message is read."""
 
     async def receive(self) -> ClientMessage:
         """Raises ApiError for a message that is refused, and WebSocketDisconnect."""
         frame = await self._socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame["code"])
-        return _parse(frame)
+        return parse_message(frame, _MESSAGES)
 
     async def send_event(self, kind: str, **fields: Any) -> None:
         await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
@@ -87,10 +104,13 @@ class LiveConnection:
         # RuntimeError: the server has closed the socket already.
         with contextlib.suppress(TimeoutError, ConnectionError, WebSocketDisconnect, RuntimeError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                if end.error:
-                    await self.send_error(end.error)
+                await self._send_end(end)
                 reason = end.error.message.encode()[:_MAX_REASON_BYTES].decode(errors="ignore") if end.error else ""
                 await self._socket.close(end.code, reason)
+
+    async def _send_end(self, end: CloseConnection) -> None:
+        if end.error:
+            await self.send_error(end.error)
 
     async def _send(self, message: Message) -> None:
         try:
@@ -103,7 +123,8 @@ class LiveConnection:
             raise WebSocketDisconnect(1006) from error
 
 
-def _parse(frame: Message) -> ClientMessage:
+def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
+    """`kinds` maps the `type` of a message to its fields. Raises ApiError and CloseConnection."""
     text: str | None = frame.get("text")
     encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
     if len(encoded) > MAX_MESSAGE_BYTES:
@@ -118,11 +139,11 @@ def _parse(frame: Message) -> ClientMessage:
         raise field_error("the message must be a JSON object with a `type`")
     kind = fields.get("type")
     if kind is None:
-        raise field_error(f"type is missing; possible: {', '.join(_MESSAGES)}", param="type")
-    if not isinstance(kind, str) or kind not in _MESSAGES:
+        raise field_error(f"type is missing; possible: {', '.join(kinds)}", param="type")
+    if not isinstance(kind, str) or kind not in kinds:
         given = shown_name(kind) if isinstance(kind, str) else type(kind).__name__
-        raise field_error(unknown_choice("type", given, _MESSAGES), param="type")
+        raise field_error(unknown_choice("type", given, kinds), param="type")
     try:
-        return _MESSAGES[kind].model_validate(fields)
+        return kinds[kind].model_validate(fields)
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None

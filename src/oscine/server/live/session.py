@@ -19,12 +19,12 @@ from starlette.websockets import WebSocketDisconnect
 from oscine.capabilities import check_characters, resolve_request
 from oscine.errors import OscineError, RequestError
 from oscine.narration import PlaybackClock
-from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
     InputCancel,
+    InputClear,
     InputDone,
     InputText,
     LiveConnection,
@@ -55,9 +55,10 @@ def live_routes(service: Service) -> APIRouter:
 
 
 class LiveSession:
-    def __init__(self, socket: WebSocket, service: Service) -> None:
+    def __init__(self, socket: WebSocket, service: Service, connection: LiveConnection | None = None) -> None:
+        """`connection` speaks another protocol than this one (realtime/)."""
         self._socket, self._service = socket, service
-        self._connection = LiveConnection(socket, service.config.stalled_s)
+        self._connection = connection or LiveConnection(socket, service.config.stalled_s)
         self._clock = PlaybackClock()
         self._api_key = ""
         self._plan: SpeechPlan | None = None  # None: the defaults
@@ -74,7 +75,7 @@ class LiveSession:
     async def run(self) -> None:
         offered = self._socket.scope["subprotocols"]
         headers = [(b"x-request-id", request_id.get().encode())]
-        await self._socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
+        await self._socket.accept(self._connection.subprotocol(offered), headers)
         # After the handshake: a browser hides the reason of a failed handshake from its page.
         try:
             self._api_key = self._service.api_keys.authenticate(self._socket.headers.get("authorization"), offered)
@@ -125,6 +126,7 @@ class LiveSession:
             raise CloseConnection(1013, error)
 
     async def _read(self) -> None:
+        await self._connection.open()
         while True:
             try:
                 message = await self._connection.receive()
@@ -155,6 +157,9 @@ class LiveSession:
             case InputDone():
                 self._open = self._open or self._begin()
                 self._end_text()
+            case InputClear():
+                if self._open:
+                    self._open.clear_text()
             case InputCancel():
                 await self._cancel(message)
             case SessionClose():

@@ -55,7 +55,8 @@ class LiveSegment:
 class LiveText:
     def __init__(self, config: SegmenterConfig, *, whole: bool) -> None:
         """`whole`: segments come out when they are complete, not with their first word."""
-        self._segmenter, self._whole = Segmenter(config), whole
+        self._config, self._whole = config, whole
+        self._segmenter = Segmenter(config)
         self._waiting: deque[LiveSegment] = deque()
         self._growing: LiveSegment | None = None
         self._changed = asyncio.Event()
@@ -81,6 +82,14 @@ class LiveText:
             self._growing = None if piece.ends else segment
             segment.push(piece.text, complete=piece.ends)
         self._changed.set()
+
+    def clear(self, spoken: LiveSegment | None) -> None:
+        """Drops everything but `spoken`, the segment that is being spoken."""
+        self.give_slot_back()
+        self._segmenter = Segmenter(self._config)
+        self._waiting.clear()
+        self._growing = None
+        self.pending_chars = len(spoken.text) if spoken else 0
 
     def give_slot_back(self) -> None:
         """Completes the segment that is being spoken; later text starts a new one."""

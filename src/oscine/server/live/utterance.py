@@ -68,10 +68,14 @@ class LiveUtterance:
     def end_text(self) -> None:
         self._text.end()
 
+    def clear_text(self) -> None:
+        """Drops the text that is not being spoken yet."""
+        self._text.clear(self._segment)
+
     def give_slot_back(self) -> None:
         """If the text has paused for too long: its words so far are spoken, and its slot is free for others."""
         paused = time.monotonic() - self._active_s >= self._service.config.live_pause_s
-        if paused and self._model and self._model.is_full:
+        if paused and self._model and (self._model.is_full or self._connection.speaks_at_pauses):
             self._text.give_slot_back()
 
     @property
