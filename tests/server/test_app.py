@@ -104,6 +104,17 @@ def test_a_request_id_is_kept_or_created(engine: ScriptedEngine) -> None:
             assert socket.response and socket.response.headers["x-request-id"] == "my-id-9"
 
 
+def test_a_websocket_of_an_unknown_path_is_not_found(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        host = f"ws://{client.base_url.host}:{client.base_url.port}"
+        for path in (f"{SPEECH}/streams", "/v1/realtim", "/", "/playground/x"):
+            with pytest.raises(InvalidStatus) as caught, connect(f"{host}{path}", proxy=None):
+                pass
+            response = caught.value.response
+            assert response.status_code == 404 and response.headers["x-request-id"]
+            assert response.body and f"WS {path} does not exist".encode() in response.body
+
+
 def test_web_pages_of_other_origins_are_refused(engine: ScriptedEngine) -> None:
     body = {"input": "Hi.", "response_format": "pcm"}
     with client_of(engine, CARD, ServerConfig(cors_origins=("https://friend.example",))) as client:

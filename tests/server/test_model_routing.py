@@ -58,6 +58,9 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
         ({"language": "auto"}, ["small", "preset"]),
         ({"task_type": "CustomVoice", "instructions": "An old man."}, ["preset"]),
         ({"task_type": "VoiceDesign", "voice": "alloy", "instructions": "Cheerful."}, ["design"]),
+        ({"task_type": "VoiceDesign", "voice": "ryan", "instructions": "Cheerful."}, ["design"]),
+        ({"model": "design", "voice": "vivian", "instructions": "Cheerful."}, ["design"]),
+        ({"model": "design", "voice": "nobody", "instructions": "Cheerful."}, ["design"]),
         ({"model": "tts-1", "ref_audio": CLIP}, ["base", "small-base"]),
         ({"model": "gpt-4o-mini-tts-2025-03-20", "voice": "vivian"}, ["preset"]),
         ({"model": "preset"}, ["preset"]),
@@ -115,6 +118,10 @@ def test_an_unknown_voice_is_compared_with_the_voices_of_all_models() -> None:
     for name, meant in (("ryam", "ryan"), ("sohe", "sohee"), ("ana", "anna")):
         with pytest.raises(RequestError, match=f"did you mean '{meant}'"):
             routed(ALL, voice=name)
+
+
+def test_where_all_models_design_voices_any_name_is_accepted() -> None:
+    assert routed((DESIGN,), voice="vivian", instructions="Cheerful.") == ["design"]
 
 
 def test_an_unknown_model_is_not_found() -> None:

@@ -84,6 +84,7 @@ def test_slices_do_not_change_a_clip(monkeypatch: pytest.MonkeyPatch, source: st
         ("data:audio/wav;base64,", "ref_audio is empty"),
         ("data:audio/wav;base64", "without a comma"),
         ("clip.wav", "'clip.wav' is neither a URL nor base64"),
+        ("/voices/my_clip-1.wav", "'/voices/my_clip-1.wav' is neither a URL nor base64"),
         ("data:audio/wav;base64,A", "'A' is neither a URL nor base64"),
         ("größe", "is neither a URL nor base64 (it has non-ASCII characters)"),
         ("ftp://host/clip.wav", "cannot be a ftp: URL; give the clip as data: URL or base64"),

@@ -9,7 +9,8 @@ import pytest
 
 from oscine.server.schemas import SpeechBody
 from oscine.types import SamplingParams
-from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
+from oscine.voice import Voice
+from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
 
 SPEECH = "/v1/audio/speech"
@@ -38,6 +39,44 @@ def test_null_equals_leaving_the_field_out(client: httpx.Client) -> None:
         answer = ask(client, **{name: None})
         assert answer.content == spoken("Hi.", 1), (name, answer.text)
     assert ask(client, seed=None).status_code == ask(client, response_format=None).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["vivian", "alloy", "default", {"id": "vivian"}])
+def test_voice_design_takes_a_voice_and_says_that_it_was_ignored(engine: ScriptedEngine, name: Any) -> None:
+    with client_of(engine, replace(CARD, kind="voice_design", speakers=())) as client:
+        for field in ("voice", "speaker"):
+            answer = ask(client, instructions="An old man.", **{field: name})
+            assert (answer.status_code, answer.headers["x-ignored-fields"]) == (200, field)
+    assert all(request.voice is None for request in engine.submitted)
+
+
+CLIP = "data:audio/wav;base64,UklGRgAA"
+
+
+@pytest.mark.parametrize(
+    ("fields", "transcript"),
+    [
+        ({"references": [{"audio_path": CLIP}], "ref_text": "some words"}, "some words"),
+        ({"references": [{"audio_path": CLIP, "text": "some words"}]}, "some words"),
+        ({"references": [{"audio_path": CLIP, "text": "some words"}], "ref_text": "some words"}, "some words"),
+        ({"references": [{"audio_path": CLIP}]}, None),
+        ({"ref_audio": CLIP, "ref_text": "some words"}, "some words"),
+    ],
+)
+def test_a_transcript_beside_references_is_used(
+    engine: ScriptedEngine, fields: dict[str, Any], transcript: str | None
+) -> None:
+    with client_of(engine, BASE_CARD) as client:
+        assert ask(client, **fields).status_code == 200
+    (request,) = engine.submitted
+    assert isinstance(request.voice, Voice) and request.voice.transcript == transcript
+
+
+def test_two_different_transcripts_of_one_clip_are_refused(engine: ScriptedEngine) -> None:
+    with client_of(engine, BASE_CARD) as client:
+        answer = ask(client, references=[{"audio_path": CLIP, "text": "some words"}], ref_text="other words")
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "ref_text"
+    assert "differ" in answer.json()["error"]["message"] and not engine.submitted
 
 
 @pytest.mark.parametrize(

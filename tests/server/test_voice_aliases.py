@@ -6,7 +6,7 @@ from oscine.errors import VoiceError
 from oscine.server.voice_aliases import OPENAI_VOICES, VoiceResolver, reserved_names, voice_aliases
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
-from tests.server.test_voices import BASE, DESIGN, PRESETS, timbre
+from tests.server.test_voices import BASE, PRESETS, timbre
 
 
 def test_openais_names_always_mean_the_same_speakers() -> None:
@@ -43,17 +43,12 @@ def test_names_are_resolved_case_insensitively() -> None:
     assert voices_of(BASE, "anna").resolve("Anna") == timbre(4)
 
 
-def test_openais_names_are_ignored_with_voice_design() -> None:
-    assert voices_of(DESIGN).resolve("alloy") is None
-
-
 @pytest.mark.parametrize(
     ("voices", "name", "message"),
     [
         (voices_of(PRESETS), "ryam", "unknown voice 'ryam'; did you mean 'ryan'? (possible: alloy, ash,"),
         (voices_of(PRESETS), "aloy", "did you mean 'alloy'?"),
         (voices_of(PRESETS, "anna"), "ana", "GET /v1/audio/voices lists all voices"),
-        (voices_of(DESIGN), "ryan", "leave the voice out and describe one in the instructions"),
         (voices_of(BASE), "alloy", "'alloy' is unknown; give a reference clip (ref_audio)"),
         (voices_of(BASE, "anna", "bob"), "ana", "did you mean 'anna'? (possible: anna, bob)"),
         (voices_of(BASE, *(f"voice{n}" for n in range(99))), "voice-7", "did you mean 'voice7'?"),

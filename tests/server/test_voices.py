@@ -69,7 +69,7 @@ class Api:
         service: Any = SimpleNamespace(
             models=self._models, voice_store=self.store, clip_policy=ClipPolicy(max_bytes=max_bytes)
         )
-        errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 400, 429, 503)}
+        errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 429, 503)}
         self.app = FastAPI()
         handle_errors(self.app, invalid_field, lambda path, status: None)
         self.app.include_router(voice_routes(service, errors))
@@ -187,7 +187,7 @@ def test_only_uploaded_voices_can_be_deleted(api: Api, path: str) -> None:
         (400, "audio_sample", "either audio_sample or speaker_embedding", {"clip": None}),
         (400, "audio_sample", "must be a file", {"clip": None, "audio_sample": "UklGRg=="}),
         (400, "ref_text", "transcript of a clip", {"clip": None, "speaker_embedding": "[1]", "ref_text": "hello"}),
-        (400, "ref_audio", "silent", {"clip": b"silence"}),
+        (400, "audio_sample", "silent", {"clip": b"silence"}),
         (413, "audio_sample", "exceeds the limit", {"clip": b"x" * 1001}),
         (413, "audio_sample", "exceeds the limit", {"clip": b"x" * 2**21}),
         (400, None, "Part exceeded maximum size", {"clip": None, "speaker_embedding": "1" * 300_000}),

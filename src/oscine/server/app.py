@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
@@ -18,9 +18,9 @@ from oscine import __version__
 from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
 from oscine.server.encode import encode_routes
-from oscine.server.errors import handle_errors
+from oscine.server.errors import ApiError, error_response, handle_errors
 from oscine.server.live.session import live_routes
-from oscine.server.logs import drop_expected_errors
+from oscine.server.logs import drop_expected_errors, request_id
 from oscine.server.loop_lag import watch_loop_lag
 from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
@@ -96,6 +96,7 @@ def build_models_app(
     app.include_router(model_routes(service, _ERRORS))
     _add_status_routes(app, service)
     _describe_keys(app, service)
+    app.add_api_websocket_route("/{path:path}", _unknown_websocket)  # after all other WebSockets
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
     _add_page(app, "/docs", "reference.html")
     if service.config.playground:
@@ -152,6 +153,14 @@ def _remove_422(schema: dict[str, Any]) -> None:
 
 def _add_page(app: FastAPI, path: str, file: str) -> None:
     app.add_api_route(path, lambda: FileResponse(_PLAYGROUND / file), include_in_schema=False)
+
+
+async def _unknown_websocket(socket: WebSocket) -> None:
+    """The framework would answer 403."""
+    error = ApiError(404, f"WS {socket.url.path} does not exist; docs/api.md describes the WebSockets of this server")
+    response = error_response(error)
+    response.headers["x-request-id"] = request_id.get()
+    await socket.send_denial_response(response)
 
 
 def _add_status_routes(app: FastAPI, service: Service) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from oscine.capabilities import AUTO, KIND_NAMES, Needs, check_needs
 from oscine.errors import RequestError, VoiceError, unknown_choice
@@ -75,7 +76,7 @@ def choose_models(
     uploaded_names: Callable[[], Iterable[str]] = tuple,
 ) -> list[ModelCard]:
     """The models that can do it, best first; with `named`, this one alone. Raises RequestError if there is none."""
-    reasons = {card.name: _reason(needs, card) for card in cards}
+    reasons = {card.name: _reason(_without_voice(needs, card, cards, named), card) for card in cards}
     able = [card for card in cards if reasons[card.name] is None]
     if named is not None:
         chosen = [card for card in able if card.name == named]
@@ -87,6 +88,14 @@ def choose_models(
     # Instructions without a voice are a description of one.
     first: ModelKind = "voice_design" if needs.instruct and not needs.any_preset else "custom_voice"
     return sorted(able, key=lambda card: card.kind != first)  # keeps the configured order of equals
+
+
+def _without_voice(needs: Needs, card: ModelCard, cards: Sequence[ModelCard], named: str | None) -> Needs:
+    """A VoiceDesign model that must speak the request ignores the voice's name: some clients always send one."""
+    must = named == card.name or needs.kind == card.kind or all(other.kind == card.kind for other in cards)
+    if card.kind != "voice_design" or not must:
+        return needs
+    return replace(needs, voice=None)
 
 
 def _reason(needs: Needs, card: ModelCard) -> RequestError | None:

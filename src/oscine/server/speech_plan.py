@@ -90,7 +90,7 @@ class SpeechPlanner:
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
             speed=speed,
-            ignored_fields=tuple(options.ignored_fields),
+            ignored_fields=_ignored_fields(options, card),
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
         )
 
@@ -111,11 +111,20 @@ class SpeechPlanner:
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if options.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
+        if model.card.kind == "voice_design":
+            return None
         given = options.speaker if options.voice is None else options.voice
         name = given.id if isinstance(given, VoiceId) else given
         if model.voices.is_preset(name):
             return model.voices.resolve(name)
         return await asyncio.to_thread(model.voices.resolve, name)
+
+
+def _ignored_fields(options: VoiceOptions, card: ModelCard) -> tuple[str, ...]:
+    # Clients of vLLM-Omni and OpenAI always send a voice; with VoiceDesign the instructions define it.
+    voices = {"voice", "speaker"} if card.kind == "voice_design" else set()
+    given = {name for name in voices if getattr(options, name) is not None}
+    return tuple(sorted({*options.ignored_fields, *given}))
 
 
 def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:
@@ -153,10 +162,19 @@ def _reference(options: VoiceOptions) -> tuple[str | None, str | None]:
     if options.references:
         if clips:
             raise RequestError("give ref_audio or references, not both", "references")
-        return options.references[0].audio_path, options.references[0].text
+        return options.references[0].audio_path, _transcript(options.references[0].text, options.ref_text)
     if len(clips) > 1:
         raise RequestError(f"ref_audio has {len(clips)} clips, only one is supported; join them", "ref_audio")
     return (clips[0] if clips else None), options.ref_text
+
+
+def _transcript(of_reference: str | None, ref_text: str | None) -> str | None:
+    if of_reference is not None and ref_text not in (None, of_reference):
+        message = (
+            "ref_text and the text of references differ; both are the transcript of one clip: give one of them"
+        )
+        raise RequestError(message, "ref_text")
+    return ref_text if of_reference is None else of_reference
 
 
 def _check_task(options: VoiceOptions, card: ModelCard) -> None:

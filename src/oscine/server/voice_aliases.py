@@ -59,13 +59,8 @@ class VoiceResolver:
             return stored.voice
         if key in self.aliases:
             return self.aliases[key]
-        # OpenAI's clients must send a voice; with VoiceDesign the instructions define it.
-        if key in OPENAI_VOICES and self._card.kind == "voice_design":
-            return None
         choices = [*(self.store.names() if self._card.clones else ()), *self.aliases]
         if len(choices) > _MAX_CHOICES:
             choices = nearest(key, choices, 5)
         error = unknown_voice(key, self._card, choices)
-        if self._card.kind == "voice_design":
-            raise error
         raise VoiceError(f"{error}; GET /v1/audio/voices lists all voices", "voice")

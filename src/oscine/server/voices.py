@@ -165,7 +165,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded(voice=UploadedVoice.of(known))
             with model.streams:
-                voice = await model.cloned_voices.get(clip, upload.ref_text)
+                voice = await _cloned(model, clip, upload.ref_text)
         else:
             voice = _from_embedding(upload.speaker_embedding or "")
             needs = Needs(clone_param="speaker_embedding", speaker_width=len(voice.speaker))
@@ -197,6 +197,14 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         return VoiceDeleted(name=deleted)
 
     return router
+
+
+async def _cloned(model: ServedModel, clip: bytes, transcript: str | None) -> Voice:
+    """Errors name the form's field."""
+    try:
+        return await model.cloned_voices.get(clip, transcript)
+    except VoiceError as error:
+        raise VoiceError(str(error), "audio_sample" if error.param == "ref_audio" else error.param) from None
 
 
 def _from_embedding(listed: str) -> Voice:

@@ -15,7 +15,7 @@ from oscine.server.errors import ApiError
 from oscine.server.http_protocol import raw_error
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveEvent
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 
 MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
 _SLICE_BYTES = 8 * 2**10  # parsed at once; a frame has at least 6 bytes, and takes some ten microseconds
@@ -76,6 +76,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         if self._unparsed and not self.transport.is_closing():
             self.transport.pause_reading()
         return message
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # uvicorn would log that a refused handshake was never answered
 
     def _parse(self, data: bytes) -> None:
         if self.transport.is_closing():

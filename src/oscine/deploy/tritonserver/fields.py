@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oscine.server.errors import ApiError, field_error
+from oscine.server.errors import field_error
 from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
