@@ -192,7 +192,7 @@ class Target:
 
     def session(self, request: PlannedRequest) -> dict[str, Any]:
         """`session.config` message of the WebSocket."""
-        return {"type": "session.config", **self._seed(request), **self._fields}
+        return {"type": "session.config", "events": ["session.ready"], **self._seed(request), **self._fields}
 
     def described(self) -> dict[str, Any]:
         """For the result: no key, and of a clip only the file name."""

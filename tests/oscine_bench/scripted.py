@@ -184,7 +184,7 @@ async def talk(
     async def handle(socket: ServerConnection) -> None:
         async for message in socket:
             received.append(json.loads(message))
-            if received[-1]["type"] == "session.config":
+            if "session.ready" in received[-1].get("events", ()):
                 await socket.send(json.dumps({"type": "session.ready"}))
             if received[-1]["type"] == after:
                 await script(socket, clock, received)

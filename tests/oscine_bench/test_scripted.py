@@ -320,7 +320,8 @@ def test_the_websocket_is_measured_from_the_first_text() -> None:
         assert got.e2e_s == 0.50
         assert got.playback is not None and got.playback.deficit_s == pytest.approx(0.45 - 0.21)
     assert [message["type"] for message in received] == ["session.config", "input.text", "input.done"] * 2
-    assert received[0] == {"type": "session.config", "seed": 7, "voice": "ryan", "response_format": "pcm"}
+    asked = {"events": ["session.ready"], "seed": 7, "voice": "ryan", "response_format": "pcm"}
+    assert received[0] == {"type": "session.config", **asked}
 
 
 def test_words_are_sent_one_by_one_and_join_to_the_text() -> None:

@@ -184,7 +184,7 @@ def test_long_responses_and_live_sessions_are_not_cut(url: str) -> None:
     body = {"input": "word " * 20, "response_format": "pcm"}  # a second
     with connect(url.replace("http", "ws") + "/v1/audio/speech/stream", proxy=None) as live:
         assert len(httpx.post(f"{url}/v1/audio/speech", json=body, trust_env=False).content) == 100 * 3840
-        live.send('{"type": "session.config"}')
+        live.send('{"type": "session.config", "events": ["session.ready"]}')
         assert "session.ready" in str(live.recv(timeout=5))
 
 

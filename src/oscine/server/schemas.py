@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -167,10 +167,18 @@ class BatchBody(VoiceOptions):
     items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
 
 
+# Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
+OwnEvent = Literal["session.ready", "audio.segment"]
+OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
+
+
 class LiveConfig(VoiceOptions):
     """`session.config` of the WebSocket."""
 
     type: Literal["session.config"]
+    events: Annotated[list[OwnEvent], Field(fail_fast=True)] | None = Field(
+        None, description="Events to send beside the usual ones."
+    )
     split_granularity: Any = _Ignored
     stream_audio: Any = _Ignored
 

@@ -170,9 +170,7 @@ def _reference(options: VoiceOptions) -> tuple[str | None, str | None]:
 
 def _transcript(of_reference: str | None, ref_text: str | None) -> str | None:
     if of_reference is not None and ref_text not in (None, of_reference):
-        message = (
-            "ref_text and the text of references differ; both are the transcript of one clip: give one of them"
-        )
+        message = "ref_text and the text of references differ; both are the transcript of one clip: give one of them"
         raise RequestError(message, "ref_text")
     return ref_text if of_reference is None else of_reference
 

@@ -55,7 +55,7 @@ class Client:
 
     def configure(self, **fields: Any) -> dict[str, Any]:
         """Returns the answer."""
-        self.send("session.config", **fields)
+        self.send("session.config", **{"events": ["session.ready", "audio.segment"], **fields})
         return self.until("session.ready", "error").events[-1]
 
     def write(self, *pieces: str) -> None:

@@ -82,6 +82,50 @@ def test_a_server_that_is_not_ready_says_when_to_retry(server: Server, engine: S
         assert received.one("error")["retry_after_s"] > 0
 
 
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"type": "session.config", "voice": "nobody"}',
+        '{"type": "session.config", "speed": 9}',
+        '{"type": "session.config", ',
+    ],
+)
+def test_nothing_is_spoken_after_a_refused_first_configuration(
+    server: Server, engine: ScriptedEngine, config: str
+) -> None:
+    submitted = len(engine.submitted)
+    with server.client(**KEY) as client:
+        client.send_raw(config)
+        refusal = client.until("error").one("error")
+        received = client.say("Hello.", " And more.")
+        assert received.kinds == ["error", "session.done"] and not received.sound
+        error = received.one("error")
+        assert error["utterance_index"] == 0 and error["error"]["code"] == "not_configured"
+        assert refusal["message"] in error["message"] and received.one("session.done")["total_sentences"] == 0
+        assert len(engine.submitted) == submitted
+        client.configure(seed=3)
+        assert client.say("Hello.").sound == spoken("Hello.", 3)
+
+
+def test_other_refused_messages_do_not_keep_the_defaults_from_speaking(server: Server) -> None:
+    with server.client(**KEY) as client:
+        for message in ("{", '{"type": "input.text", "text": "\\"session.config\\"", "text": 1}'):
+            client.send_raw(message)
+            client.until("error")
+        assert client.say("Hello.").kinds == ["audio.start", "audio.done", "session.done"]
+
+
+def test_an_utterance_that_began_before_a_refused_configuration_is_spoken(server: Server) -> None:
+    with server.client(**KEY) as client:
+        client.write("He")
+        client.send("session.config", voice="nobody")
+        client.until("error")
+        assert client.say("llo.").kinds[-2:] == ["audio.done", "session.done"]
+
+
 # --- messages ---
 
 

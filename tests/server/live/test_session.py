@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from websockets.typing import Subprotocol
 
 from oscine.audio import read_clip
 from tests.server.live.live_client import Client, Server, server_of
@@ -50,6 +51,32 @@ def client(server: Server) -> Iterator[Client]:
     with server.client() as client:
         client.configure(seed=3)
         yield client
+
+
+# --- events ---
+
+
+def test_events_that_other_servers_do_not_have_are_sent_only_where_asked_for(server: Server) -> None:
+    usual = ["audio.start", "audio.done", "session.done"]
+    with server.client() as client:
+        assert client.say("Hello.").kinds == usual
+        client.send("session.config", seed=3)
+        assert client.say("Hello.").kinds == usual
+        assert client.configure(events=["session.ready"])["type"] == "session.ready"
+        assert client.say("Hello.").kinds == usual
+        client.send("session.config", events=["audio.segment"])
+        assert client.say("Hello.").kinds == ["audio.start", "audio.segment", "audio.done", "session.done"]
+        error = client.configure(events=["audio.start"])["error"]
+        assert (error["param"], error["code"]) == ("events.0", "invalid_field")
+    with server.client(subprotocols=[Subprotocol("oscine")]) as client:
+        client.send("session.config")
+        assert client.say("Hello.").kinds == [
+            "session.ready",
+            "audio.start",
+            "audio.segment",
+            "audio.done",
+            "session.done",
+        ]
 
 
 # --- text in pieces ---
@@ -201,6 +228,7 @@ def test_a_client_of_vllm_omni_works(server: Server) -> None:
 def test_a_segment_in_a_foreign_script_carries_a_warning() -> None:
     engine = ScriptedEngine()
     with server_of(engine, card=replace(CARD, languages=("english",))) as server, server.client() as client:
+        client.configure()
         assert "Chinese characters" in client.say("你好").one("audio.segment")["warning"]
         assert "warning" not in client.say("Hello.").one("audio.segment")
     engine.stop()

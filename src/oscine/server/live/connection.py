@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -16,7 +16,7 @@ from oscine.errors import unknown_choice
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
-from oscine.server.schemas import LiveConfig, StrictModel, invalid_field, shown_name
+from oscine.server.schemas import OWN_EVENTS, LiveConfig, StrictModel, invalid_field, shown_name
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
@@ -59,6 +59,14 @@ _MESSAGES: dict[str, type[ClientMessage]] = {
 }
 
 
+class RefusedConfigError(ApiError):
+    """A `session.config` was refused."""
+
+    @classmethod
+    def of(cls, error: ApiError) -> RefusedConfigError:
+        return cls(error.status, error.message, param=error.param, code=error.code, retry_after_s=error.retry_after_s)
+
+
 class CloseConnection(Exception):  # noqa: N818
     """Ends the session with this close code. The client receives `error` first."""
 
@@ -74,9 +82,16 @@ class LiveConnection:
 
     def __init__(self, socket: WebSocket, stalled_s: float) -> None:
         self._socket, self._stalled_s = socket, stalled_s
+        self._is_own_client = False  # it chose our subprotocol
+        self._own_events: Collection[str] = ()  # that the client asked for
 
     def subprotocol(self, offered: Sequence[str]) -> str | None:
-        return SUBPROTOCOL if SUBPROTOCOL in offered else None
+        self._is_own_client = SUBPROTOCOL in offered
+        return SUBPROTOCOL if self._is_own_client else None
+
+    def ask_for_events(self, names: Collection[str]) -> None:
+        """Of OWN_EVENTS; the others are always sent."""
+        self._own_events = names
 
     async def open(self) -> None:
         """Called once, when the key was accepted and before any message is read."""
@@ -86,9 +101,16 @@ class LiveConnection:
         frame = await self._socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame["code"])
-        return parse_message(frame, _MESSAGES)
+        try:
+            return parse_message(frame, _MESSAGES)
+        except ApiError as error:
+            # Broken JSON may be a configuration too. In a text, the quotes would be escaped.
+            is_config = '"session.config"' in (frame.get("text") or "")
+            raise RefusedConfigError.of(error) if is_config else error from None
 
     async def send_event(self, kind: str, **fields: Any) -> None:
+        if kind in OWN_EVENTS and not self._is_own_client and kind not in self._own_events:
+            return
         await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:

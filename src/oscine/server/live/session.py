@@ -28,6 +28,7 @@ from oscine.server.live.connection import (
     InputDone,
     InputText,
     LiveConnection,
+    RefusedConfigError,
     SessionClose,
 )
 from oscine.server.live.playback_position import UtteranceTimeline, playback_position
@@ -62,6 +63,7 @@ class LiveSession:
         self._clock = PlaybackClock()
         self._api_key = ""
         self._plan: SpeechPlan | None = None  # None: the defaults
+        self._refused_config: ApiError | None = None  # the last one, while none was accepted
         self._random_seeds = True
         self._utterances: deque[LiveUtterance] = deque()  # the first one is being spoken
         self._open: LiveUtterance | None = None  # the last one, while its text may grow
@@ -140,6 +142,8 @@ class LiveSession:
                 await self._refuse(api_error(error))
 
     async def _refuse(self, error: ApiError) -> None:
+        if isinstance(error, RefusedConfigError) and self._plan is None:
+            self._refused_config = error
         await self._connection.send_error(error)
         self._bad_messages += 1
         if self._bad_messages >= _MAX_BAD_MESSAGES:
@@ -151,7 +155,10 @@ class LiveSession:
             raise ApiError(400, f"{message.type} came after session.close; open another connection")
         match message:
             case LiveConfig():
-                await self._configure(message)
+                try:
+                    await self._configure(message)
+                except (ApiError, OscineError) as error:
+                    raise RefusedConfigError.of(api_error(error)) from None
             case InputText():
                 await self._push(message.text)
             case InputDone():
@@ -171,7 +178,8 @@ class LiveSession:
         model = self._service.models.route(config)
         plan = await self._service.planner.plan(model, config, "", "pcm")
         resolve_request(plan.request, model.card)
-        self._plan = plan
+        self._plan, self._refused_config = plan, None
+        self._connection.ask_for_events(config.events or ())
         self._random_seeds = config.seed is None and (config.extra_params is None or config.extra_params.seed is None)
         await self._connection.send_event(
             "session.ready",
@@ -216,7 +224,9 @@ class LiveSession:
         if plan and self._random_seeds:
             plan = replace(plan, request=replace(plan.request, seed=secrets.randbits(63)))
         index, self._utterance_count = self._utterance_count, self._utterance_count + 1
-        utterance = LiveUtterance(self._service, self._connection, self._clock, self._api_key, index, plan)
+        utterance = LiveUtterance(
+            self._service, self._connection, self._clock, self._api_key, index, plan, self._refused_config
+        )
         self._utterances.append(utterance)
         self._wake_speaker.set()
         return utterance

@@ -42,10 +42,13 @@ class LiveUtterance:
         api_key: str,
         index: int,
         plan: SpeechPlan | None,
+        refused_config: ApiError | None = None,
     ) -> None:
-        """`plan` None: the default settings."""
+        """`plan` None: the default settings. With `refused_config`, the utterance fails: the client asked for other
+        settings than the default ones."""
         self._service, self._connection, self._clock = service, connection, clock
         self._api_key, self._index, self._plan = api_key, index, plan
+        self._refused_config = refused_config
         self._whole_text = plan is not None and plan.request.text_mode == "whole"
         self._text = LiveText(service.planner.segmenter_config, whole=self._whole_text)
         self._segment: LiveSegment | None = None  # the one that is being spoken
@@ -117,6 +120,8 @@ class LiveUtterance:
         if segment is None:
             self._ended = True
             return
+        if self._refused_config:
+            raise _not_configured(self._refused_config)
         service = self._service
         service.check_ready(self._plan.model if self._plan else None)
         model = self._model = self._plan.model if self._plan else service.route(_DEFAULTS)
@@ -228,3 +233,8 @@ class LiveUtterance:
                 first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
             ),
         )
+
+
+def _not_configured(refusal: ApiError) -> ApiError:
+    message = f"nothing is spoken, because session.config was refused ({refusal.message}); send one that is accepted"
+    return ApiError(400, message, param=refusal.param, code="not_configured")

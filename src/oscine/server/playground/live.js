@@ -51,7 +51,8 @@ export class LiveSession {
     if (this.#socket && this.#socket.readyState <= WebSocket.OPEN) return;
     const url = address("v1/audio/speech/stream");
     url.protocol = url.protocol.replace("http", "ws");
-    const socket = key.get() ? new WebSocket(url, ["oscine", `bearer.${key.get()}`]) : new WebSocket(url);
+    // The subprotocol also asks for session.ready and audio.segment.
+    const socket = new WebSocket(url, key.get() ? ["oscine", `bearer.${key.get()}`] : ["oscine"]);
     socket.binaryType = "arraybuffer";
     socket.waiting = []; // messages from before the socket was open
     socket.onopen = () => socket.waiting.splice(0).forEach((message) => socket.send(message));
@@ -160,7 +161,7 @@ export class LiveSession {
     this.#stage.fail(take);
     this.#ended(take);
     if (take === this.#writing) this.finish(); // the server skips the rest of its text
-    this.#failed(error);
+    if (error.code !== "not_configured") this.#failed(error); // the reason was shown: the settings were refused
   }
 
   // Settings or text that the server refused, or its last error before it closes the socket.
