@@ -295,6 +295,15 @@ class ServerConfig:
         description="Names of the server that requests may use, such as speech.example.com or *.example.com; '*': any. "
         "Always allowed: localhost, addresses and `host`; by default any name if there are API keys.",
     )
+    stream_events: bool = Field(
+        default=False,
+        description="`stream: true` alone means events (SSE), as in newer vLLM-Omni, instead of the audio's bytes.",
+    )
+    stream_wav: bool = Field(
+        default=False,
+        description="Send WAV as it is generated, with placeholders for its sizes, also where the request does not ask "
+        "for streaming.",
+    )
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
     live_pause_s: Float = _number(

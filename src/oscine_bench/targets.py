@@ -46,7 +46,6 @@ PRESETS: Mapping[str, TargetPreset] = {
     "oscine": TargetPreset(
         streaming={"stream_format": "audio"},
         has_events=True,
-        stream_is_events=True,
         tokens_over_frames=1,
         fixed_length={"trim_silence": False},
     ),

@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Case]] = {
         **{form: openai_case("create", f"As {form}.", **OPENAI, response_format=form) for form in LOSSLESS + LOSSY},
         "no format": openai_case("create", "As you like it.", **OPENAI),
         "stream": openai_case("stream", long_text("OpenAI"), **PCM),
+        "streamed wav": openai_case("stream", "As a WAV in pieces.", **{**PCM, "response_format": "wav"}),
         "first chunk": openai_case("first_chunk", "word " * 500, at="slow", **PCM),
         "events": openai_case("events", long_text("Events"), **PCM),
         "fields": openai_case(
@@ -220,6 +221,14 @@ def test_the_openai_sdk_lists_and_retrieves_models(runs: ClientRuns) -> None:
 def test_a_long_text_streams_completely_to_the_openai_sdk(runs: ClientRuns) -> None:
     assert runs.answer("openai_sdk", "stream")["chunks"] > 1
     assert_joined(runs.received("openai_sdk", "stream"), runs.made("OpenAI has sentence"))
+
+
+def test_the_openai_sdk_gets_a_wav_whole_and_with_a_streaming_response_in_pieces(runs: ClientRuns) -> None:
+    headers = runs.answer("openai_sdk", "wav")["headers"]
+    assert int(headers["content-length"]) == len(runs.received("openai_sdk", "wav"))
+    assert "content-length" not in runs.answer("openai_sdk", "streamed wav")["headers"]
+    (made,) = runs.made("As a WAV in pieces.")
+    assert runs.received("openai_sdk", "streamed wav")[44:] == made
 
 
 def test_the_openai_sdk_receives_audio_before_the_speech_is_complete(runs: ClientRuns) -> None:

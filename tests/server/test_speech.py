@@ -91,7 +91,7 @@ def test_a_whole_file_has_its_length_and_finish_reason(client: httpx.Client) -> 
     assert (answer.headers["x-input-tokens"], answer.headers["x-output-tokens"]) == ("12", "12")
 
 
-@pytest.mark.parametrize("how", [{"stream_format": "sse"}, {"stream": True}])
+@pytest.mark.parametrize("how", [{"stream_format": "sse"}, {"stream": True, "stream_format": "sse"}])
 def test_events_carry_the_same_bytes(client: httpx.Client, how: dict[str, Any]) -> None:
     received = events(say(client, "Hello there.", **how))
     deltas = [base64.b64decode(event["audio"]) for event in received if event["type"] == "speech.audio.delta"]

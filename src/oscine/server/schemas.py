@@ -148,17 +148,11 @@ class SpeechBody(BatchItem):
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": "Hello there.", "response_format": "wav"}]})
 
     stream: bool | None = Field(
-        None, description="true: events (SSE). false: the whole file with its length. Only without stream_format."
+        None,
+        description="true: audio as it is generated, or events if `Accept` asks for them. false: the whole file with "
+        "its length. Only without stream_format. Default: false for WAV, true for the other formats.",
     )
     stream_format: Literal["audio", "sse"] | None = Field(None, description="audio: the bytes. sse: events.")
-
-    @property
-    def events(self) -> bool:
-        return self.stream_format == "sse" or (self.stream is True and self.stream_format is None)
-
-    @property
-    def whole(self) -> bool:
-        return self.stream is False and self.stream_format is None
 
 
 class BatchBody(VoiceOptions):

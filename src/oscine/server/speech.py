@@ -20,6 +20,7 @@ from oscine.server.errors import api_error
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
+from oscine.server.response_form import ResponseForm, response_form
 from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
@@ -45,7 +46,8 @@ def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
 
     @router.post("/v1/audio/speech", response_class=Response, responses={**_OK, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
-        handler = _SpeechHandler(body, service, request.state.api_key)
+        form = response_form(body, request.headers, service.config)
+        handler = _SpeechHandler(body, form, service, request.state.api_key)
         return StreamingSpeechResponse(handler.produce, service.config.stalled_s)
 
     return router
@@ -54,10 +56,10 @@ def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
 class _SpeechHandler:
     """One request, from its body to the last byte of its response."""
 
-    def __init__(self, body: SpeechBody, service: Service, key: str) -> None:
-        self._body, self._service, self._key = body, service, key
-        mode = "sse" if body.events else "http"
-        self._metrics = RequestMetrics(service.metrics, mode)
+    def __init__(self, body: SpeechBody, form: ResponseForm, service: Service, key: str) -> None:
+        self._body, self._form, self._service, self._key = body, form, service, key
+        self._sends_events = form == "events"
+        self._metrics = RequestMetrics(service.metrics, "sse" if self._sends_events else "http")
 
     async def produce(self, writer: ResponseWriter) -> None:
         try:
@@ -67,7 +69,7 @@ class _SpeechHandler:
                 self._metrics.use(model.metrics)
                 with model.streams:
                     plan = await self._service.planner.plan(model, self._body, self._body.input)
-                    send = self._send_whole if self._body.whole else self._send_stream
+                    send = self._send_whole if self._form == "whole" else self._send_stream
                     async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                         last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
@@ -80,7 +82,7 @@ class _SpeechHandler:
             error = api_error(exception)
             self._metrics.ended(error.status, "error" if writer.started else None)
             _log.info("request failed", extra=log_fields(status=error.status, code=error.code, param=error.param))
-            if self._body.events and writer.started:
+            if self._sends_events and writer.started:
                 # The response also stays incomplete: some clients ignore error events.
                 partial = self._metrics.samples > 0
                 await writer.write(_event("speech.audio.error", error=error.body, partial_audio=partial))
@@ -98,11 +100,11 @@ class _SpeechHandler:
                     data += await encoder.finish()
                 if not writer.started:
                     await writer.start(self._headers(plan))
-                await writer.write(_chunk_events(plan, chunk, data) if self._body.events else data)
+                await writer.write(_chunk_events(plan, chunk, data) if self._sends_events else data)
                 self._metrics.sent(chunk.pcm)
         finally:
             encoder.close()
-        done = _done_event(plan, self._metrics.samples, chunk) if self._body.events else b""
+        done = _done_event(plan, self._metrics.samples, chunk) if self._sends_events else b""
         await writer.write(done, more=False)
         return chunk
 
@@ -124,7 +126,7 @@ class _SpeechHandler:
 
     def _headers(self, plan: SpeechPlan) -> dict[str, str]:
         return {
-            "content-type": "text/event-stream; charset=utf-8" if self._body.events else plan.format.media_type,
+            "content-type": "text/event-stream; charset=utf-8" if self._sends_events else plan.format.media_type,
             "cache-control": "no-store",
             "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
             "x-sample-rate": str(plan.out_rate_hz),

@@ -1,0 +1,100 @@
+"""Clients of several servers get the form that they expect: bytes as they are generated, events, or the whole file."""
+
+import io
+import wave
+from typing import Any
+
+import httpx
+import pytest
+import soundfile
+from starlette.datastructures import Headers
+
+from oscine.config import ServerConfig
+from oscine.server.response_form import response_form
+from oscine.server.schemas import SpeechBody
+from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine, spoken
+from tests.server.serving import client_of
+
+SPEECH = "/v1/audio/speech"
+DEFAULT, EVENTS, OPEN_WAV = ServerConfig(), ServerConfig(stream_events=True), ServerConfig(stream_wav=True)
+STREAM, WAV = {"stream": True}, {"response_format": "wav"}
+READS_A_STREAM = {"x-stainless-raw-response": "stream"}
+SSE, OCTETS = {"accept": "text/event-stream"}, {"accept": "application/octet-stream"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "config", "form"),
+    [
+        # SGLang-Omni, nari and older vLLM-Omni: raw audio. Newer vLLM-Omni: events.
+        (STREAM, {}, DEFAULT, "bytes"),
+        (STREAM, {}, EVENTS, "events"),
+        (STREAM, {"accept": "*/*"}, DEFAULT, "bytes"),
+        (STREAM, {"accept": "*/*"}, EVENTS, "events"),
+        (STREAM, SSE, DEFAULT, "events"),
+        (STREAM, OCTETS, EVENTS, "bytes"),
+        (STREAM, {"accept": "audio/*"}, EVENTS, "bytes"),
+        (STREAM, {"accept": "audio/wav, */*;q=0.1"}, EVENTS, "bytes"),
+        (STREAM, {"accept": "text/event-stream;q=0.5, audio/pcm"}, EVENTS, "bytes"),
+        (STREAM, {"accept": "Text/Event-Stream; q=0.9, audio/pcm; q=0.8"}, DEFAULT, "events"),
+        (STREAM, {"accept": "text/event-stream, audio/*"}, DEFAULT, "bytes"),
+        (STREAM, {"accept": "text/event-stream;q=0, */*"}, EVENTS, "events"),
+        (STREAM, {"accept": "application/json"}, DEFAULT, "bytes"),
+        (STREAM | WAV, {}, DEFAULT, "bytes"),
+        # stream_format is explicit; OpenAI's SDK accepts only octets whatever it asks for.
+        ({"stream_format": "sse"}, OCTETS, DEFAULT, "events"),
+        ({"stream_format": "audio"}, SSE, EVENTS, "bytes"),
+        ({"stream_format": "audio"} | WAV, {}, DEFAULT, "bytes"),
+        (STREAM | {"stream_format": "audio"}, {}, EVENTS, "bytes"),
+        ({"stream": False}, SSE, EVENTS, "whole"),
+        ({"stream": False}, {}, OPEN_WAV, "whole"),
+        # Nothing is said about streaming.
+        ({}, {}, DEFAULT, "bytes"),
+        ({}, SSE, DEFAULT, "events"),
+        (WAV, {}, DEFAULT, "whole"),
+        (WAV, OCTETS, DEFAULT, "whole"),
+        (WAV, {"accept": "audio/*"}, DEFAULT, "whole"),
+        (WAV, OCTETS | READS_A_STREAM, DEFAULT, "bytes"),
+        (WAV, {"x-stainless-raw-response": "raw"}, DEFAULT, "whole"),
+        (WAV, {}, OPEN_WAV, "bytes"),
+        ({"response_format": "flac"}, {}, DEFAULT, "bytes"),
+    ],
+)
+def test_the_request_its_headers_and_the_settings_decide(
+    fields: dict[str, Any], headers: dict[str, str], config: ServerConfig, form: str
+) -> None:
+    assert response_form(SpeechBody(input="Hi.", **fields), Headers(headers), config) == form
+
+
+def say(client: httpx.Client, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    return client.post(SPEECH, json={"input": "Hello there.", "seed": 3, **fields}, headers=headers)
+
+
+def test_a_wav_is_a_whole_file_that_strict_parsers_can_measure(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        answer = say(client, **WAV)
+    assert answer.headers["content-length"] == str(len(answer.content)) and "transfer-encoding" not in answer.headers
+    with wave.open(io.BytesIO(answer.content)) as file:
+        assert file.getnframes() == 12 * FRAME_SAMPLES
+        assert file.readframes(file.getnframes()) == spoken("Hello there.", 3)
+    info = soundfile.info(io.BytesIO(answer.content))
+    assert info.frames == 12 * FRAME_SAMPLES
+
+
+def test_a_client_that_streams_a_wav_gets_its_first_byte_before_the_speech_is_complete() -> None:
+    engine = ScriptedEngine(max_frames=5)  # then it pauses
+    with client_of(engine, CARD) as client:
+        for headers, fields in ((READS_A_STREAM, {}), ({}, STREAM), ({}, {"stream_format": "audio"})):
+            body = {"input": "Hello there.", **WAV, **fields}
+            with client.stream("POST", SPEECH, json=body, headers=headers) as response:
+                pieces = response.iter_raw()  # keep it: httpx closes the response when its iterator is collected
+                assert next(pieces)[:4] == b"RIFF" and engine.status().slots_active == 1
+            engine.max_frames += 5
+    engine.stop()
+
+
+def test_stream_true_is_sound_and_events_where_they_are_accepted(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        audio = say(client, stream=True, response_format="pcm")
+        assert audio.content == spoken("Hello there.", 3) and audio.headers["content-type"] == "audio/pcm"
+        events = say(client, SSE, stream=True, response_format="pcm")
+        assert events.headers["content-type"].startswith("text/event-stream") and "speech.audio.done" in events.text
