@@ -26,6 +26,7 @@ from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
+from oscine.server.realtime.routes import realtime_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import speech_routes
@@ -92,6 +93,7 @@ def build_models_app(
     app.include_router(batch_routes(service, _ERRORS))
     app.include_router(encode_routes(service, _ERRORS))
     app.include_router(live_routes(service))
+    app.include_router(realtime_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
     app.include_router(model_routes(service, _ERRORS))
     _add_status_routes(app, service)

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from oscine.capabilities import AUTO, KIND_NAMES, Needs, check_needs
 from oscine.errors import RequestError, VoiceError, unknown_choice
+from oscine.server.cloud_voices import CLOUD_VOICES
 from oscine.server.errors import ApiError
 from oscine.server.schemas import VoiceId, VoiceOptions, shown_name
 from oscine.server.voice_aliases import DEFAULT_VOICE, OPENAI_VOICES
@@ -27,6 +28,7 @@ from oscine.voice import Voice
 
 # Default model names of OpenAI's clients; they stand for any served model.
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+_ALIASES = frozenset({*OPENAI_VOICES, *CLOUD_VOICES})
 _DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
 _KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
 
@@ -56,12 +58,12 @@ def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Call
         preset = voice
     elif voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
         clone_param, speaker_width = "voice", len(uploaded.speaker)
-    elif voice not in (DEFAULT_VOICE, *OPENAI_VOICES):
+    elif voice not in (DEFAULT_VOICE, *_ALIASES):
         preset = voice  # no model has it
     return Needs(
         kind=None if options.task_type is None else _KINDS[options.task_type],
         voice=preset,
-        any_preset=preset is None and voice in OPENAI_VOICES,
+        any_preset=preset is None and voice in _ALIASES,
         clone_param=clone_param,
         speaker_width=speaker_width,
         instruct=options.instructions or None,

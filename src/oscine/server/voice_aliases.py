@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from oscine.capabilities import unknown_voice
 from oscine.errors import VoiceError, nearest
+from oscine.server.cloud_voices import cloud_aliases
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
 from oscine.voice import Voice
@@ -41,6 +42,7 @@ class VoiceResolver:
         self._card, self.store = card, store
         self._presets = {speaker.lower(): speaker for speaker in card.speakers}
         self.aliases = voice_aliases(card.speakers)
+        self._cloud_aliases = cloud_aliases(card.speakers)
 
     def is_preset(self, name: str | None) -> bool:
         """Whether `resolve` only looks the name up. For others it reads the disk and may compare many names: it must
@@ -57,8 +59,8 @@ class VoiceResolver:
         stored = self.store.get(key)
         if stored is not None:
             return stored.voice
-        if key in self.aliases:
-            return self.aliases[key]
+        if alias := self.aliases.get(key) or self._cloud_aliases.get(key):
+            return alias
         choices = [*(self.store.names() if self._card.clones else ()), *self.aliases]
         if len(choices) > _MAX_CHOICES:
             choices = nearest(key, choices, 5)

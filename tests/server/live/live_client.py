@@ -113,8 +113,8 @@ class Server:
     service: Service
 
     @contextlib.contextmanager
-    def client(self, **options: Any) -> Iterator[Client]:
-        url = self.url.replace("http", "ws") + "/v1/audio/speech/stream"
+    def client(self, path: str = "/v1/audio/speech/stream", **options: Any) -> Iterator[Client]:
+        url = self.url.replace("http", "ws") + path
         with connect(url, max_size=None, proxy=None, **options) as socket:
             yield Client(socket)
 

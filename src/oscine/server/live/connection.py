@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -48,7 +48,7 @@ class SessionClose(StrictModel):
     type: Literal["session.close"]
 
 
-Parsed = TypeVar("Parsed", bound=StrictModel)
+Parsed = TypeVar("Parsed", bound=BaseModel)
 ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SessionClose
 _MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,

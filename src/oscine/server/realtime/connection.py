@@ -1,0 +1,76 @@
+"""A live session over another protocol: messages are translated on their way in, events on their way out.
+
+client ─► receive: `_translate` ─► LiveSession ─► `send_event`, `send_audio`, `send_error` ─► client
+
+Keys, limits, idle time, back-pressure and cancelling are the session's, whatever the protocol is.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from oscine.server.errors import ApiError, field_error
+from oscine.server.live.connection import ClientMessage, InputText, LiveConnection, parse_message
+from oscine.server.schemas import LiveConfig, VoiceOptions, invalid_field, shown_name
+from oscine.server.service import Service
+
+# Has no effect on the session, but shows that the client is there.
+_NOTHING = InputText(type="input.text", text="")
+_MAX_IGNORED = 20  # names in an event
+
+
+class ForeignMessage(BaseModel):
+    """Unknown fields are ignored, as the servers of these protocols do."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class ForeignConnection(LiveConnection, abc.ABC):
+    _kinds: ClassVar[Mapping[str, type[ForeignMessage]]]  # `type` of a message -> its fields
+
+    def __init__(self, socket: WebSocket, service: Service) -> None:
+        super().__init__(socket, service.config.stalled_s)
+        self._translated: deque[ClientMessage] = deque()
+
+    async def receive(self) -> ClientMessage:
+        if not self._translated:
+            frame = await self._socket.receive()
+            if frame["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(frame["code"])
+            self._translated.extend(await self._translate(parse_message(frame, self._kinds)) or (_NOTHING,))
+        return self._translated.popleft()
+
+    @abc.abstractmethod
+    async def _translate(self, message: Any) -> Sequence[ClientMessage]:
+        """The same in the live protocol. May send events; raises ApiError for a message that is refused."""
+
+    async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
+        if utterance_index is None:
+            self._translated.clear()  # a refused message has no other effects
+        await self._send_error(error, utterance_index)
+
+    @abc.abstractmethod
+    async def _send_error(self, error: ApiError, utterance_index: int | None) -> None: ...
+
+
+def live_config(fields: Mapping[str, Any], names: Mapping[str, str]) -> tuple[LiveConfig, list[str]]:
+    """The settings of another protocol as ours, and the names of those without an effect here. `names` maps its names
+    to ours. Raises ApiError with its name of the field."""
+    ours = {names.get(name, name): value for name, value in fields.items()}
+    known = {name: value for name, value in ours.items() if name in VoiceOptions.model_fields}
+    ignored = [shown_name(name) for name in fields if names.get(name, name) not in known]
+    try:
+        return LiveConfig.model_validate({"type": "session.config", **known}), sorted(ignored)[:_MAX_IGNORED]
+    except ValidationError as error:
+        refused = invalid_field(list(error.errors()))
+        raise field_error(refused.message, param=foreign_name(refused.param, names)) from None
+
+
+def foreign_name(param: str | None, names: Mapping[str, str]) -> str | None:
+    return next((name for name, our in names.items() if our == param), param)
