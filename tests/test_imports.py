@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "segmenter": set(),
     "decoding": {"errors", "frames"},
     "audio": {"decoding", "errors", "frames"},
+    "align": {"audio", "errors", "frames"},
     "voice": {"audio", "errors", "frames"},
     "types": {"errors", "frames", "voice"},
     "config": {"frames"},

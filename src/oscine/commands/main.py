@@ -17,6 +17,7 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.export import export
 from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
+from oscine.commands.say_subtitles import Subtitles
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
@@ -120,6 +121,13 @@ def say(
         Path | None,
         typer.Option(help=escape("Also write the codes, int [frames, 16], as .npy; with --file: a folder of them")),
     ] = None,
+    subtitles: Annotated[
+        Path | None,
+        typer.Option(help="Also write subtitles, .srt or .vtt; needs --aligner. With --file: a folder of .srt files"),
+    ] = None,
+    aligner: Annotated[
+        Path | None, typer.Option(help="Whisper folder in CTranslate2's format, which finds the times of words")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON")] = False,
 ) -> None:
     """Turn text into speech: a file, standard output or the loudspeaker."""
@@ -130,6 +138,7 @@ def say(
     else:
         outputs = Outputs.for_text(output, save_codes, format_name, play=play)
     outputs.check(save_voice)
+    timed = Subtitles.opened(subtitles, aligner, [path.stem for path in outputs.audio] if file else None)
     tts = load(model, device, dtype.value, slots=1 if play or not file else min(MAX_SLOTS, len(texts)))
     speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
     requests = [
@@ -149,9 +158,11 @@ def say(
         )
         for line in texts
     ]
-    speeches, took_s = speak(tts, requests, outputs, play=play)
+    speeches, took_s = speak(tts, requests, outputs, play=play, on_segment=timed.add if timed else None)
     outputs.write(speeches)
     report(speeches, outputs, took_s, as_json)
+    if timed:
+        timed.write(speeches, language)
 
 
 @app.command()

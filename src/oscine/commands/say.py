@@ -28,6 +28,7 @@ from oscine.types import SpeechRequest
 if TYPE_CHECKING:
     from oscine.api import Oscine
     from oscine.model.device import Dtype
+    from oscine.narration import NarrationChunk, SegmentTiming
     from oscine.voice import Voice
 
 console = Console(stderr=True)  # standard output is for results
@@ -113,9 +114,15 @@ def choose_voice(
 
 
 def speak(
-    tts: Oscine, requests: list[SpeechRequest], outputs: Outputs, *, play: bool = False
+    tts: Oscine,
+    requests: list[SpeechRequest],
+    outputs: Outputs,
+    *,
+    play: bool = False,
+    on_segment: Callable[[int, SegmentTiming], None] | None = None,
 ) -> tuple[list[Speech], float]:
-    """The speeches and how many seconds they took. Standard output and the loudspeaker get audio as it is made."""
+    """The speeches and how many seconds they took. Standard output and the loudspeaker get audio as it is made.
+    `on_segment` gets the index of a request and each segment of its text."""
     tts.check(requests)  # before anything is shown or written
     if warning := unsupported_script(" ".join(request.text for request in requests), tts.config.card("")):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
@@ -132,19 +139,19 @@ def speak(
         bar = stack.enter_context(Progress(*columns, console=console))
         task = bar.add_task("", total=None, status="")
 
-        def on_chunk(index: int, pcm: bytes, last: bool) -> None:
+        def on_chunk(index: int, chunk: NarrationChunk) -> None:
             nonlocal made_s
             for sink in sinks:
-                sink(pcm)
-            made_s += len(pcm) / 2 / tts.sample_rate
-            done.update([index] if last else [])
+                sink(chunk.pcm)
+            if chunk.segment and on_segment:
+                on_segment(index, chunk.segment)
+            made_s += len(chunk.pcm) / 2 / tts.sample_rate
+            done.update([index] if chunk.finish_reason else [])
             count = f"{len(done)}/{len(requests)} texts, " if len(requests) > 1 else ""
             speed = made_s / (time.perf_counter() - begun_s)
             bar.update(task, status=f"{count}{made_s:.1f} s of audio, {speed:.2f} x real time")
 
-        speeches = tts.speak_batch(
-            requests, on_chunk=lambda index, chunk: on_chunk(index, chunk.pcm, chunk.finish_reason is not None)
-        )
+        speeches = tts.speak_batch(requests, on_chunk=on_chunk)
     return speeches, time.perf_counter() - begun_s
 
 
@@ -214,13 +221,13 @@ class Outputs:
         if self.to_stdout and (sys.stdout is None or sys.stdout.isatty()):
             raise RequestError("--output '-' is for a pipe or a redirection, not for a terminal; name a file", "output")
         for option, folder in self.folders.items():
-            _check_folder(folder, option)
+            check_folder(folder, option)
         audio = [] if self.to_stdout else self.audio
         options = {"--output": audio, "--save-codes": self.codes, "--save-voice": [save_voice] if save_voice else []}
         taken: dict[str, str] = {}
         for option, path in ((option, path) for option, paths in options.items() for path in paths):
             if option not in self.folders:
-                _check_file(path, option)
+                check_file(path, option)
             if option == "--output":
                 format_of(path)
             first = taken.setdefault(os.path.realpath(path), option)
@@ -249,7 +256,7 @@ def _is_device(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _check_file(path: Path, option: str) -> None:
+def check_file(path: Path, option: str) -> None:
     if path == _STDOUT:
         raise RequestError(f"{option} cannot go to standard output; name a file", "output")
     with _write_errors(path):
@@ -265,7 +272,7 @@ def _check_file(path: Path, option: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def _check_folder(folder: Path, option: str) -> None:
+def check_folder(folder: Path, option: str) -> None:
     with _write_errors(folder):
         nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
         if not nearest.is_dir():

@@ -1,0 +1,96 @@
+"""Subtitles from timed words: SRT and WebVTT."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from oscine.align.words import TimedWord, is_unspaced
+from oscine.errors import RequestError, unknown_choice
+
+SubtitleFormat = Literal["srt", "vtt"]
+FORMATS: tuple[SubtitleFormat, ...] = ("srt", "vtt")
+
+# What readers can follow, by the guidelines of broadcasters.
+_LINE_CHARS = 42
+_MAX_CHARS = 76  # fits into two lines
+_MAX_CUE_S = 6.0
+_PAUSE_S = 0.8  # starts another cue
+_SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’」』)）]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """Text on the screen."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+def subtitle_format(path: Path) -> SubtitleFormat:
+    """From the suffix of a file name."""
+    suffix = path.suffix.lower().removeprefix(".")
+    for name in FORMATS:
+        if suffix == name:
+            return name
+    raise RequestError(f"{str(path)!r}: {unknown_choice('subtitle format', suffix, FORMATS)}", "subtitles")
+
+
+def subtitles(words: Sequence[TimedWord], form: SubtitleFormat) -> str:
+    """Words without times are left out."""
+    blocks = []
+    for number, cue in enumerate(cues(words), 1):
+        mark = "," if form == "srt" else "."
+        times = f"{_clock(cue.start_s, mark)} --> {_clock(cue.end_s, mark)}"
+        # "-->" inside a text would end it, and WebVTT reads < and & as markup.
+        text = cue.text.replace("-->", "→")
+        if form == "vtt":
+            text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        blocks.append(f"{number}\n{times}\n{text}\n")
+    return ("WEBVTT\n\n" if form == "vtt" else "") + "\n".join(blocks)
+
+
+def cues(words: Sequence[TimedWord]) -> list[Cue]:
+    """Sentences, or parts of long ones."""
+    found: list[Cue] = []
+    text, start_s, end_s = "", 0.0, 0.0
+    for word in words:
+        if word.start_s is None or word.end_s is None:
+            continue
+        joined = join_words(text, word.word)
+        too_long = len(joined) > _MAX_CHARS or word.end_s - start_s > _MAX_CUE_S
+        if text and (too_long or word.start_s - end_s > _PAUSE_S or _SENTENCE_END.search(text)):
+            found.append(_cue(text, start_s, end_s))
+            text = ""
+        joined, start_s = (joined, start_s) if text else (word.word, word.start_s)
+        text, end_s = joined, word.end_s
+    if text:
+        found.append(_cue(text, start_s, end_s))
+    return found
+
+
+def join_words(text: str, word: str) -> str:
+    """With a space, unless both sides are written without."""
+    return text + word if not text or (is_unspaced(text[-1]) and is_unspaced(word[0])) else f"{text} {word}"
+
+
+def _cue(text: str, start_s: float, end_s: float) -> Cue:
+    if len(text) <= _LINE_CHARS:
+        return Cue(text, start_s, end_s)
+    # Two lines of about the same length.
+    for width in range(len(text) // 2, _LINE_CHARS + 1):
+        lines = textwrap.wrap(text, width, break_on_hyphens=False)
+        if len(lines) <= 2:
+            break
+    return Cue("\n".join(lines), start_s, end_s)
+
+
+def _clock(seconds: float, mark: str) -> str:
+    milliseconds = round(1000 * seconds)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"

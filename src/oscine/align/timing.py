@@ -1,0 +1,96 @@
+"""From the times of tokens to the times of words: pure functions over characters, tokens and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from oscine.align.words import Word
+from oscine.frames import Samples
+
+Span = tuple[int, int]  # of characters
+Times = list[tuple[float, float]]  # start and end of each word, in seconds
+
+_BLOCK_S = 0.01
+_PAUSE_S = 0.06  # shorter silences are the closure of a plosive
+_PAUSE_DB = -40.0  # a pause is this far below the loudest block
+
+
+def token_starts(path: Sequence[tuple[int, int]], count: int, frame_s: float) -> list[float]:
+    """When each of `count` tokens begins and when the last one ends, from a path of pairs (token, frame)."""
+    starts = [0.0] * (count + 1)
+    seen = -1
+    for token, frame in path:
+        if token > seen:
+            starts[token] = frame * frame_s
+            seen = token
+    return starts
+
+
+def word_times(words: Sequence[Word], spans: Sequence[Span], starts: Sequence[float]) -> Times:
+    """`spans`: the characters of each token, without white space; several tokens of one character have the same.
+    A mark without a word takes no time. Within a token, time is spread evenly over its characters."""
+    reach = np.array([end for _, end in spans])
+    times, at_s = [], starts[0]
+    for word in words:
+        if word.spoken is None:
+            times.append((at_s, at_s))
+            continue
+        first, last = word.spoken
+        begin_s, at_s = (_time_at(place, spans, starts, reach, ends) for place, ends in ((first, False), (last, True)))
+        times.append((begin_s, at_s))
+    return times
+
+
+def _time_at(
+    char: int, spans: Sequence[Span], starts: Sequence[float], reach: npt.NDArray[np.int64], ends: bool
+) -> float:
+    """When this character begins, or the one before it ends."""
+    token = int(np.searchsorted(reach, char, side="left" if ends else "right"))
+    if token >= len(spans):
+        return starts[-1]
+    begin, end = spans[token]
+    following = token + 1
+    while following < len(spans) and spans[following] == spans[token]:
+        following += 1
+    share = min(1.0, max(0.0, (char - begin) / max(1, end - begin)))
+    return starts[token] + share * (starts[following] - starts[token])
+
+
+def settle(times: Times, samples: Samples, rate_hz: int) -> Times:
+    """Moves starts out of the pause before the word and ends out of the pause after it; orders all times, and keeps
+    them within the audio."""
+    duration_s = len(samples) / rate_hz
+    pauses = _pauses(samples, rate_hz)
+    settled: Times = []
+    earliest_s = 0.0
+    for start_s, end_s in times:
+        if end_s > start_s:
+            start_s, end_s = _out_of_pauses(start_s, end_s, pauses)
+        start_s = min(max(start_s, earliest_s), duration_s)
+        earliest_s = min(max(end_s, start_s), duration_s)
+        settled.append((start_s, earliest_s))
+    return settled
+
+
+def _out_of_pauses(start_s: float, end_s: float, pauses: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    middle_s = (start_s + end_s) / 2
+    for pause_start_s, pause_end_s in pauses:
+        if pause_start_s <= start_s < pause_end_s:
+            start_s = pause_end_s
+        if pause_start_s < end_s <= pause_end_s:
+            end_s = pause_start_s
+    return (start_s, end_s) if start_s < end_s else (middle_s, middle_s)
+
+
+def _pauses(samples: Samples, rate_hz: int) -> list[tuple[float, float]]:
+    """Silences, in seconds."""
+    size = round(_BLOCK_S * rate_hz)
+    blocks = samples[: len(samples) // size * size].reshape(-1, size)
+    power = np.square(blocks).mean(axis=1) if len(blocks) else np.zeros(0, np.float32)
+    quiet = power <= power.max(initial=0.0) * 10 ** (_PAUSE_DB / 10)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8)))
+    pauses = (edges.reshape(-1, 2) * _BLOCK_S).tolist()
+    return [(start_s, end_s) for start_s, end_s in pauses if end_s - start_s >= _PAUSE_S]

@@ -1,0 +1,141 @@
+"""A Whisper model in CTranslate2's format: aligns known text to audio, and transcribes. aligner_process.py runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oscine.align.log_mel import HOP, RATE_HZ, log_mel
+from oscine.align.timing import Span, Times, settle, token_starts, word_times
+from oscine.align.whisper_folder import TOKENIZER
+from oscine.align.words import Word, split_words
+from oscine.audio import Clip, resample
+from oscine.errors import ConfigError
+from oscine.frames import Samples
+
+INSTALL = "pip install 'oscine[align]'"
+_WINDOW_S = 30.0  # Whisper's limit
+_TAIL_S = 0.5  # silence after the speech: the end of the last word must have a place
+_FRAME_S = 0.02  # of the encoder
+_MAX_TOKENS = 400  # of one window; the decoder has 448 positions
+# Of a text that is longer than a window, a window gets the words that take about this long. So its audio holds all of
+# its words, even if their pace is uneven; the last ones are aligned again with what follows them.
+_WORDS_S = 20.0
+_UNSURE_WORDS = 3
+# Whisper attends to a word a little after its onset; see docs/guides/timestamps.md.
+_LATE_S = 0.08
+_CODES = {
+    "chinese": "zh", "english": "en", "japanese": "ja", "korean": "ko", "german": "de", "french": "fr",
+    "russian": "ru", "portuguese": "pt", "spanish": "es", "italian": "it",
+}  # fmt: skip
+
+
+class Whisper:
+    def __init__(self, folder: Path, threads: int) -> None:
+        try:
+            import ctranslate2
+            import tokenizers
+        except ImportError as error:
+            raise ConfigError(f"word timestamps need {error.name}; install it: {INSTALL}") from None
+        try:
+            self._model = ctranslate2.models.Whisper(str(folder), compute_type="int8", intra_threads=threads)
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        except Exception as error:  # of either library: RuntimeError, ValueError, Exception
+            raise ConfigError(f"the aligner {str(folder)!r} cannot be loaded: {error}") from None
+        self._view: Any = ctranslate2.StorageView.from_array
+
+    @property
+    def languages(self) -> list[str]:
+        """Codes."""
+        if not self._model.is_multilingual:
+            return ["en"]
+        names = (name for name in self._tokenizer.get_vocab() if name.startswith("<|") and 6 <= len(name) <= 7)
+        return sorted(name[2:-2] for name in names)
+
+    def align(self, clip: Clip, text: str, language: str) -> Times:
+        """Start and end of each word of `split_words(text)`."""
+        speech = resample(clip, RATE_HZ).samples
+        words = split_words(text)
+        times: Times = []
+        start_s = 0.0
+        while len(times) < len(words):
+            window = speech[round(start_s * RATE_HZ) :][: round((_WINDOW_S - _TAIL_S) * RATE_HZ)]
+            left = words[len(times) :]
+            some = self._words_of_window(text, left, len(speech) / RATE_HZ - start_s)
+            found = self._align_window(window, text, some, language)
+            if len(some) < len(left):
+                found = found[: max(1, len(found) - _UNSURE_WORDS)]
+            times += [(start_s + begin_s, start_s + end_s) for begin_s, end_s in found]
+            start_s = min(times[-1][1], len(speech) / RATE_HZ)
+        return settle(times, speech, RATE_HZ)
+
+    def transcribe(self, clip: Clip, language: str) -> str:
+        speech = resample(clip, RATE_HZ).samples
+        size = round(_WINDOW_S * RATE_HZ)
+        return " ".join(filter(None, (self._transcribe_window(window, language) for window in _windows(speech, size))))
+
+    def _words_of_window(self, text: str, words: Sequence[Word], audio_s: float) -> Sequence[Word]:
+        if audio_s > _WINDOW_S - _TAIL_S:
+            reach = words[0].start + (words[-1].end - words[0].start) * _WORDS_S / audio_s
+            words = words[: max(1, sum(word.end <= reach for word in words))]
+        while len(words) > 1 and len(self._tokens(text, words)[0]) > _MAX_TOKENS:
+            words = words[: len(words) // 2]
+        return words
+
+    def _align_window(self, window: Samples, text: str, words: Sequence[Word], language: str) -> Times:
+        ids, spans = self._tokens(text, words)
+        ids, spans = ids[:_MAX_TOKENS], spans[:_MAX_TOKENS]  # of one endless word
+        if len(window) < 4 * HOP or not ids:
+            return [(0.0, 0.0)] * len(words)
+        encoded, frames = self._encode(np.pad(window, (0, round(_TAIL_S * RATE_HZ))))
+        found = self._model.align(encoded, self._prompt(encoded, language), [ids], frames)[0]
+        starts = token_starts(found.alignments, len(ids), _FRAME_S)
+        return word_times(words, spans, [max(0.0, start_s - _LATE_S) for start_s in starts])
+
+    def _tokens(self, text: str, words: Sequence[Word]) -> tuple[list[int], list[Span]]:
+        """Token ids, and the characters of each in `text`, without white space."""
+        begin, end = words[0].start, words[-1].end
+        encoding = self._tokenizer.encode(" " + text[begin:end], add_special_tokens=False)
+        spans = []
+        for first, last in encoding.offsets:
+            first, last = max(begin, begin + first - 1), begin + last - 1
+            while first < last and text[first].isspace():
+                first += 1
+            spans.append((first, max(first, last)))
+        return encoding.ids, spans
+
+    def _encode(self, speech: Samples) -> tuple[Any, int]:
+        """The encoder's output and the number of its input frames. It takes less than 30 s too, which costs less."""
+        features = log_mel(speech, self._model.n_mels)
+        features = np.ascontiguousarray(features[None, :, : features.shape[1] // 2 * 2])
+        return self._model.encode(self._view(features)), features.shape[2]
+
+    def _prompt(self, encoded: Any, language: str) -> list[int]:
+        names = ["<|startoftranscript|>"]
+        if self._model.is_multilingual:
+            code = f"<|{_CODES.get(language, language)}|>"
+            if self._tokenizer.token_to_id(code) is None:
+                code = self._model.detect_language(encoded)[0][0][0]
+            names += [code, "<|transcribe|>"]
+        return [self._tokenizer.token_to_id(name) or 0 for name in names]
+
+    def _transcribe_window(self, speech: Samples, language: str) -> str:
+        encoded, _ = self._encode(np.pad(speech, (0, round(_WINDOW_S * RATE_HZ) - len(speech))))
+        prompt = [*self._prompt(encoded, language), self._tokenizer.token_to_id("<|notimestamps|>")]
+        found = self._model.generate(encoded, [prompt], beam_size=5)[0]
+        return self._tokenizer.decode(found.sequences_ids[0], skip_special_tokens=True).strip()
+
+
+def _windows(speech: Samples, size: int) -> list[Samples]:
+    """Pieces of at most `size` samples, cut where the last third of each is quietest."""
+    windows, block = [], RATE_HZ // 50
+    while len(speech) > size:
+        last_third = speech[size * 2 // 3 : size]
+        power = np.square(last_third[: len(last_third) // block * block]).reshape(-1, block).mean(axis=1)
+        cut = size * 2 // 3 + int(power.argmin()) * block + block // 2
+        windows.append(speech[:cut])
+        speech = speech[cut:]
+    return [*windows, speech] if len(speech) >= 4 * HOP else windows
