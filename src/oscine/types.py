@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
@@ -88,6 +88,20 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """What becomes of a text before the model reads it; text/preparation.py does it."""
+
+    normalize: bool = False  # numbers, dates, units and currencies in words of the request's language
+    markup: bool = True  # <break time="500ms"/> is a pause
+    paragraph_pause_s: float = 0.0  # silence between paragraphs
+    pronunciations: Mapping[str, str] = field(default_factory=dict)  # word -> what is spoken instead
+
+    @property
+    def changes_words(self) -> bool:
+        return self.normalize or bool(self.pronunciations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRequest:
     """One request for speech. None means: the default of the checkpoint or the mode."""
 
@@ -107,6 +121,7 @@ class SpeechRequest:
     subtalker_top_p: float | None = None
     max_new_tokens: int | None = None
     trim_silence: bool | None = None  # drop the silence before the first sound; None: the engine's setting
+    text_options: TextOptions | None = None  # applied before an engine gets the text; an engine refuses them
     return_codes: bool = False  # the last chunk carries the codes of all frames
     stream_codes: bool = False  # instead: every chunk carries the codes of the frames since the chunk before
     # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
@@ -139,7 +154,12 @@ class SpeechRequest:
         )
 
     def check_delivery(self) -> None:
-        """Checks trim_silence and continues_s. Raises RequestError."""
+        """Checks trim_silence, continues_s and that the text is ready to be spoken. Raises RequestError."""
+        if self.text_options is not None:
+            raise RequestError(
+                "an engine speaks the text as it is; prepare it with oscine.text.preparation, or use Oscine.speak",
+                "text_options",
+            )
         trim, left_s = self.trim_silence, self.continues_s
         if trim is not None and not isinstance(trim, bool):
             raise RequestError(f"trim_silence must be true or false, got {trim!r}", "trim_silence")

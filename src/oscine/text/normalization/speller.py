@@ -1,0 +1,77 @@
+"""Numbers in words, by the rules of Unicode CLDR (the library unicode-rbnf)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+from oscine.text.normalization.optional import import_rbnf
+
+Gender = Literal["masculine", "feminine"]
+MAX_DIGITS = 15  # longer numbers are read digit by digit
+
+_POINT = {
+    "zh": "点", "en": " point ", "ja": "点", "ko": " 점 ", "de": " Komma ", "fr": " virgule ", "ru": " запятая ",
+    "pt": " vírgula ", "es": " coma ", "it": " virgola ",
+}  # fmt: skip
+_MINUS = {
+    "zh": "负", "en": "minus ", "ja": "マイナス", "ko": "마이너스 ", "de": "minus ", "fr": "moins ", "ru": "минус ",
+    "pt": "menos ", "es": "menos ", "it": "meno ",
+}  # fmt: skip
+_DIGITS = {"zh": "零一二三四五六七八九", "ja": "零一二三四五六七八九", "ko": "영일이삼사오육칠팔구"}
+# CLDR's rules for a number that is not counted ("eins") and for one before a noun ("ein"). None: the same.
+_COUNTING = {
+    "masculine": "spellout-cardinal-masculine",
+    "feminine": "spellout-cardinal-feminine",
+}
+_WITHOUT_GENDER = ("en", "zh", "ja", "ko")
+_YEARS = {"en": range(1100, 2100), "de": range(1100, 2000)}  # "nineteen eighty-four", "neunzehnhundertvierundachtzig"
+
+
+class Speller:
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self._engine: Any = import_rbnf().RbnfEngine.for_language(code)
+
+    def spell(self, number: int, ruleset: str) -> str:
+        text: str = self._engine.format_number(number, ruleset_names=[ruleset]).text
+        return text.replace("〇", "零")
+
+    def cardinal(self, number: int, gender: Gender | None = None) -> str:
+        """`gender` of the noun that is counted; None: no noun."""
+        if len(str(number)) > MAX_DIGITS:
+            return self.digits(str(number))
+        if number == 0 and self.code == "ko":
+            return "영"
+        if gender is None or self.code in _WITHOUT_GENDER:
+            return self.spell(number, "spellout-numbering")
+        return self.spell(number, _COUNTING[gender])
+
+    def digits(self, digits: str) -> str:
+        if self.code in _DIGITS:
+            return "".join(_DIGITS[self.code][int(digit)] for digit in digits)
+        return " ".join(self.cardinal(int(digit)) for digit in digits)
+
+    def number(self, whole: str, fraction: str = "", *, negative: bool = False, gender: Gender | None = None) -> str:
+        """From its digits."""
+        if not fraction and len(whole) > 1 and whole[0] == "0":
+            words = self.digits(whole)
+        elif fraction:
+            words = f"{self.cardinal(int(whole))}{_POINT[self.code]}{self.digits(fraction)}"
+        else:
+            words = self.digits(whole) if len(whole) > MAX_DIGITS else self.cardinal(int(whole), gender)
+        return _MINUS[self.code] + words if negative else words
+
+    def year(self, year: int) -> str:
+        if self.code in ("zh", "ja"):
+            return self.digits(str(year)) if self.code == "zh" else self.cardinal(year)
+        return self.spell(year, "spellout-numbering-year") if self.reads_as_year(year) else self.cardinal(year)
+
+    def reads_as_year(self, number: int) -> bool:
+        """Whether a number of four digits is read in pairs."""
+        return number in _YEARS.get(self.code, ())
+
+
+@lru_cache(maxsize=None)
+def speller(code: str) -> Speller:
+    return Speller(code)

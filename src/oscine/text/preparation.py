@@ -1,0 +1,204 @@
+"""Turns the text of a request into what is spoken: segments of words for the model, and pauses between them.
+
+`prepare_text` takes a whole text, `StreamingPreparation` one that arrives in pieces. Pronunciation entries come before
+the normalizer: what a request spells out itself is not changed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oscine.errors import RequestError
+from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
+from oscine.text.pauses import MAX_BREAK_S, MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
+from oscine.text.pronunciations import PronunciationRule, check_pronunciations
+from oscine.text.scanner import Piece, Rule, TextScanner
+from oscine.text.spoken_text import Pause, SpokenBuffer, SpokenText
+from oscine.types import TextOptions
+
+Prepared = SpokenText | Pause
+
+
+def check_text_options(options: TextOptions, language: str) -> None:
+    """Raises RequestError, or MissingLibraryError if the normalizer is not installed."""
+    for name in ("normalize", "markup"):
+        if not isinstance(getattr(options, name), bool):
+            raise RequestError(f"{name} must be true or false, got {getattr(options, name)!r}", name)
+    pause_s = options.paragraph_pause_s
+    if not isinstance(pause_s, int | float) or isinstance(pause_s, bool) or not 0 <= pause_s <= MAX_BREAK_S:
+        message = f"paragraph_pause_s must be from 0 (off) to {MAX_BREAK_S:g} seconds, got {pause_s!r}"
+        raise RequestError(message, "paragraph_pause_s")
+    check_pronunciations(options.pronunciations)
+    if options.normalize:
+        from oscine.text.normalization.rule import check_language  # here: an optional library
+
+        check_language(language)
+
+
+def rules_for(options: TextOptions, language: str) -> list[Rule]:
+    """The options are checked."""
+    rules: list[Rule] = []
+    if options.markup:
+        rules.append(BreakRule())
+    if options.paragraph_pause_s:
+        rules.append(ParagraphRule(options.paragraph_pause_s))
+    if options.pronunciations:
+        rules.append(PronunciationRule(options.pronunciations))
+    if options.normalize:
+        from oscine.text.normalization.rule import NormalizationRule
+
+        rules.append(NormalizationRule(language))
+    return rules
+
+
+def prepare_text(
+    text: str,
+    options: TextOptions | None = None,
+    language: str = "auto",
+    config: SegmenterConfig | None = None,
+    max_chars: int | None = None,
+) -> list[Prepared]:
+    """Segments and pauses in their order. Raises RequestError for a tag that cannot be read, for a text that is only
+    pauses, and for one that has more than `max_chars` characters when it is spelled out."""
+    options, config = options or TextOptions(), config or SegmenterConfig()
+    pauses = (options.markup and has_break(text)) or options.paragraph_pause_s > 0
+    if not pauses and not options.changes_words:
+        return [SpokenText.unchanged(segment) for segment in segment_text(text, config)]
+    parts = _Parts(max_chars)
+    scanner = TextScanner(rules_for(options, language))
+    for piece in (*scanner.push(text), *scanner.finish()):
+        parts.push(piece)
+    return parts.finish(config)
+
+
+class _Parts:
+    """The texts between pauses."""
+
+    def __init__(self, max_chars: int | None) -> None:
+        self._max_chars, self._chars = max_chars, 0
+        self._limit = PauseLimit()
+        self._done: list[SpokenBuffer | Pause] = []
+
+    def push(self, piece: Piece) -> None:
+        if piece.pause_s:
+            self._limit.add(piece.pause_s)
+            self._done.append(Pause(piece.pause_s))
+            return
+        if not self._done or isinstance(self._done[-1], Pause):
+            self._done.append(SpokenBuffer())
+        buffer = self._done[-1]
+        assert isinstance(buffer, SpokenBuffer)
+        buffer.push(piece.said, None if piece.spoken is None else piece.written)
+        self._chars += len(piece.said)
+        if self._max_chars is not None and self._chars > self._max_chars:
+            message = f"spelled out, the text has more than {self._max_chars} characters (the limit); split it"
+            raise RequestError(message, "text")
+
+    def finish(self, config: SegmenterConfig) -> list[Prepared]:
+        # Next to pauses, marks alone are not spoken.
+        spoken = [part for part in self._done if isinstance(part, Pause) or has_words(part.spoken)]
+        if spoken and all(isinstance(part, Pause) for part in spoken):
+            raise RequestError("the text holds pauses only; give at least one word to speak", "text")
+        parts = spoken or self._done or [SpokenBuffer()]
+        return [item for part in parts for item in ([part] if isinstance(part, Pause) else _segments(part, config))]
+
+
+def _segments(part: SpokenBuffer, config: SegmenterConfig) -> list[SpokenText]:
+    text, at, segments = part.spoken, 0, []
+    for segment in segment_text(text.strip(), config):
+        start = text.index(segment, at)
+        part.take(start - at)
+        segments.append(part.take(len(segment)))
+        at = start + len(segment)
+    return segments
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPiece:
+    """A piece of a streaming text."""
+
+    text: SpokenText
+    ends: bool  # its segment
+
+
+class StreamingPreparation:
+    """Prepares a text that arrives in pieces. Its segments do not depend on how it was cut.
+
+    Text passes as soon as it is clear how it is spoken. A number waits for up to five further words, a tag for its end,
+    a word that an entry may replace for the next character.
+    """
+
+    def __init__(self, options: TextOptions, language: str, config: SegmenterConfig) -> None:
+        rules = rules_for(options, language)
+        self._scanner = TextScanner(rules) if rules else None
+        self._segmenter = Segmenter(config)
+        self._limit = PauseLimit()
+        self._buffer = SpokenBuffer()  # given to the segmenter
+        self._after_pause: list[Piece] | None = None  # text after a pause, until a word comes
+        self._failed = False
+
+    def push(self, text: str) -> list[StreamPiece | Pause | RequestError]:
+        """An error is the last result: the text after it is dropped."""
+        return self._prepared(self._scanner.push(text) if self._scanner else [Piece(text)])
+
+    def finish(self) -> list[StreamPiece | Pause | RequestError]:
+        """The rest of the text."""
+        results = self._prepared(self._scanner.finish() if self._scanner else ())
+        return results if self._failed else [*results, *self._pieces(self._segmenter.finish())]
+
+    def _prepared(self, pieces: Iterable[Piece]) -> list[StreamPiece | Pause | RequestError]:
+        results: list[StreamPiece | Pause | RequestError] = []
+        if self._failed:
+            return results
+        try:
+            for piece in pieces:
+                results += self._pause(piece.pause_s) if piece.pause_s else self._words(piece)
+        except RequestError as error:
+            self._failed = True
+            results += [*self._pieces(self._segmenter.finish()), error]
+        return results
+
+    def _pause(self, pause_s: float) -> list[StreamPiece | Pause]:
+        self._limit.add(pause_s)
+        self._after_pause = []
+        return [*self._pieces(self._segmenter.finish()), Pause(pause_s)]
+
+    def _words(self, piece: Piece) -> list[StreamPiece]:
+        pieces = [piece]
+        if self._after_pause is not None:
+            self._after_pause.append(piece)
+            if not has_words(piece.written):
+                return []
+            pieces, self._after_pause = _stripped(self._after_pause), None
+        for one in pieces:
+            self._buffer.push(one.said, None if one.spoken is None else one.written)
+        return self._pieces(self._segmenter.push("".join(one.said for one in pieces)))
+
+    def _pieces(self, pieces: Iterable[SegmentPiece]) -> list[StreamPiece]:
+        return [StreamPiece(self._buffer.take(len(piece.text)), piece.ends) for piece in pieces]
+
+
+def _stripped(pieces: list[Piece]) -> list[Piece]:
+    """Without the white space before the first visible character."""
+    first = next(index for index, piece in enumerate(pieces) if piece.said.strip())
+    piece = pieces[first]
+    return [Piece(piece.written.lstrip()) if piece.spoken is None else piece, *pieces[first + 1 :]]
+
+
+def has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+class PauseLimit:
+    """Bounds the silence of one text."""
+
+    def __init__(self) -> None:
+        self._total_s = 0.0
+
+    def add(self, pause_s: float) -> None:
+        """Raises RequestError."""
+        self._total_s += pause_s
+        if self._total_s > MAX_PAUSES_S:
+            message = f"the pauses of the text are longer than {MAX_PAUSES_S:g} s together (the limit); split the text"
+            raise RequestError(message, "text")

@@ -1,0 +1,90 @@
+"""Finds what is not spoken as it is written, in a text that arrives in pieces.
+
+The scanner asks its rules at every place where one of them may begin. A rule that cannot decide yet, because the text
+may go on, makes it wait. So the result does not depend on how the text was cut, and all other text passes at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+CONTEXT_CHARS = 200  # of the text before a match that rules may look at
+
+
+class NeedMoreText(Exception):  # noqa: N818
+    """A rule cannot decide before more text has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The text up to `end` is spoken as `spoken`; None: as it is written."""
+
+    end: int
+    spoken: str | None = None
+    pause_s: float = 0.0  # instead of words
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the user's text."""
+
+    written: str
+    spoken: str | None = None  # None: as it is written
+    pause_s: float = 0.0
+
+    @property
+    def said(self) -> str:
+        return self.written if self.spoken is None else self.spoken
+
+
+class Rule(Protocol):
+    @property
+    def starts(self) -> str:
+        """A regular expression of one character: the rule may match there, and nowhere else."""
+
+    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+        """Looks at `text[at:]`, and at CONTEXT_CHARS before it. Raises NeedMoreText unless `ended`."""
+
+
+class TextScanner:
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        """Of two rules that match, the first one counts."""
+        self._rules = rules
+        self._starts = re.compile("|".join(f"(?:{rule.starts})" for rule in rules))
+        self._text, self._at = "", 0  # the text, and how much of it was returned
+
+    def push(self, text: str) -> Iterator[Piece]:
+        """Raises what a rule raises, after the pieces before it."""
+        return self._scan(text, ended=False)
+
+    def finish(self) -> Iterator[Piece]:
+        """The rest of the text."""
+        return self._scan("", ended=True)
+
+    def _scan(self, added: str, *, ended: bool) -> Iterator[Piece]:
+        text = self._text = self._text[max(0, self._at - CONTEXT_CHARS) :] + added
+        at = self._at = min(self._at, CONTEXT_CHARS)
+        while start := self._starts.search(text, at):
+            try:
+                match = self._match(text, start.start(), ended=ended)
+            except NeedMoreText:
+                yield from self._pass(start.start())
+                return
+            if match is None:
+                at = start.start() + 1
+                continue
+            yield from self._pass(start.start())
+            yield Piece(text[start.start() : match.end], match.spoken, match.pause_s)
+            at = self._at = match.end
+        yield from self._pass(len(text))
+
+    def _match(self, text: str, at: int, *, ended: bool) -> Match | None:
+        return next((found for rule in self._rules if (found := rule.match(text, at, ended=ended))), None)
+
+    def _pass(self, end: int) -> Iterator[Piece]:
+        if end > self._at:
+            yield Piece(self._text[self._at : end])
+            self._at = end

@@ -1,0 +1,84 @@
+"""Written and spoken form of a text: what the user wrote, and what the model reads instead of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Ranges of characters that stand for each other; one of them may be empty."""
+
+    spoken_start: int
+    spoken_end: int
+    written_start: int
+    written_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """A text for the model, with the user's text that it stands for. Outside the replacements both are equal."""
+
+    spoken: str
+    written: str
+    replacements: tuple[Replacement, ...] = ()  # in order
+
+    @classmethod
+    def unchanged(cls, text: str) -> SpokenText:
+        return cls(text, text)
+
+    def written_range(self, start: int, end: int) -> tuple[int, int]:
+        """The characters of `written` that `spoken[start:end]` stands for. A part of a replacement stands for all of
+        it."""
+        first = last = 0  # written minus spoken index, after the replacements before `start` and before `end`
+        begin = finish = None
+        for one in self.replacements:
+            shift = one.written_end - one.spoken_end
+            if one.spoken_end <= start:
+                first = shift
+            elif one.spoken_start <= start:
+                begin = one.written_start
+            if one.spoken_end <= end:
+                last = shift
+            elif one.spoken_start < end:
+                finish = one.written_end
+        written_start = start + first if begin is None else begin
+        return written_start, max(written_start, end + last if finish is None else finish)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Silence of this length in the answer."""
+
+    seconds: float
+
+
+class SpokenBuffer:
+    """A queue of characters for the model that remembers what the user wrote."""
+
+    def __init__(self) -> None:
+        self._runs: deque[tuple[str, str | None]] = deque()  # spoken, written (None: the same)
+
+    @property
+    def spoken(self) -> str:
+        return "".join(spoken for spoken, _ in self._runs)
+
+    def push(self, spoken: str, written: str | None = None) -> None:
+        """`written` None: it is the user's own text."""
+        if spoken:
+            self._runs.append((spoken, written))
+
+    def take(self, chars: int) -> SpokenText:
+        """The next characters. A replacement that is cut belongs to the piece that it begins in."""
+        spoken, written, replacements = "", "", []
+        while len(spoken) < chars:
+            run, original = self._runs.popleft()
+            taken, rest = run[: chars - len(spoken)], run[chars - len(spoken) :]
+            if rest:
+                self._runs.appendleft((rest, None if original is None else ""))
+            if original is not None:
+                ends = len(spoken) + len(taken), len(written) + len(original)
+                replacements.append(Replacement(len(spoken), ends[0], len(written), ends[1]))
+            spoken, written = spoken + taken, written + (taken if original is None else original)
+        return SpokenText(spoken, written, tuple(replacements))
