@@ -27,7 +27,7 @@ endif
 dev: .venv/.dev
 
 .venv/.dev: .venv/.installed
-	$(PIP) install --editable '.[bench,export]' --group dev --group docs
+	$(PIP) install --editable '.[bench,export,normalize]' --group dev --group docs
 	touch $@
 
 oracle: .venv-oracle/.installed

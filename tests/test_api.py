@@ -126,6 +126,24 @@ def test_a_long_text_is_spoken_in_segments_and_none_is_lost(preset: Oscine) -> N
     assert len(again.audio) == len(again.codes) * FRAME and len(speech.audio) == len(speech.codes) * FRAME
 
 
+def test_text_options_change_what_is_spoken_and_pauses_are_exact(preset: Oscine) -> None:
+    fields: dict[str, Any] = {"voice": "ryan", "seed": 3, "max_new_tokens": 6, "language": "english"}
+    plain = preset.speak("five hello", **fields)
+    assert_same(preset.speak("5 bird", normalize=True, pronunciations={"bird": "hello"}, **fields), plain)
+    paused = preset.speak('<break time="300ms"/>five hello', **fields)
+    np.testing.assert_array_equal(paused.audio[int(0.3 * RATE) :], plain.audio)
+    assert not paused.audio[: int(0.3 * RATE)].any()
+    np.testing.assert_array_equal(paused.codes, plain.codes)
+
+
+def test_a_bad_text_option_is_refused_before_anything_is_spoken(preset: Oscine) -> None:
+    for options in ({"paragraph_pause_s": -1.0}, {"pronunciations": {"": ""}}):
+        with pytest.raises(RequestError):
+            preset.stream("hello", **options)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="cannot be read"):
+        preset.stream("hello <break time/>")
+
+
 def test_async_forms_give_the_same_speech(preset: Oscine) -> None:
     async def both() -> tuple[Speech, np.ndarray]:
         pieces = [piece async for piece in preset.astream("hello you", seed=3, max_new_tokens=20)]

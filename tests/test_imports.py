@@ -31,8 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "types": {"errors", "frames", "voice"},
     "config": {"frames"},
     "capabilities": {"errors", "types", "voice"},
+    "text": {"errors", "segmenter", "types"},
     "utterance": {"errors", "types"},
-    "narration": {"frames", "types", "utterance"},
+    "narration": {"frames", "text", "types", "utterance"},
     "encoding": {"audio", "errors"},
     "speech": {"audio", "encoding", "errors", "frames", "types"},
     "model": {"errors", "frames", "types"},
@@ -43,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
         *("log_writer", "types", "voice"),
     },
-    "api": {"config", "engine", "errors", "frames", "model", "narration", "segmenter", "speech", "types"},
+    "api": {"config", "engine", "errors", "frames", "model", "narration", "speech", "text", "types"},
     # Gets an engine, never builds one.
     "server": {
         *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "log_writer", "narration", "segmenter"),
@@ -53,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
 EVERYTHING = {"__main__", "commands", "deploy"}
 _TORCHLESS = (
     *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
-    *("speech", "export", "commands.main", "commands.serve", "server.app"),
+    *("speech", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 

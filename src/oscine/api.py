@@ -9,9 +9,9 @@ import queue
 import secrets
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
@@ -24,9 +24,10 @@ from oscine.errors import ConfigError, RequestError
 from oscine.frames import CODEBOOKS, Samples
 from oscine.model.checkpoint import DEMO
 from oscine.narration import NarrationChunk, narrate
-from oscine.segmenter import segment_text
 from oscine.speech import Speech
-from oscine.types import ReportProgress, SpeechRequest, TextMode
+from oscine.text.preparation import Prepared, check_text_options, prepare_text
+from oscine.text.spoken_text import SpokenText
+from oscine.types import ReportProgress, SpeechRequest, TextMode, TextOptions
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource
@@ -41,7 +42,7 @@ DEFAULT_SLOTS = 8
 
 
 class SpeechOptions(TypedDict, total=False):
-    """The options of a request; SpeechRequest says what each means."""
+    """The options of a request; SpeechRequest and TextOptions say what each means."""
 
     voice: str | Voice | None
     language: str
@@ -58,6 +59,13 @@ class SpeechOptions(TypedDict, total=False):
     subtalker_top_p: float | None
     max_new_tokens: int | None
     trim_silence: bool | None
+    normalize: bool
+    markup: bool
+    paragraph_pause_s: float
+    pronunciations: Mapping[str, str]
+
+
+_TEXT_OPTIONS = frozenset(field.name for field in fields(TextOptions))
 
 
 def _no_progress(stage: str, done: int, total: int) -> None: ...
@@ -122,11 +130,11 @@ class Oscine:
         return self._engine.clone(clip, transcript)
 
     def speak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
-        return self.speak_batch([SpeechRequest(text=text, **options)])[0]
+        return self.speak_batch([_request(text, options)])[0]
 
     def stream(self, text: str, **options: Unpack[SpeechOptions]) -> Iterator[Samples]:
         """The samples of `speak` in pieces, as they are generated. Bad input raises here, before the first piece."""
-        request = self._checked(SpeechRequest(text=text, **options))
+        request = self._checked(_request(text, options))
         pieces: queue.SimpleQueue[Samples | BaseException | None] = queue.SimpleQueue()
 
         async def produce() -> None:
@@ -175,11 +183,11 @@ class Oscine:
             self._checked(request)
 
     async def aspeak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
-        return await self._speech(self._checked(SpeechRequest(text=text, **options)))
+        return await self._speech(self._checked(_request(text, options)))
 
     async def astream(self, text: str, **options: Unpack[SpeechOptions]) -> AsyncGenerator[Samples, None]:
         """The async form of `stream`. Closing the generator cancels the speech."""
-        async with contextlib.aclosing(self._narrate(self._checked(SpeechRequest(text=text, **options)))) as chunks:
+        async with contextlib.aclosing(self._narrate(self._checked(_request(text, options)))) as chunks:
             async for chunk in chunks:
                 if chunk.pcm:
                     yield _samples(chunk.pcm)
@@ -193,13 +201,14 @@ class Oscine:
         seed = secrets.randbits(63) if request.seed is None else request.seed
         trim = False if request.trim_silence is None else request.trim_silence
         request = replace(request, seed=seed, trim_silence=trim, return_codes=True)
-        for text in segment_text(request.text) if isinstance(request.text, str) else [request.text]:
-            self._engine.check(replace(request, text=text))
+        for segment in _prepared(request):
+            if isinstance(segment, SpokenText):
+                self._engine.check(replace(request, text=segment.spoken, text_options=None))
         return request
 
     def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
         """Long texts are spoken in segments, as in the server."""
-        return narrate(self._engine, request, segment_text(request.text), self.sample_rate, None)
+        return narrate(self._engine, request, _prepared(request), self.sample_rate, None)
 
     async def _speech(self, request: SpeechRequest, on_chunk: Callable[[NarrationChunk], None] | None = None) -> Speech:
         pcm, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
@@ -220,6 +229,20 @@ class Oscine:
             return future.result()
         finally:
             future.cancel()  # an interrupt; of a finished one this is a no-op
+
+
+def _request(text: str, options: SpeechOptions) -> SpeechRequest:
+    of_text: Any = {name: value for name, value in options.items() if name in _TEXT_OPTIONS}
+    others: Any = {name: value for name, value in options.items() if name not in _TEXT_OPTIONS}
+    return SpeechRequest(text=text, text_options=TextOptions(**of_text) if of_text else None, **others)
+
+
+def _prepared(request: SpeechRequest) -> list[Prepared]:
+    options = request.text_options or TextOptions()
+    if not isinstance(request.text, str):
+        return [SpokenText.unchanged(request.text)]  # the engine refuses it
+    check_text_options(options, request.language)
+    return prepare_text(request.text, options, request.language)
 
 
 def _samples(pcm: bytes) -> Samples:

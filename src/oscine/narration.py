@@ -6,27 +6,30 @@ Nothing here blocks: `submit` runs on a small thread pool, and audio arrives thr
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from oscine.frames import Codes
+from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
 from oscine.utterance import Utterance
 
 _NO_USAGE = Usage(0, 0)
 _FADE_S = 0.005  # at segment borders: too short to hear, long enough to avoid a click
+_PAUSE_CHUNK_S = 1.0
 _SEVERITY: tuple[FinishReason, ...] = ("stop", "runaway", "length", "cancelled", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentTiming:
     index: int
-    text: str
+    text: str  # as the user wrote it
     start_s: float  # in the audio, before a change of speed
     end_s: float
+    spoken: SpokenText | None = None  # what the model read, if it is not the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +82,26 @@ class Narration:
         single_segment: bool = False,
     ) -> None:
         """With `single_segment` no audio is held back for joining. `pool` runs `submit` (None: the loop's own)."""
-        self._engine, self._request, self._rate_hz, self._pool = engine, request, rate_hz, pool
+        self._engine, self._rate_hz, self._pool = engine, rate_hz, pool
+        self._request = replace(request, text_options=None)  # its text is prepared
         self._speed, self._clock = speed, clock or PlaybackClock()
         self._joiner = None if single_segment else SegmentJoiner(rate_hz)
         self._tokens_left = request.max_new_tokens
         self._segments = self._samples = self._segment_start = 0
+        self._leading_pause = b""  # silence before the first segment, sent when that segment speaks
+        self._paused = False  # since the last segment
         self._usage = _NO_USAGE
         self._finish: FinishReason = "stop"
 
     def segment(self, text: str, *, streaming_text: bool = False, resumes: bool = False) -> Utterance:
-        """The next segment's utterance, not yet submitted. `resumes`: the text paused, and the slot was given back."""
+        """The next segment's utterance, not yet submitted. `resumes`: its text was late, its slot was given back."""
         request = replace(self._request, text=text, max_new_tokens=self._tokens_left)
         if self._segments:  # silence before a later segment is the pause between two sentences
             unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
-            request = replace(request, continues_s=unplayed_s, resumes=resumes, trim_silence=False)
-        self._segment_start = self._samples
+            trim = request.trim_silence if self._paused else False
+            request = replace(request, continues_s=unplayed_s, resumes=resumes, trim_silence=trim)
+        self._segment_start = self._samples + len(self._leading_pause) // 2
+        self._paused = False
         return Utterance(self._engine, request, self._pool, streaming_text=streaming_text)
 
     def chunk(self, audio: AudioChunk) -> NarrationChunk:
@@ -101,9 +109,10 @@ class Narration:
         pcm = self._joiner.push(audio.pcm) if self._joiner else audio.pcm
         return NarrationChunk(self._sent(pcm), usage=self._usage, codes=audio.codes)
 
-    def end_segment(self, audio: AudioChunk, text: str, *, last: bool) -> NarrationChunk:
+    def end_segment(self, audio: AudioChunk, text: str | SpokenText, *, last: bool) -> NarrationChunk:
         """For the last chunk of a segment. The result has a finish_reason if the speech is over, which a length limit
         can cause before the last segment."""
+        written, spoken = (text, None) if isinstance(text, str) else (text.written, text if text.replacements else None)
         pcm = audio.pcm
         if self._joiner:
             pcm = self._joiner.push(pcm) + self._joiner.end_segment(last=last)
@@ -115,13 +124,30 @@ class Narration:
             if self._tokens_left is not None:
                 self._tokens_left = max(2, self._tokens_left - audio.usage.frames)
         segment = SegmentTiming(
-            self._segments, text, self._segment_start / self._rate_hz, self._samples / self._rate_hz
+            self._segments, written, self._segment_start / self._rate_hz, self._samples / self._rate_hz, spoken
         )
         self._segments += 1
         over = last or self._finish == "length"
         return NarrationChunk(pcm, segment, self._finish if over else None, self._usage, audio.codes)
 
+    def pause(self, seconds: float) -> Iterator[NarrationChunk]:
+        """Silence between two segments. Before the first one nothing is sent: the engine may still refuse it."""
+        samples = round(seconds * self._speed * self._rate_hz)  # a change of speed shortens or lengthens all audio
+        self._paused = True
+        if not self._segments:
+            self._leading_pause += bytes(2 * samples)
+            return
+        step = round(_PAUSE_CHUNK_S * self._rate_hz)
+        for begin in range(0, samples, step):
+            yield NarrationChunk(self._sent(bytes(2 * min(step, samples - begin))), usage=self._usage)
+
+    def finish(self) -> NarrationChunk:
+        """The last chunk of a speech that ends with a pause."""
+        return NarrationChunk(b"", None, self._finish, self._usage)
+
     def _sent(self, pcm: bytes) -> bytes:
+        if self._leading_pause and pcm:
+            pcm, self._leading_pause = self._leading_pause + pcm, b""
         samples = len(pcm) // 2
         self._samples += samples
         self._clock.sent(samples / self._rate_hz / self._speed)
@@ -131,21 +157,27 @@ class Narration:
 async def narrate(
     engine: SpeechEngine,
     request: SpeechRequest,
-    segments: Sequence[str],
+    script: Sequence[SpokenText | Pause | str],
     rate_hz: int,
     pool: Executor | None = None,
     speed: float = 1.0,
 ) -> AsyncGenerator[NarrationChunk, None]:
-    """Speaks the segments as one speech. A single segment yields the engine's chunks unchanged, bit for bit."""
-    narration = Narration(engine, request, rate_hz, pool, speed=speed, single_segment=len(segments) == 1)
-    for index, text in enumerate(segments):
-        async with narration.segment(text) as utterance:
+    """Speaks segments, with the pauses between them, as one speech. A single segment yields the engine's chunks
+    unchanged, bit for bit."""
+    narration = Narration(engine, request, rate_hz, pool, speed=speed, single_segment=len(script) == 1)
+    for index, item in enumerate(script):
+        if isinstance(item, Pause):
+            for silence in narration.pause(item.seconds):
+                yield silence
+            continue
+        async with narration.segment(item if isinstance(item, str) else item.spoken) as utterance:
             while not (audio := await utterance.next()).finish_reason:
                 yield narration.chunk(audio)
-        chunk = narration.end_segment(audio, text, last=index == len(segments) - 1)
+        chunk = narration.end_segment(audio, item, last=index == len(script) - 1)
         yield chunk
         if chunk.finish_reason:
             return
+    yield narration.finish()
 
 
 class SegmentJoiner:

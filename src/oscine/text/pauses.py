@@ -63,7 +63,7 @@ class BreakRule:
 
 def _malformed(tag: str) -> RequestError:
     return RequestError(
-        f"the tag {tag!r} cannot be read; write <break/>, <break time=\"500ms\"/> or <break time=\"1.5s\"/>, or set "
+        f'the tag {tag!r} cannot be read; write <break/>, <break time="500ms"/> or <break time="1.5s"/>, or set '
         "markup to false to have it spoken",
         "text",
     )

@@ -42,7 +42,7 @@ def _check_entry(word: object, spoken: object) -> None:
 
 
 class PronunciationRule:
-    """The longest word that matches counts. A word without capital letters matches in any case, another one as it is."""
+    """The longest word that matches counts. A word without capitals matches in any case, others as they are."""
 
     def __init__(self, entries: Mapping[str, str]) -> None:
         self._entries = sorted(entries.items(), key=lambda entry: -len(entry[0]))

@@ -52,7 +52,7 @@ class Rule(Protocol):
 class TextScanner:
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Of two rules that match, the first one counts."""
-        self._rules = rules
+        self._rules = [(re.compile(rule.starts), rule) for rule in rules]
         self._starts = re.compile("|".join(f"(?:{rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned
 
@@ -71,18 +71,21 @@ class TextScanner:
             try:
                 match = self._match(text, start.start(), ended=ended)
             except NeedMoreText:
+                break
+            except Exception:
                 yield from self._pass(start.start())
-                return
+                raise
             if match is None:
                 at = start.start() + 1
                 continue
             yield from self._pass(start.start())
             yield Piece(text[start.start() : match.end], match.spoken, match.pause_s)
             at = self._at = match.end
-        yield from self._pass(len(text))
+        yield from self._pass(start.start() if start else len(text))
 
     def _match(self, text: str, at: int, *, ended: bool) -> Match | None:
-        return next((found for rule in self._rules if (found := rule.match(text, at, ended=ended))), None)
+        asked = (rule for starts, rule in self._rules if starts.match(text, at))
+        return next((found for rule in asked if (found := rule.match(text, at, ended=ended))), None)
 
     def _pass(self, end: int) -> Iterator[Piece]:
         if end > self._at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 
 from oscine.text.normalization.optional import import_babel
 from oscine.text.normalization.speller import Speller
@@ -94,14 +94,14 @@ class Calendar:
         return month_names(self._code)[month - 1]
 
 
-@lru_cache(maxsize=None)
+@cache
 def month_names(code: str) -> tuple[str, ...]:
     """As they stand in a date, from January on."""
     names = import_babel("core").Locale.parse(code).months["format"]["wide"]
     return tuple(names[number] for number in range(1, 13))
 
 
-@lru_cache(maxsize=None)
+@cache
 def months_by_name(code: str) -> dict[str, int]:
     """Names and abbreviations in lower case, without full stops."""
     return dict(_months(code))

@@ -32,8 +32,8 @@ _SCRIPTS = (  # in this order: Japanese has Chinese characters too
 # Frequent words that the other languages have rarely.
 _FREQUENT_WORDS = {
     "en": "the and of to is are was were in it you that for with on have has this at by from not we they be will costs",
-    "de": "der das und ist von zu mit den dem nicht auf für ein eine sich auch wird sind war am bei aus nach kostet uhr",
-    "fr": "le les et est une du dans pour qui sur pas avec au ce elle nous vous sont cette être à aux des coûte fois la",
+    "de": "der das und ist von zu mit den dem nicht auf für ein eine sich auch wird sind am bei aus nach kostet uhr",
+    "fr": "le les et est une du dans pour qui sur pas avec au ce elle nous vous sont cette à aux des coûte fois la",
     "es": "el los y las por una con para del se su al lo pero más son muy hay está fue cuesta desde hasta la de",
     "pt": "o os as uma do da em não com para dos das ao na no foi são é mais mas até custa desde você dia de",
     "it": "il gli di che è un una per non con del della sono alle dei nel lo ma più anche ha dal alla costa la",

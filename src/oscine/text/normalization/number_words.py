@@ -6,7 +6,7 @@ What is not understood, such as "1.2.3" or "555-0100", stays as it is.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
 from oscine.text.normalization.calendar import Calendar, months_by_name
 from oscine.text.normalization.quantities import CURRENCIES, SYMBOLS, UNITS, Number, QuantitySpeller
@@ -61,7 +61,7 @@ _FEMININE_NOUN = {"es": r"\s\w+as?\b", "pt": r"\s\w+as?\b", "it": r"\s\w+a\b"}
 _MASCULINE_NOUN = {"es": r"\s\w+(?:o|os|es)\b", "pt": r"\s\w+os?\b", "it": r"\s\w+o\b", "de": rf"\s{LETTER}"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def words_of(code: str) -> NumberWords:
     return NumberWords(code)
 

@@ -66,7 +66,7 @@ _COUNTRY = {
     "fr": r" (des États-Unis|sterling|japonais|renminbi chinois|sud-coréens?|russes?|indiennes?|brésiliens?)$",
     "es": r" (estadounidenses?|esterlinas?|japonés|japoneses|renminbi|surcoreanos?|rusos?|indias?|brasileños?)$",
     "pt": r" (americanos?|esterlinas?|japonês|japoneses|chinês|chineses|sul-coreanos?|russos?|indianas?|brasileiros?)$",
-    "it": r" (statunitens[ei]|britannic(a|he)|giappones[ei]|cines[ei]|sudcorean[oi]|russ[oi]|indian[ae]|brasilian[oi])$",
+    "it": r" (statunitens[ei]|britannic(a|he)|giappones[ei]|cines[ei]|sudcorean.|russ[oi]|indian[ae]|brasilian[oi])$",
     "ru": r" США$| стерлингов$|^(британск|японск|китайск|южнокорейск|российск|индийск|бразильск)\w+ ",
     "ja": r"^(米|英国|中国人民|韓国|ロシア |インド |ブラジル )(?=.)",
     "ko": r"^(미국|영국|일본|중국|대한민국|러시아|인도|브라질) ",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
 from oscine.text.normalization import language as languages
 from oscine.text.normalization.calendar import months_by_name
@@ -69,7 +69,7 @@ class NormalizationRule:
         return any(word in _first_words(code) for code in codes)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _first_words(code: str) -> frozenset[str]:
     """Words before a number that belong to it."""
     currencies = (*CURRENCIES, *(symbol.rstrip(_CURRENCY_SIGNS) for symbol in SYMBOLS if symbol[0].isalpha()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal
 
 from oscine.text.normalization.optional import import_rbnf
@@ -72,6 +72,6 @@ class Speller:
         return number in _YEARS.get(self.code, ())
 
 
-@lru_cache(maxsize=None)
+@cache
 def speller(code: str) -> Speller:
     return Speller(code)

@@ -1,0 +1,166 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.errors import RequestError
+from oscine.segmenter import SegmenterConfig, segment_text
+from oscine.text.preparation import (
+    Prepared,
+    StreamingPreparation,
+    StreamPiece,
+    check_text_options,
+    prepare_text,
+)
+from oscine.text.spoken_text import Pause, SpokenText
+from oscine.types import TextOptions
+
+ALL = TextOptions(normalize=True, paragraph_pause_s=0.7, pronunciations={"oscine": "OSS-een", "New York": "Noo Yawk"})
+SMALL = SegmenterConfig(first_chars=20, segment_chars=40, max_chars=80)
+LONG = " ".join(f"Sentence {number} of a longer text, which has some clauses." for number in range(40))
+
+
+def forms(prepared: list[Prepared]) -> list[tuple[str, str] | float]:
+    return [item.seconds if isinstance(item, Pause) else (item.spoken, item.written) for item in prepared]
+
+
+@pytest.mark.parametrize("text", ["Hello.", "  Hello 5 < 6 \n\n <b>you</b> ", LONG, "", " ", "<", "你好。"])
+def test_a_text_without_options_and_tags_has_the_segments_of_the_segmenter(text: str) -> None:
+    assert prepare_text(text) == [SpokenText.unchanged(segment) for segment in segment_text(text)]
+
+
+def test_pauses_cut_a_text_and_words_keep_their_written_form() -> None:
+    text = 'Oscine costs $5. <break time="1s"/> Really?\n\nYes, in New York.'
+    assert forms(prepare_text(text, ALL, "english")) == [
+        ("OSS-een costs five dollars.", "Oscine costs $5."),
+        1.0,
+        ("Really?", "Really?"),
+        0.7,
+        ("Yes, in Noo Yawk.", "Yes, in New York."),
+    ]
+
+
+def test_pauses_at_the_ends_are_kept_and_neighbours_add_up() -> None:
+    assert forms(prepare_text('<break/>One<break time="1s"/>, <break/>')) == [0.5, ("One", "One"), 1.0, 0.5]
+
+
+def test_markup_false_keeps_the_tags() -> None:
+    text = 'One <break time="1s"/> two <break oops'
+    assert forms(prepare_text(text, TextOptions(markup=False))) == [(text, text)]
+
+
+def test_a_text_of_pauses_only_is_refused() -> None:
+    with pytest.raises(RequestError, match="pauses only; give at least one word"):
+        prepare_text(" <break/> ... <break/>")
+
+
+def test_the_pauses_of_a_text_are_bounded() -> None:
+    assert len(prepare_text("a" + '<break time="10s"/>' * 60)) == 61
+    with pytest.raises(RequestError, match="longer than 600 s together"):
+        prepare_text("a" + '<break time="10s"/>' * 61)
+
+
+def test_a_text_that_grows_beyond_the_limit_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"more than 1000 characters \(the limit\)"):
+        prepare_text("oscine " * 100, TextOptions(pronunciations={"oscine": "x" * 100}), max_chars=1000)
+
+
+def test_long_texts_are_cut_into_segments_of_the_spoken_text() -> None:
+    prepared = prepare_text(LONG, ALL, "english", SMALL)
+    segments = [item for item in prepared if isinstance(item, SpokenText)]
+    assert len(segments) > 20
+    assert "".join(segment.written for segment in segments).replace(" ", "") == LONG.replace(" ", "")
+    assert "Sentence thirty-nine of" in " ".join(segment.spoken for segment in segments)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"normalize": 1}, "normalize"),
+        ({"markup": "no"}, "markup"),
+        ({"paragraph_pause_s": -1}, "paragraph_pause_s"),
+        ({"paragraph_pause_s": 11.0}, "paragraph_pause_s"),
+        ({"paragraph_pause_s": True}, "paragraph_pause_s"),
+        ({"paragraph_pause_s": float("nan")}, "paragraph_pause_s"),
+        ({"pronunciations": {"a": ""}}, "pronunciations"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], param: str) -> None:
+    with pytest.raises(RequestError) as error:
+        check_text_options(TextOptions(**options), "english")  # type: ignore[arg-type]
+    assert error.value.param == param
+
+
+# --- streaming text ---
+
+
+def streamed(pieces: list[str], options: TextOptions, language: str = "english") -> list[tuple[str, str] | float | str]:
+    """The segments, pauses and errors."""
+    preparation = StreamingPreparation(options, language, SMALL)
+    results = [result for piece in pieces for result in preparation.push(piece)] + preparation.finish()
+    joined: list[tuple[str, str] | float | str] = []
+    spoken, written = "", ""
+    for result in results:
+        if isinstance(result, StreamPiece):
+            spoken, written = spoken + result.text.spoken, written + result.text.written
+            if result.ends:
+                joined.append((spoken, written))
+                spoken, written = "", ""
+        else:
+            joined.append(result.seconds if isinstance(result, Pause) else str(result))
+    assert not spoken and not written
+    return joined
+
+
+WORDS = ["Oscine", "oscines", "New", " York", "$5", ".50", " 16 ", "Nov", "ember", " 2026", "<bre", "ak/>", "<break"]
+WORDS += [
+    " time=",
+    '"1s"',
+    "/>",
+    "\n",
+    "\n\n",
+    " ",
+    ", ",
+    ". ",
+    "kg",
+    "-3",
+    "1,0",
+    "00",
+    "年",
+    "月",
+    "你好",
+    "14:",
+    "30",
+]
+WORDS += ["<", "word", "USD", "may"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=25), st.sampled_from(["english", "auto", "chinese"]))
+def test_a_streaming_text_is_prepared_alike_however_it_is_cut(pieces: list[str], language: str) -> None:
+    whole = streamed(["".join(pieces)], ALL, language)
+    assert streamed(pieces, ALL, language) == whole
+    assert streamed(list("".join(pieces)), ALL, language) == whole
+
+
+def test_text_passes_at_once_where_nothing_can_change_it() -> None:
+    preparation = StreamingPreparation(ALL, "english", SegmenterConfig())
+    spoken = []
+    for piece in ("Hel", "lo wor", "ld, os", "cine", " 5", " of", " them are here now and th", "en <", "b>"):
+        results = preparation.push(piece)
+        spoken.append("".join(result.text.spoken for result in results if isinstance(result, StreamPiece)))
+    assert spoken == ["Hel", "lo wor", "ld, ", "", "OSS-een ", "", "five of them are here now and th", "en ", "<b>"]
+
+
+def test_words_before_a_bad_tag_are_spoken_and_the_rest_is_dropped() -> None:
+    results = streamed(["One. <break ti", "me=5/> Two.", " Three."], TextOptions())
+    assert results[0] == ("One. ", "One. ")
+    assert len(results) == 2 and "<break time=5/>" in str(results[1])
+
+
+def test_marks_and_white_space_after_a_pause_wait_for_a_word() -> None:
+    assert streamed(["One<break/>", ". ", "\n", "<break/> Two."], TextOptions()) == [
+        ("One", "One"),
+        0.5,
+        0.5,
+        ("Two.", "Two."),
+    ]
