@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save
 
 from oscine.audio import write_atomically
@@ -88,11 +89,8 @@ class Voice:
     def __hash__(self) -> int:
         return hash(self.content_hash)
 
-    def save(
-        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, private: bool = False
-    ) -> None:
-        """Writes one safetensors file atomically. `notes` are stored with the voice and are not part of it. A `private`
-        file can be read by its owner only."""
+    def to_bytes(self, notes: Mapping[str, str] | None = None) -> bytes:
+        """One safetensors file. `notes` are stored with the voice and are not part of it."""
         tensors: dict[str, np.ndarray] = {"speaker": self.speaker}
         metadata = {"format": _FORMAT, "content_hash": self.content_hash}
         if self.reference_codes is not None and self.transcript is not None:
@@ -100,9 +98,15 @@ class Voice:
             metadata["transcript"] = json.dumps(self.transcript)
         if notes:
             metadata["notes"] = json.dumps(dict(notes))
+        return save(tensors, metadata=metadata)
+
+    def save(
+        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, private: bool = False
+    ) -> None:
+        """Writes the file atomically. A `private` file can be read by its owner only."""
         try:
             mode = 0o600 if private else 0o666
-            write_atomically(Path(path), save(tensors, metadata=metadata), "voice.safetensors", mode)
+            write_atomically(Path(path), self.to_bytes(notes), "voice.safetensors", mode)
         except (OSError, ValueError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise VoiceError(f"the voice cannot be written to {str(path)!r}: {reason}", "voice") from None
@@ -113,29 +117,55 @@ class Voice:
 
     @staticmethod
     def load_with_notes(path: str | os.PathLike[str]) -> tuple[Voice, dict[str, str]]:
+        shown = repr(str(path))
         try:
             with safe_open(path, framework="np") as file:
                 metadata = file.metadata() or {}
-                # Before reading tensors: the file may be a whole model.
-                if metadata.get("format") != _FORMAT:
-                    raise VoiceError(f"{str(path)!r} is not a voice file of Oscine (format {_FORMAT})", "voice")
+                _check_format(metadata, shown)  # before reading tensors: the file may be a whole model
                 tensors: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except FileNotFoundError:
-            raise VoiceError(f"there is no voice file {str(path)!r}", "voice") from None
+            raise VoiceError(f"there is no voice file {shown}", "voice") from None
         except (SafetensorError, OSError, TypeError) as error:
-            raise VoiceError(f"{str(path)!r} is not a readable voice file: {error}", "voice") from None
+            raise VoiceError(f"{shown} is not a readable voice file: {error}", "voice") from None
+        return _from_file(tensors, metadata, shown)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> tuple[Voice, dict[str, str]]:
+        """The voice and the notes of a file's content. Raises VoiceError."""
+        shown = "the file"
         try:
-            transcript = json.loads(metadata["transcript"]) if "transcript" in metadata else None
-            speaker: Any = tensors.get("speaker")
-            voice = Voice(speaker, tensors.get("reference_codes"), transcript)
-            notes = json.loads(metadata.get("notes", "{}"))
-            if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
-                raise ValueError("its notes are not a table of strings")
-        except ValueError as error:
-            raise VoiceError(f"{str(path)!r} is a damaged voice file: {error}", "voice") from None
-        if voice.content_hash != metadata.get("content_hash"):
-            raise VoiceError(f"{str(path)!r} does not match its content hash; it was changed or damaged", "voice")
-        return voice, notes
+            header_bytes = int.from_bytes(content[:8], "little")
+            header = json.loads(content[8 : 8 + header_bytes]) if header_bytes < len(content) else {}
+            metadata = header.get("__metadata__") if isinstance(header, dict) else None
+            _check_format(metadata if isinstance(metadata, dict) else {}, shown)
+            tensors = load_tensors(content)  # checks the header too
+        except VoiceError:
+            raise
+        except (SafetensorError, ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = "its header is not JSON" if isinstance(error, ValueError | RecursionError) else error
+            raise VoiceError(f"{shown} is not a readable voice file: {reason}", "voice") from None
+        return _from_file(tensors, metadata, shown)
+
+
+def _check_format(metadata: Mapping[str, str], shown: str) -> None:
+    if metadata.get("format") != _FORMAT:
+        raise VoiceError(f"{shown} is not a voice file of Oscine (format {_FORMAT})", "voice")
+
+
+def _from_file(tensors: Mapping[str, Any], metadata: Mapping[str, str], shown: str) -> tuple[Voice, dict[str, str]]:
+    """Checks everything: the file may come from anywhere."""
+    try:
+        transcript = json.loads(metadata["transcript"]) if "transcript" in metadata else None
+        speaker: Any = tensors.get("speaker")
+        voice = Voice(speaker, tensors.get("reference_codes"), transcript)
+        notes = json.loads(metadata.get("notes", "{}"))
+        if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
+            raise ValueError("its notes are not a table of strings")
+    except (ValueError, RecursionError) as error:
+        raise VoiceError(f"{shown} is a damaged voice file: {error}", "voice") from None
+    if voice.content_hash != metadata.get("content_hash"):
+        raise VoiceError(f"{shown} does not match its content hash; it was changed or damaged", "voice")
+    return voice, notes
 
 
 def _frozen_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def status_of(caught: pytest.ExceptionInfo[ApiError]) -> int:
 def test_a_stored_voice_is_found_by_its_name_in_any_case(store: VoiceStore) -> None:
     store.add("Anna", voice(), consent="anna said yes", speaker_description="calm")
     stored = store.get("aNNa")
-    assert stored is not None and stored.voice == voice() and stored.name == "anna"
+    assert stored is not None and stored.voice == voice() and (stored.name, stored.id) == ("Anna", "anna")
     assert (stored.consent, stored.speaker_description, stored.mode) == ("anna said yes", "calm", "timbre")
     assert store.names() == ["anna"] and store.all() == [stored]
     assert store.get("bob") is None
@@ -60,21 +61,98 @@ def test_adding_the_same_voice_again_succeeds_and_another_is_a_conflict(store: V
     assert store.add("ANNA", voice(), consent="second") == first
     assert store.add("anna", voice(1), consent="second", source_hash="clip 1") == first  # encoders may round
     for other, clip in ((voice(1), None), (voice(1), "clip 2"), (voice(0, "hello"), None)):
-        with pytest.raises(ApiError, match="another voice is called 'anna'; delete it first") as caught:
+        with pytest.raises(ApiError, match="another voice is called 'anna'; delete or overwrite it") as caught:
             store.add("anna", other, consent="yes", source_hash=clip)
         assert status_of(caught) == 409 and caught.value.param == "name"
     assert store.all() == [first]
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../anna", "a/b", "a.b", ".", "anna\n", "ännä", "\u212a", "a" * 65, "a\0"])
+HASH = "0123456789abcdef" * 2
+UNPRINTABLE = ["a\0", "anna\tbell", "a\nb", "\u202eanna", "a\u200bb", "a\ud800", "\x7f", "a\u2028b"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 65, f"voice.{HASH}", f"VOICE.{HASH.upper()}", *UNPRINTABLE])
 def test_invalid_names_are_refused(store: VoiceStore, name: str) -> None:
-    with pytest.raises(VoiceError, match="1 to 64 of") as caught:
+    with pytest.raises(VoiceError, match="1 to 64 printable characters") as caught:
         store.add(name, voice(), consent="yes")
     assert caught.value.param == "name"
     assert store.get(name) is None
     with pytest.raises(ApiError) as missing:
         store.delete(name)
     assert status_of(missing) == 404
+
+
+PRINTABLE = [
+    *("Anna B.", "ännä", "小明", "AC/DC", "a\\b", "50% off?", "#1", '"quoted"', "ßtraße", "İpek", "👩", "x" * 64),
+    *(
+        ".",
+        "..",
+        "../anna",
+        "/etc/passwd",
+        "..\\..\\anna",
+        "%2e%2e%2fanna",
+        "C:\\anna",
+        "~root",
+        "-rf",
+        "anna.safetensors",
+    ),
+    *("con", "nul.txt", "a" * 60 + "ÄÖÜ!", "$(id)", "`id`", "a;b", "<script>", "{0}", "%s"),
+]
+
+
+@pytest.mark.parametrize("name", PRINTABLE)
+def test_any_printable_name_can_be_used_and_stays_in_the_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "a" / "voices"
+    for outside in (tmp_path / "anna.safetensors", folder.parent / "anna.safetensors"):
+        outside.parent.mkdir(parents=True, exist_ok=True)
+        voice(9).save(outside)
+    store = open_store(folder)
+    first = store.add(name, voice(1, "hello"), consent="yes")
+    assert first.name == name
+    (file,) = folder.iterdir()
+    assert re.fullmatch(r"[a-z0-9_-]{1,64}\.safetensors|voice\.[0-9a-f]{32}\.safetensors", file.name)
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = open_store(folder)
+    assert again.all() == [first] and again.get(first.id) == again.get(name.upper()) == first
+    with pytest.raises(ApiError, match="another voice is called"):
+        again.add(name.lower(), voice(2), consent="yes")
+    assert again.delete(name) == name and list(folder.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "anna.safetensors"}
+
+
+def test_spellings_of_a_name_mean_one_voice(store: VoiceStore) -> None:
+    first = store.add(" Zoë ", voice(), consent="yes")  # with spaces around, and a combined letter
+    assert first.name == "Zoë"
+    for spelling in ("ZOË", "zoe\u0308", "zoë", first.id):
+        assert store.get(spelling) == first
+    assert store.get("zoe") is None
+    kelvin = store.add("\u212a", voice(1), consent="yes")
+    assert kelvin.id == "k" and store.get("K") == kelvin
+
+
+def test_reserved_names_are_reserved_in_every_spelling(tmp_path: Path) -> None:
+    store = VoiceStore(tmp_path, ("Zoë", "uncle fu"))
+    for name in ("zoe\u0308", "ZOË", "Uncle Fu"):
+        with pytest.raises(ApiError, match="is reserved"):
+            store.add(name, voice(), consent="yes")
+
+
+def test_an_overwritten_voice_is_replaced_with_everything_that_belongs_to_it(store: VoiceStore) -> None:
+    first = store.add("anna", voice(1), consent="first", speaker_description="calm", mime_type="audio/wav")
+    second = store.add("Anna", voice(2, "hello"), consent="second", overwrite=True)
+    assert (second.voice, second.consent, second.speaker_description) == (voice(2, "hello"), "second", None)
+    assert (second.name, second.mime_type) == ("Anna", None) and second != first
+    assert store.all() == [second] and store.get("anna") == second
+    assert store.add("bob", voice(3), consent="yes", overwrite=True).voice == voice(3)
+
+
+def test_a_full_store_can_still_overwrite(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        store = open_store(folder, max_voices=1)
+        store.add("a", voice(), consent="yes")
+        assert store.add("a", voice(1), consent="yes", overwrite=True).voice == voice(1)
+        with pytest.raises(ApiError, match="1 voices are stored"):
+            store.add("b", voice(), consent="yes", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["ryan", "RYAN", "alloy", "Default"])
@@ -191,6 +269,52 @@ def test_a_damaged_file_is_reported_once_and_does_not_affect_others(
     store.delete("bob")
     store.add("bob", voice(), consent="yes")
     assert store.names() == ["anna", "bob"]
+
+
+def test_an_overwrite_repairs_a_damaged_file_and_does_not_follow_a_link(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "voices", tmp_path / "outside"
+    store = open_store(folder)
+    outside.write_bytes(b"not yours")
+    (folder / "anna.safetensors").symlink_to(outside)
+    assert store.add("anna", voice(1), consent="yes", overwrite=True).voice == voice(1)
+    assert outside.read_bytes() == b"not yours" and not (folder / "anna.safetensors").is_symlink()
+
+
+def test_a_renamed_file_with_a_plain_name_is_a_voice_and_with_another_hash_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = open_store(tmp_path).add("Anna B.", voice(), consent="yes")
+    content = (tmp_path / f"{first.id}.safetensors").read_bytes()
+    (tmp_path / "bea.safetensors").write_bytes(content)
+    (tmp_path / f"voice.{HASH}.safetensors").write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        store = open_store(tmp_path)
+    assert sorted(stored.name for stored in store.all()) == ["Anna B.", "bea"]
+    assert "was renamed" in caplog.text
+    store.delete(f"voice.{HASH}")
+    assert store.get("Anna B.") is not None
+
+
+def test_listing_again_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        open_store(tmp_path).add(f"Voice no. {number}", voice(number), consent="yes")
+    store = open_store(tmp_path)
+
+    def fail(path: Path) -> object:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(Voice, "load_with_notes", staticmethod(fail))
+    assert len(store.all()) == 20 and "Voice no. 7" in store.names()
+
+
+def test_an_exported_voice_is_the_content_of_a_voice_file(store: VoiceStore, tmp_path: Path) -> None:
+    store.add("Anna B.", voice(1, "hello"), consent="yes", mime_type="audio/wav")
+    stored, content = store.export("anna b.")
+    (tmp_path / "copy.safetensors").write_bytes(content)
+    loaded, notes = Voice.load_with_notes(tmp_path / "copy.safetensors")
+    assert loaded == stored.voice and (notes["name"], notes["mime_type"]) == ("Anna B.", "audio/wav")
+    with pytest.raises(ApiError, match="no uploaded voice is called 'bob'"):
+        store.export("bob")
 
 
 def test_files_that_are_not_voices_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -123,14 +123,21 @@ def test_a_clip_can_be_uploaded_as_a_voice(api: Api) -> None:
     assert answer.status_code == 200, answer.text
     voice = answer.json()["voice"]
     assert answer.json()["success"] is True
-    expected = {"name": "anna", "consent": "anna said yes", "mode": "in_context", "embedding_dim": WIDTH}
+    expected = {"name": "Anna", "consent": "anna said yes", "mode": "in_context", "embedding_dim": WIDTH}
     assert voice | expected | {"ref_text": "hello you", "speaker_description": "calm"} == voice
+    openai = {"id": "anna", "object": "audio.voice", "type": "audio_sample", "name": "Anna"}
+    assert voice | openai | {"mime_type": "audio/wav"} == voice
+    assert answer.json() == {**voice, "success": True, "voice": voice}  # for OpenAI's clients and for vLLM-Omni's
     assert voice["created_at"] > 1e9 and voice["file_size"] > 0
     stored = api.store.get("anna")
     assert stored is not None and voice["content_hash"] == stored.voice.content_hash
     listed = api("GET").json()
-    users = {"anna": [BASE.name]}
-    assert listed == {"voices": ["anna"], "uploaded_voices": [voice], "aliases": {}, "models": users}
+    users = {"Anna": [BASE.name]}
+    data = [{**openai, "created_at": voice["created_at"]}]
+    assert (listed["object"], listed["data"], listed["has_more"]) == ("list", data, False)
+    ours = {"voices": ["Anna"], "uploaded_voices": [voice], "aliases": {}, "models": users}
+    assert {name: listed[name] for name in ours} == ours
+    assert api("GET", "/ANNA").json() == voice
 
 
 def test_a_clip_without_a_transcript_gives_only_the_timbre(api: Api) -> None:
@@ -156,12 +163,125 @@ def test_repeating_an_upload_succeeds_and_another_is_a_conflict(api: Api, tmp_pa
     assert restarted.upload(ref_text="hello").json() == first and restarted.cloner.clones == 0
     restarted.close()
     for other in (api.upload(b"other", ref_text="hello"), api.upload(ref_text="hello you"), api.upload()):
-        api.refused(409, "name", "another voice is called 'anna'; delete it first", other)
+        api.refused(409, "name", "another voice is called 'anna'; delete or overwrite it", other)
+    assert api.upload(ref_text="hello", overwrite="false", consent="somebody else").json() == first
+
+
+@pytest.mark.parametrize("overwrite", ["true", "True", "1"])
+def test_an_upload_replaces_a_voice_where_asked(api: Api, overwrite: str) -> None:
+    first = api.upload(b"one", ref_text="hello").json()
+    second = api.upload(b"two", name="ANNA", overwrite=overwrite).json()
+    assert (second["id"], second["name"], second["mode"]) == ("anna", "ANNA", "timbre")
+    assert second["content_hash"] != first["content_hash"]
+    assert api.upload(b"two", consent="in writing", overwrite=overwrite).json()["consent"] == "in writing"
+    assert [voice["name"] for voice in api("GET").json()["uploaded_voices"]] == ["anna"]
+
+
+def test_a_voice_with_any_name_is_reached_by_its_id(api: Api) -> None:
+    voice = api.upload(name="AC/DC: 小明 ..").json()
+    assert voice["name"] == "AC/DC: 小明 .." and voice["id"].startswith("voice.")
+    for path in (f"/{voice['id']}", f"/{voice['id'].upper()}"):
+        assert api("GET", path).json() == voice["voice"]
+    assert api("GET").json()["voices"] == [voice["name"]]
+    assert api("DELETE", f"/{voice['id']}").json()["name"] == voice["name"]
+    spaced = api.upload(name="Anna B.").json()
+    assert api("DELETE", "/anna%20b.").json()["id"] == spaced["id"]
+
+
+def test_an_embedding_can_be_sent_as_a_form_without_files(api: Api) -> None:
+    fields = {"name": "änna", "consent": "ja", "speaker_embedding": json.dumps([0.5] * WIDTH), "ref_text": ""}
+    answer = api("POST", data=fields)
+    assert answer.request.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["name"], answer.json()["mime_type"]) == ("änna", None)
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    api.refused(400, None, "cannot be parsed", api("POST", content=b"name=%ff", headers=form))
+    api.refused(400, None, "cannot be parsed", api("POST", content=b"a=1&" * 20, headers=form))
+    api.refused(413, "audio_sample", "exceeds the limit", api("POST", content=b"name=" + b"x" * 2**21, headers=form))
+    api.refused(400, None, "repeated", api("POST", content=b"name=a&name=b", headers=form))
+
+
+@pytest.mark.parametrize("agent", ["Python/3.11 aiohttp/3.14.5", "Python/3.12 aiohttp/3.8"])
+def test_open_webui_reads_ids_and_names(api_of: Callable[..., Api], tmp_path: Path, agent: str) -> None:
+    """Its request has the name of its HTTP library; it reads {voice["id"]: voice["name"]} of `voices`."""
+    api = api_of(PRESETS, tmp_path)
+    listed = api("GET", headers={"user-agent": agent})
+    assert {one["id"]: one["name"] for one in listed.json()["voices"]} == {name: name for name in PRESETS.speakers}
+    assert listed.headers["vary"] == "user-agent"
+    assert api("GET", "?format=objects").json() == listed.json()
+    names = api("GET").json()["voices"]
+    assert (
+        names == list(PRESETS.speakers) == api("GET", "?format=names", headers={"user-agent": agent}).json()["voices"]
+    )
+
+
+def test_listed_objects_have_ids_that_can_be_spoken_with(api: Api) -> None:
+    api.upload(name="Anna B.")
+    ((voice),) = api("GET", "?format=objects").json()["voices"]
+    stored = api.store.get(voice["id"])
+    assert stored is not None and stored.name == voice["name"] == "Anna B."
+
+
+# Export and import
+
+
+def test_an_exported_voice_can_be_imported_by_another_server(api: Api, api_of: Callable[..., Api]) -> None:
+    sent = api.upload(b"clip", name="Anna B.", ref_text="hello you", speaker_description="calm").json()
+    exported = api("GET", f"/{sent['id']}/file")
+    assert exported.headers["content-disposition"] == f'attachment; filename="{sent["id"]}.safetensors"'
+    other = api_of(BASE)
+    received = other("POST", "/import", content=exported.content)
+    assert received.status_code == 200, received.text
+    same = ("id", "name", "consent", "mode", "ref_text", "speaker_description", "content_hash", "mime_type")
+    assert [received.json()[field] for field in same] == [sent[field] for field in same]
+    assert other("POST", "/import", content=exported.content).json() == received.json()
+    renamed = other("POST", "/import?name=Bea&consent=by+letter", content=exported.content).json()
+    assert (renamed["name"], renamed["consent"], renamed["content_hash"]) == ("Bea", "by letter", sent["content_hash"])
+
+
+def test_an_import_replaces_a_voice_only_where_asked(api: Api) -> None:
+    api.upload(b"one")
+    file = timbre(7).to_bytes({"name": "anna", "consent": "yes"})
+    api.refused(409, "name", "another voice is called 'anna'", api("POST", "/import", content=file))
+    assert api("POST", "/import?overwrite=true", content=file).json()["content_hash"] == timbre(7).content_hash
+
+
+def notes_of(**notes: str) -> dict[str, str]:
+    return {"name": "anna", "consent": "yes", **notes}
+
+
+LONG = Voice(np.zeros(WIDTH, np.float32), np.zeros((751, 16), np.int64), "hello")
+WORDY = Voice(np.zeros(WIDTH, np.float32), np.zeros((9, 16), np.int64), "x" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("status", "param", "message", "file"),
+    [
+        (400, "voice", "not a voice file of Oscine", b""),
+        (400, "voice", "not a voice file of Oscine", b"RIFF" + bytes(100)),
+        (400, "voice", "not a readable voice file", timbre().to_bytes(notes_of())[:-1]),
+        (400, "voice", "does not match its content hash", timbre().to_bytes(notes_of())[:-1] + b"?"),
+        (400, "name", "the file has no name; give it as ?name=", timbre().to_bytes({"consent": "yes"})),
+        (400, "consent", "the file has no consent", timbre().to_bytes({"name": "anna"})),
+        (400, "consent", "more than 1024 characters", timbre().to_bytes(notes_of(consent="x" * 1025))),
+        (400, "speaker_description", "more than 4096", timbre().to_bytes(notes_of(speaker_description="x" * 5000))),
+        (400, "name", "printable", timbre().to_bytes(notes_of(name="an\0na"))),
+        (409, "name", "reserved", timbre().to_bytes(notes_of(name="alloy"))),
+        (400, "voice", "has 3 numbers, this checkpoint needs 8", Voice(np.ones(3, np.float32)).to_bytes(notes_of())),
+        (400, "voice", "too long; the maximum is 750 reference frames", LONG.to_bytes(notes_of())),
+        (400, "voice", "transcript of 4096 characters", WORDY.to_bytes(notes_of())),
+        (413, None, "exceeds the limit of 1 MiB", bytes(2**20 + 1)),
+    ],
+)
+def test_an_invalid_file_is_not_imported(api: Api, status: int, param: str | None, message: str, file: bytes) -> None:
+    api.refused(status, param, message, api("POST", "/import", content=file))
+    assert api.store.all() == []
 
 
 def test_a_deleted_name_can_be_used_again(api: Api) -> None:
     api.upload()
-    assert api("DELETE", "/Anna").json() == {"success": True, "name": "anna", "deleted": True}
+    deleted = {"id": "anna", "object": "audio.voice.deleted", "deleted": True, "success": True, "name": "anna"}
+    assert api("DELETE", "/Anna").json() == deleted
     api.refused(404, "name", "no uploaded voice is called 'anna'; GET /v1/audio/voices", api("DELETE", "/anna"))
     api.refused(404, "name", "no uploaded voice is called 'anna'", api("GET", "/anna/embedding"))
     assert api("GET").json()["uploaded_voices"] == []
@@ -177,7 +297,9 @@ def test_only_uploaded_voices_can_be_deleted(api: Api, path: str) -> None:
 @pytest.mark.parametrize(
     ("status", "param", "message", "fields"),
     [
-        (400, "name", "1 to 64 of", {"name": "../anna"}),
+        (400, "name", "1 to 64 printable", {"name": "an\u202ena"}),
+        (400, "overwrite", "must be true or false, got 'maybe'", {"overwrite": "maybe"}),
+        (400, "type", "a VoiceDesign model takes the description", {"type": "prompt", "prompt": "a bird"}),
         (409, "name", "reserved", {"name": "alloy"}),
         (400, "name", "name is missing", {"name": ""}),
         (400, "consent", "consent is missing", {"consent": " "}),
@@ -249,9 +371,11 @@ def test_an_endless_upload_is_cut_off_at_the_limit(api: Api) -> None:
 @pytest.mark.parametrize("card", [PRESETS, DESIGN], ids=["presets", "design"])
 def test_uploads_need_a_checkpoint_that_clones(api_of: Callable[..., Api], card: ModelCard) -> None:
     api = api_of(card)
-    answers = [api.upload(), api.upload(None, speaker_embedding=json.dumps([1.0] * WIDTH))]
-    for answer in answers:
-        api.refused(400, "audio_sample", "use a Base checkpoint", answer)
+    api.refused(400, "audio_sample", "use a Base checkpoint", api.upload())
+    embedded = api.upload(None, speaker_embedding=json.dumps([1.0] * WIDTH))
+    api.refused(400, "speaker_embedding", "use a Base checkpoint", embedded)
+    imported = api("POST", "/import", content=timbre().to_bytes({"name": "anna", "consent": "yes"}))
+    api.refused(400, "voice", "use a Base checkpoint", imported)
     assert api.cloner.clones == 0
 
 
@@ -266,9 +390,12 @@ def test_presets_and_aliases_are_listed(api_of: Callable[..., Api], tmp_path: Pa
 
 def test_the_openapi_document_describes_the_upload(api: Api) -> None:
     paths = api.app.openapi()["paths"]
-    assert sorted(paths) == ["/v1/audio/voices", "/v1/audio/voices/{name}", "/v1/audio/voices/{name}/embedding"]
+    below = ["", "/import", "/{name}", "/{name}/embedding", "/{name}/file"]
+    assert sorted(paths) == [f"/v1/audio/voices{path}" for path in below]
     form = paths["/v1/audio/voices"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["required"] == ["name", "consent"] and form["properties"]["audio_sample"]["format"] == "binary"
+    file = paths.pop("/v1/audio/voices/{name}/file")["get"]["responses"]["200"]["content"]
+    assert file["application/octet-stream"]["schema"]["format"] == "binary"
     for path in paths.values():
         for operation in path.values():
             assert operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]

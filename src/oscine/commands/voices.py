@@ -88,13 +88,14 @@ def list_voices(
 
 @voices_app.command("add")
 def add_voice(
-    name: Annotated[str, typer.Argument(help="1 to 64 of a-z, 0-9, _ and -")],
+    name: Annotated[str, typer.Argument(help="1 to 64 printable characters")],
     source: Annotated[Path, typer.Argument(help="A clip to clone, or a voice file (.safetensors)")],
     model: Annotated[str | None, typer.Option("--model", "-m", help="Base checkpoint that clones the clip")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     consent: Annotated[
         str, typer.Option(help="Required: who agreed to the use of this voice, or where that is recorded")
     ] = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the voice of this name")] = False,
     voices_dir: Folder = None,
 ) -> None:
     """Add a voice from a clip or a saved voice file."""
@@ -102,16 +103,23 @@ def add_voice(
         store.check_name(name)  # all checks come before a model is loaded
         _check_source(source, model, ref_text)
         _check_consent(consent)
-        print(store.add(name, _voice(source, model, ref_text), consent=consent).name)
+        voice = _voice(source, model, ref_text)
+        print(store.add(name, voice, consent=consent, overwrite=overwrite).name)
 
 
 @voices_app.command("remove")
 def remove_voice(name: str, voices_dir: Folder = None) -> None:
     """Delete a voice."""
+    from oscine.server.errors import ApiError
+
     with _store(voices_dir) as store:
-        if name.lower() not in store.names():
-            raise RequestError(f"there is no uploaded voice {name[:80]!r}; `oscine voices list` shows them", "name")
-        print(store.delete(name))
+        try:
+            print(store.delete(name))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            message = f"there is no uploaded voice {name[:80]!r}; `oscine voices list` shows them"
+            raise RequestError(message, "name") from None
 
 
 def _check_source(source: Path, model: str | None, ref_text: str | None) -> None:

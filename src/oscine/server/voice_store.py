@@ -1,5 +1,5 @@
 """Uploaded voices by name. The files in the folder are authoritative and RAM only caches them, so several server
-processes can share a folder, and voices that an operator adds or removes are noticed.
+processes can share a folder, and voices that an operator adds or removes are noticed. voice_names.py names the files.
 
 All methods are thread-safe. `add` waits for the disk and must not run on the event loop; `get` costs one `stat`, and
 reads the file if it is new.
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import stat
 import threading
@@ -22,26 +21,31 @@ from typing import Literal, NamedTuple
 
 from oscine.errors import ConfigError, OscineError, VoiceError
 from oscine.server.errors import ApiError
+from oscine.server.voice_names import checked_name, is_plain, is_voice_id, voice_id
 from oscine.voice import Voice
 
 _log = logging.getLogger(__name__)
 
-NAME_PATTERN = r"[A-Za-z0-9_-]{1,64}"
-_NAME = re.compile(NAME_PATTERN)
 _SUFFIX = ".safetensors"
 _INTERRUPTED_S = 3600.0
-_NOTES = ("consent", "speaker_description", "source_hash")  # in the file, but not part of the voice
+_NOTES = ("consent", "speaker_description", "source_hash", "mime_type", "name")  # in the file, not part of the voice
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
-    name: str
+    name: str  # as it is shown
     voice: Voice
     created_at: int  # unix seconds
     consent: str | None = None  # None: an operator put the file into the folder
     speaker_description: str | None = None
     source_hash: str | None = None  # of the clip and transcript that the voice was made from
+    mime_type: str | None = None  # of the clip, as the client named it
     file_size: int = 0  # bytes; 0 without a folder
+
+    @property
+    def id(self) -> str:
+        """The name for paths and URLs: the name itself if it is plain, otherwise a hash of it."""
+        return voice_id(self.name)
 
     @property
     def mode(self) -> Literal["in_context", "timbre"]:
@@ -54,13 +58,15 @@ class _CachedFile(NamedTuple):
 
 
 class VoiceStore:
+    """Voices are found by their name in any case, or by their id."""
+
     def __init__(self, folder: Path | None, reserved: Collection[str], max_voices: int = 1000) -> None:
         self._folder = folder
-        self._reserved = frozenset(name.lower() for name in reserved)
         self._max_voices = max_voices
-        self._unsaved: dict[str, StoredVoice] = {}  # all voices, if there is no folder
-        self._cache: dict[str, _CachedFile] = {}  # otherwise
+        self._unsaved: dict[str, StoredVoice] = {}  # by id: all voices, if there is no folder
+        self._cache: dict[str, _CachedFile] = {}  # by id, otherwise
         self._adding = threading.Lock()
+        self.reserve(reserved)
         if folder is not None:
             self._open(folder)
 
@@ -72,83 +78,83 @@ class VoiceStore:
             reason = f"{error.strerror or error}; choose another folder with voices_dir"
             raise ConfigError(f"the voices folder {str(folder)!r} cannot be used: {reason}") from error
         _remove_interrupted(folder)
-        for name in files:
-            if not self._is_valid(name):
-                _log.warning("%s is not a valid voice name: rename it (a-z 0-9 _ -, not a preset)", name)
+        for stem in files:
+            if not self._is_valid(stem):
+                _log.warning("%s is not a valid file name of a voice: rename it (a-z 0-9 _ -, not a preset)", stem)
         _log.info("%d uploaded voices in %s", len(self.all()), folder)
 
     def reserve(self, names: Collection[str]) -> None:
         """Replaces the names that uploaded voices cannot have."""
-        self._reserved = frozenset(name.lower() for name in names)
+        self._reserved = frozenset(voice_id(name) for name in names)
 
     def check_name(self, name: str) -> str:
         """The name as it is stored. Raises VoiceError, or a conflict for a reserved name."""
-        if not _NAME.fullmatch(name):
-            raise VoiceError(f"invalid voice name {name[:80]!r}; use 1 to 64 of a-z, 0-9, _ and -", "name")
-        if name.lower() in self._reserved:
-            message = f"{name!r} is reserved (a preset, one of OpenAI's names or 'default'); choose another name"
+        shown = checked_name(name)
+        if voice_id(shown) in self._reserved:
+            message = f"{shown!r} is reserved (a preset, one of OpenAI's names or 'default'); choose another name"
             raise ApiError(409, message, param="name")
-        return name.lower()
+        return shown
 
     def _is_valid(self, stem: str) -> bool:
-        return bool(_NAME.fullmatch(stem)) and stem == stem.lower() and stem not in self._reserved
+        return is_voice_id(stem) and stem not in self._reserved
 
     def get(self, name: str) -> StoredVoice | None:
-        """Raises VoiceError for a voice whose file is damaged."""
-        name = name.lower()
-        if not self._is_valid(name):
+        """By name or id. Raises VoiceError for a voice whose file is damaged."""
+        stem = voice_id(name)
+        if not self._is_valid(stem):
             return None
         if self._folder is None:
-            return self._unsaved.get(name)
-        cached = self._cached(name)
+            return self._unsaved.get(stem)
+        cached = self._cached(stem)
         if cached is not None and cached.stored is None:
-            message = f"the file of voice {name!r} is damaged (see the log); delete the voice and add it again"
+            message = f"the file of voice {name[:80]!r} is damaged (see the log); delete the voice and add it again"
             raise VoiceError(message, "voice")
         return cached and cached.stored
 
-    def _cached(self, name: str) -> _CachedFile | None:
-        path = self._path(name)
+    def _cached(self, stem: str) -> _CachedFile | None:
+        path = self._path(stem)
         try:
             found = path.stat()
         except OSError:
-            self._cache.pop(name, None)
+            self._cache.pop(stem, None)
             return None
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
-        cached = self._cache.get(name)
+        cached = self._cache.get(stem)
         if cached is None or cached.version != version:
             try:
-                cached = _CachedFile(version, self._read(name, path, found))
+                cached = _CachedFile(version, _read(stem, path, found))
             except ValueError as error:  # includes VoiceError
                 if not path.exists():  # it was deleted between the two looks at it
                     return None
-                _log.warning("voice %r cannot be used: %s", name, error)
+                _log.warning("voice %r cannot be used: %s", stem, error)
                 cached = _CachedFile(version, None)
-            self._cache[name] = cached
+            self._cache[stem] = cached
         return cached
 
-    def _read(self, name: str, path: Path, found: os.stat_result) -> StoredVoice:
-        if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
-            raise VoiceError(f"{str(path)!r} is not a regular file")
-        voice, saved = Voice.load_with_notes(path)
-        created_at = int(saved.get("created_at", found.st_mtime))
-        consent, description, source_hash = map(saved.get, _NOTES)
-        return StoredVoice(name, voice, created_at, consent, description, source_hash, found.st_size)
-
     def names(self) -> list[str]:
+        """How requests can call the voices: plain names in lower case, others as they are shown."""
         if self._folder is None:
-            return sorted(self._unsaved)
+            return sorted(stem if is_plain(stem) else stored.name for stem, stored in self._unsaved.items())
+        names = []
+        for stem in self._stems():
+            cached = None if is_plain(stem) else self._cached(stem)  # a plain name needs no look into the file
+            names.append(cached.stored.name if cached and cached.stored else stem)
+        return sorted(names)
+
+    def _stems(self) -> list[str]:
+        assert self._folder is not None
         with _disk("list the voices"):
             stems = [name.removesuffix(_SUFFIX) for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
         return sorted(filter(self._is_valid, stems))
 
     def all(self) -> list[StoredVoice]:
         """Without damaged ones, which are logged."""
-        names = self.names()
         if self._folder is None:
-            return [self._unsaved[name] for name in names]
-        for removed in set(self._cache).difference(names):
+            return [self._unsaved[stem] for stem in sorted(self._unsaved)]
+        stems = self._stems()
+        for removed in set(self._cache).difference(stems):
             self._cache.pop(removed, None)
-        return [cached.stored for name in names if (cached := self._cached(name)) and cached.stored]
+        return [cached.stored for stem in stems if (cached := self._cached(stem)) and cached.stored]
 
     def add(
         self,
@@ -158,72 +164,109 @@ class VoiceStore:
         consent: str,
         speaker_description: str | None = None,
         source_hash: str | None = None,
+        mime_type: str | None = None,
+        overwrite: bool = False,
     ) -> StoredVoice:
-        """Returns the stored voice: an equal one that exists already stays as it is. Raises a conflict for another."""
+        """Returns the stored voice. Without `overwrite`, an equal one that exists already stays as it is, and another
+        one is a conflict."""
         name = self.check_name(name)
-        new = StoredVoice(name, voice, int(time.time()), consent, speaker_description, source_hash)
+        new = StoredVoice(name, voice, int(time.time()), consent, speaker_description, source_hash, mime_type)
         with self._adding:
+            if overwrite:
+                return self._put(new, overwrite=True)
             stored = self.get(name) or self._put(new)
         # Compared by clip too, because encoders on another device may round differently.
         same_clip = source_hash is not None and source_hash == stored.source_hash
         if stored.voice != voice and not same_clip:
-            message = f"another voice is called {name!r}; delete it first or choose another name"
+            message = f"another voice is called {stored.name!r}; delete or overwrite it, or choose another name"
             raise ApiError(409, message, param="name")
         return stored
 
-    def _put(self, new: StoredVoice) -> StoredVoice:
-        """Returns the stored voice, which may be another process's: existing files are never overwritten."""
-        if len(self.names()) >= self._max_voices:
+    def _put(self, new: StoredVoice, *, overwrite: bool = False) -> StoredVoice:
+        """Returns the stored voice, which may be another process's unless `overwrite` replaces its file."""
+        stems = list(self._unsaved) if self._folder is None else self._stems()
+        if len(stems) >= self._max_voices and not (overwrite and new.id in stems):
             raise ApiError(409, f"{self._max_voices} voices are stored (the maximum); delete one first")
         if self._folder is None:
-            self._unsaved[new.name] = new
+            self._unsaved[new.id] = new
             return new
-        self._write(new, self._folder / f".{new.name}.{secrets.token_hex(4)}.part")
-        stored = self.get(new.name)
+        self._write(new, self._folder / f".{new.id}.{secrets.token_hex(4)}.part", overwrite=overwrite)
+        stored = self.get(new.id)
         if stored is None:
             raise ApiError(409, f"voice {new.name!r} was deleted while it was stored; add it again", param="name")
         return stored
 
-    def _write(self, new: StoredVoice, temporary: Path) -> None:
-        notes = {name: note for name in _NOTES if (note := getattr(new, name)) is not None}
+    def _write(self, new: StoredVoice, temporary: Path, *, overwrite: bool) -> None:
         with _disk(f"store voice {new.name!r}"):
             try:
-                new.voice.save(temporary, {"created_at": str(new.created_at), **notes}, private=True)
+                new.voice.save(temporary, _notes(new), private=True)
                 _give_to_owner(temporary)
                 descriptor = os.open(temporary, os.O_RDONLY)
                 try:
                     os.fsync(descriptor)  # otherwise a power cut could leave an empty file under the name
                 finally:
                     os.close(descriptor)
+                if overwrite:
+                    os.replace(temporary, self._path(new.id))
+                    return
                 try:
-                    os.link(temporary, self._path(new.name))
+                    os.link(temporary, self._path(new.id))
                 except FileExistsError:
                     pass
                 except OSError:  # a file system without hard links: the last process wins
-                    os.replace(temporary, self._path(new.name))
+                    os.replace(temporary, self._path(new.id))
             finally:
                 temporary.unlink(missing_ok=True)
 
+    def export(self, name: str) -> tuple[StoredVoice, bytes]:
+        """A voice and the content of its file. Raises not found, and VoiceError for a damaged one."""
+        stored = self.get(name)
+        if stored is None:
+            raise not_uploaded(name)
+        return stored, stored.voice.to_bytes(_notes(stored))
+
     def delete(self, name: str) -> str:
         """The name as it was stored, damaged or not. Raises not found."""
-        name = name.lower()
-        found = self._is_valid(name)
-        if found and self._folder is None:
-            found = self._unsaved.pop(name, None) is not None
-        elif found:
-            self._cache.pop(name, None)
-            with _disk(f"delete voice {name!r}"):
-                try:
-                    self._path(name).unlink()
-                except FileNotFoundError:
-                    found = False
-        if not found:
+        stem = voice_id(name)
+        if not self._is_valid(stem):
             raise not_uploaded(name)
-        return name
+        if self._folder is None:
+            stored = self._unsaved.pop(stem, None)
+            if stored is None:
+                raise not_uploaded(name)
+            return stored.name
+        cached = self._cached(stem)
+        self._cache.pop(stem, None)
+        with _disk(f"delete voice {name[:80]!r}"):
+            try:
+                self._path(stem).unlink()
+            except FileNotFoundError:
+                raise not_uploaded(name) from None
+        return cached.stored.name if cached and cached.stored else stem
 
-    def _path(self, name: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{name}{_SUFFIX}"
+    def _path(self, stem: str) -> Path:
+        assert self._folder is not None and is_voice_id(stem), stem
+        return self._folder / f"{stem}{_SUFFIX}"
+
+
+def _notes(stored: StoredVoice) -> dict[str, str]:
+    notes = {name: note for name in _NOTES if (note := getattr(stored, name)) is not None}
+    return {"created_at": str(stored.created_at), **notes}
+
+
+def _read(stem: str, path: Path, found: os.stat_result) -> StoredVoice:
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
+        raise VoiceError(f"{str(path)!r} is not a regular file")
+    voice, saved = Voice.load_with_notes(path)
+    created_at = int(saved.get("created_at", found.st_mtime))
+    consent, description, source_hash, mime_type, name = map(saved.get, _NOTES)
+    if name is not None and voice_id(name) == stem:
+        shown = checked_name(name)
+    elif is_plain(stem):
+        shown = stem  # an operator's file, or one of an earlier version
+    else:
+        raise VoiceError(f"{str(path)!r} was renamed; give it a file name of a-z 0-9 _ -")
+    return StoredVoice(shown, voice, created_at, consent, description, source_hash, mime_type, found.st_size)
 
 
 def not_uploaded(name: str) -> ApiError:

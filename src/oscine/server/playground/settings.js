@@ -147,9 +147,9 @@ export class Settings {
   #showVoices(chosen) {
     const { voices, uploaded_voices: uploaded, models } = this.#listed;
     const usable = (name) => models[name]?.includes(this.model.id);
-    const saved = uploaded.map((one) => one.name);
-    const presets = voices.filter((name) => !saved.includes(name) && usable(name));
-    this.voices.show({ presets, saved: saved.filter(usable), clones: this.model.clones, chosen });
+    const saved = uploaded.filter((one) => usable(one.name));
+    const presets = voices.filter((name) => !uploaded.some((one) => one.name === name) && usable(name));
+    this.voices.show({ presets, saved, clones: this.model.clones, chosen });
   }
 
   #showVoice() {
@@ -173,7 +173,7 @@ export class Settings {
       status.textContent = "Saving";
       const { voice } = await (await call("v1/audio/voices", { method: "POST", body: form })).json();
       await this.#loadVoices();
-      this.#showVoices(voice.name);
+      this.#showVoices(voice.id);
       this.#showVoice();
       this.voices.focus();
       status.textContent = "";

@@ -1,6 +1,6 @@
 // The voices as cards: choose one, or listen to a short sample of any with one click.
 
-export const CLIP = "from:clip"; // no voice has this name: names contain no colon
+export const CLIP = "from:clip"; // no voice has this name or id: neither presets nor ids contain a colon
 
 // The language or dialect that a preset of the published checkpoints speaks natively, or how a demo voice sounds.
 const NOTES = {
@@ -71,12 +71,12 @@ export class Voices {
   }
 
   show({ presets, saved, clones, chosen = this.value }) {
-    this.#saved = new Set(saved);
+    this.#saved = new Set(saved.map((one) => one.id));
     const named = (value, note) => ({ value, name: titled(value), note: NOTES[value.toLowerCase()] ?? note });
     this.#options = [
       ...(clones ? [{ value: CLIP, name: "From a clip", note: "Your own" }] : []),
       ...presets.map((name) => named(name, "Preset")),
-      ...saved.map((name) => ({ value: name, name: titled(name), note: "Saved" })),
+      ...saved.map(({ id, name }) => ({ value: id, name: titled(name), note: "Saved" })),
     ];
     if (this.#options.length === 0) this.#options = [{ value: "", name: "Default voice", note: "" }];
     this.#list.replaceChildren(...this.#options.map((option) => this.#card(option)));
