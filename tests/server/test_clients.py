@@ -24,7 +24,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import SpeechRequest
 from tests.conftest import require_environment
-from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 
 pytestmark = pytest.mark.slow
@@ -36,6 +36,7 @@ Case = dict[str, Any]
 Answer = dict[str, Any]
 
 OPENAI = {"model": "tts-1", "voice": "alloy"}
+VOICE_NAME = "Anna / 小明"
 PCM = {**OPENAI, "response_format": "pcm"}
 LOSSLESS, LOSSY = ("pcm", "wav", "flac"), ("mp3", "opus", "aac")
 LIVEKIT = [(model, form) for model in ("gpt-4o-mini-tts", "tts-1") for form in ("pcm", "wav", "mp3")]
@@ -68,6 +69,11 @@ CASES: dict[str, dict[str, Case]] = {
         "unknown voice": openai_case("create", "Nobody.", **{**PCM, "voice": "wrem"}),
         "unknown model": openai_case("create", "Nothing.", **{**PCM, "model": "whisper-1"}),
         "models": openai_case("models", ""),
+        "voices": {
+            **openai_case("voices", "In her voice.", at="base", response_format="pcm", model="tts-1"),
+            "name": VOICE_NAME,
+            "sample": base64.b64encode(bytes(100)).decode(),
+        },
         "unknown field": openai_case("create", "Nothing.", **PCM, extra_body={"sede": 7}),
         "wrong key": openai_case("create", "Who is there?", at="locked", key="wrong", **PCM),
         "right key": openai_case("create", "I am here.", at="locked", key="right", **PCM),
@@ -102,7 +108,7 @@ CASES: dict[str, dict[str, Case]] = {
 
 @dataclass
 class ClientRuns:
-    """The results of all clients. The server `locked` needs a key; `narrow` allows one stream."""
+    """The results of all clients. The server `locked` needs a key; `narrow` allows one stream; `base` clones."""
 
     plain: ScriptedEngine
     slow: ScriptedEngine
@@ -130,17 +136,19 @@ class ClientRuns:
 def runs() -> Iterator[ClientRuns]:
     python = require_environment("clients", "the clients are") / "bin" / "python"
     plain, slow, narrow = ScriptedEngine(slots=16), ScriptedEngine(frame_s=0.02), ScriptedEngine(frame_s=0.02)
+    base = ScriptedEngine()
     configs = {
         "plain": (plain, ServerConfig(segment_chars=60)),
         "locked": (plain, ServerConfig(api_keys=("right",))),
         "slow": (slow, ServerConfig(segment_chars=10_000)),
         "narrow": (narrow, ServerConfig(segment_chars=10_000, streams_per_key=1)),
+        "base": (base, ServerConfig()),
     }
     with contextlib.ExitStack() as stack:
-        for engine in (plain, slow, narrow):
+        for engine in (plain, slow, narrow, base):
             stack.callback(engine.stop)
         urls = {
-            name: stack.enter_context(serving(build_app(engine, CARD, config)))
+            name: stack.enter_context(serving(build_app(engine, BASE_CARD if name == "base" else CARD, config)))
             for name, (engine, config) in configs.items()
         }
         with ThreadPoolExecutor(len(CASES)) as pool:  # waits for all of them
@@ -216,6 +224,22 @@ def test_the_openai_sdk_lists_and_retrieves_models(runs: ClientRuns) -> None:
     assert answer["ids"][0] == "scripted" and "tts-1" in answer["ids"]
     assert answer["one"]["id"] == "scripted" and answer["one"]["kind"] == "custom_voice"
     assert (answer["missing"]["status"], answer["missing"]["code"]) == (404, "model_not_found")
+
+
+def test_the_openai_sdk_creates_uses_replaces_and_deletes_voices(runs: ClientRuns) -> None:
+    answer = runs.answer("openai_sdk", "voices")
+    created = answer["created"]
+    assert created["id"] and created["created_at"] > 1e9
+    assert (created["object"], created["type"], created["name"]) == ("audio.voice", "audio_sample", VOICE_NAME)
+    read = ("id", "object", "type", "name", "created_at")
+    assert [[one[field] for field in read] for one in answer["listed"]] == [[created[field] for field in read]]
+    assert len(runs.received("openai_sdk", "voices")) == 2 * FRAME_SAMPLES * len("In her voice.")
+    assert (answer["replaced"]["id"], answer["replaced"]["mode"]) == (created["id"], "in_context")
+    deleted = answer["deleted"]
+    assert (deleted["id"], deleted["object"], deleted["deleted"]) == (created["id"], "audio.voice.deleted", True)
+    missing, prompted = answer["errors"]
+    assert (missing["raised"][0], missing["param"]) == ("NotFoundError", "name")
+    assert (prompted["raised"][0], prompted["param"]) == ("BadRequestError", "type")
 
 
 def test_a_long_text_streams_completely_to_the_openai_sdk(runs: ClientRuns) -> None:

@@ -54,7 +54,7 @@ def test_refused_clips_are_answered_with_400_while_another_stream_is_spoken(
             check_refused(client.post("/v1/audio/speech", json=body), name, "ref_audio")
             form = {"name": "anna", "consent": "hers"}
             answer = client.post("/v1/audio/voices", data=form, files={"audio_sample": clip})
-            check_refused(answer, name, "ref_audio")
+            check_refused(answer, name, "audio_sample")
         engine.max_frames = float("inf")
         answer = stream.result()
     assert answer.status_code == 200

@@ -334,7 +334,7 @@ def test_a_body_without_content_length_is_limited_too(client: httpx.Client) -> N
 
 
 @pytest.mark.parametrize(
-    ("path", "methods"), [(SPEECH, "POST"), ("/v1/audio/voices", "GET, POST"), ("/v1/audio/voices/wren", "DELETE")]
+    ("path", "methods"), [(SPEECH, "POST"), ("/v1/audio/voices", "GET, POST"), ("/v1/audio/voices/wren", "GET, DELETE")]
 )
 def test_a_wrong_method_is_answered_with_the_allowed_ones(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
