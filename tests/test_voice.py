@@ -259,3 +259,44 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pyt
         in_context().save(name)
     check_error(caught.value, VoiceError, "voice", (f"cannot be written to {name!r}",))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# The content of a file, which may come from anywhere
+
+
+def test_a_voice_survives_its_bytes_with_its_notes() -> None:
+    for voice in (
+        Voice(np.ones(8, np.float32)),
+        Voice(np.ones(8, np.float32), np.ones((3, 16), np.int64), "hello 你好"),
+    ):
+        again, notes = Voice.from_bytes(voice.to_bytes({"name": "Anna"}))
+        assert again == voice and notes == {"name": "Anna"}
+
+
+def _file(header: bytes, content: bytes = b"") -> bytes:
+    return len(header).to_bytes(8, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"RIFF",
+        (2**63).to_bytes(8, "little") + b"{}",
+        _file(b"[" * 100_000),
+        _file(b"{}"),
+        _file(b"[]"),
+        _file(b'{"__metadata__":["format"]}'),
+        _file(b'{"__metadata__":{"format":1}}'),
+        _file(b'{"__metadata__":{"format":"oscine.voice.1","transcript":1}}'),
+        _file(
+            b'{"__metadata__":{"format":"oscine.voice.1"},"speaker":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}'
+        ),
+        Voice(np.ones(8, np.float32)).to_bytes()[:-1],
+        Voice(np.ones(8, np.float32)).to_bytes()[:-1] + b"?",
+        Voice(np.ones(8, np.float32)).to_bytes() + b"?",
+    ],
+)
+def test_other_bytes_are_refused(content: bytes) -> None:
+    with pytest.raises(VoiceError, match=r"^the file "):
+        Voice.from_bytes(content)

@@ -137,7 +137,8 @@ class Voice:
             header_bytes = int.from_bytes(content[:8], "little")
             header = json.loads(content[8 : 8 + header_bytes]) if header_bytes < len(content) else {}
             metadata = header.get("__metadata__") if isinstance(header, dict) else None
-            _check_format(metadata if isinstance(metadata, dict) else {}, shown)
+            metadata = metadata if isinstance(metadata, dict) else {}
+            _check_format(metadata, shown)
             tensors = load_tensors(content)  # checks the header too
         except VoiceError:
             raise

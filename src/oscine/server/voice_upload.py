@@ -154,7 +154,7 @@ def _decoded(urlencoded: bytes) -> FormData:
         )
     except ValueError as error:  # includes UnicodeError
         raise MultiPartException(f"it is not a form of at most {max_fields} fields in UTF-8 ({error})") from None
-    return FormData(fields)
+    return FormData([*fields])
 
 
 def _checked_content_type(content_type: str) -> str:
