@@ -293,7 +293,7 @@ def _file(header: bytes, content: bytes = b"") -> bytes:
             b'{"__metadata__":{"format":"oscine.voice.1"},"speaker":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}'
         ),
         Voice(np.ones(8, np.float32)).to_bytes()[:-1],
-        Voice(np.ones(8, np.float32)).to_bytes()[:-1] + b"?",
+        Voice(np.ones(8, np.float32)).to_bytes()[:-1] + b"!",
         Voice(np.ones(8, np.float32)).to_bytes() + b"?",
     ],
 )
