@@ -34,7 +34,7 @@ _REFUSED: tuple[tuple[bytes, int], ...] = (
     (b'{"input": ""}', 400),
     (b'{"input": "Hello.", "voice": "nobody-has-this-voice"}', 400),
     (b'{"input": "Hello.", "speed": -1}', 400),
-    (b'{"input": "Hello.", "unknown_field": 1}', 400),
+    (b'{"input": "Hello.", "stream": "unknown"}', 400),
     (b'{"input": "' + b"a" * 300_000 + b'"}', 413),
 )
 _BROKEN = (

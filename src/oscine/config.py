@@ -246,6 +246,9 @@ def _check_api_key(key: object) -> object:
 ApiKeyList = Annotated[tuple[Annotated[str, BeforeValidator(_check_api_key)], ...], NoDecode, BeforeValidator(_split)]
 
 
+FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ServerConfig:
     """HTTP and WebSocket front end."""
@@ -294,6 +297,17 @@ class ServerConfig:
         default=(),
         description="Names of the server that requests may use, such as speech.example.com or *.example.com; '*': any. "
         "Always allowed: localhost, addresses and `host`; by default any name if there are API keys.",
+    )
+    strict: bool = Field(
+        default=False,
+        description="Refuse requests with unknown fields. Otherwise they are ignored, and the response names them.",
+    )
+    default_format: FormatName = Field(
+        default="mp3", description="response_format of requests without one: mp3 as OpenAI has it, wav as others do."
+    )
+    model_aliases: Strings = Field(
+        default=("qwen3-tts",),
+        description="Other names that requests may use as model: a name for any served model, or name=model.",
     )
     stream_events: bool = Field(
         default=False,

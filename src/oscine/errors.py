@@ -68,8 +68,9 @@ _MAX_NAMES_LISTED = 40
 _MAX_COMPARED = 16  # a comparison takes up to half a millisecond
 
 
-def nearest(name: str, choices: Iterable[str], count: int = 1) -> list[str]:
-    """The choices that look most like the name, at most `count`. Only those that share most letters are compared."""
+def nearest(name: str, choices: Iterable[str], count: int = 1, *, similarity: float = 0.5) -> list[str]:
+    """The choices that look most like the name, at most `count`. Only those that share most letters are compared.
+    `similarity` goes from 0 to 1."""
     name = name[:_MAX_NAME_CHARS].lower()
     letters = Counter(name).items()
 
@@ -79,7 +80,7 @@ def nearest(name: str, choices: Iterable[str], count: int = 1) -> list[str]:
 
     by_lower = {choice[:_MAX_NAME_CHARS].lower(): choice for choice in choices}
     likely = heapq.nlargest(_MAX_COMPARED, by_lower, key=shared)
-    return [by_lower[found] for found in difflib.get_close_matches(name, likely, n=count, cutoff=0.5)]
+    return [by_lower[found] for found in difflib.get_close_matches(name, likely, n=count, cutoff=similarity)]
 
 
 def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | None = None) -> str:

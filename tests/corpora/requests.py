@@ -88,11 +88,11 @@ REQUESTS: dict[str, RequestCase] = {
         for name, status in (
             *(("voice", 400), ("speaker", 400), ("model", 400), ("language", 400), ("instructions", 400)),
             *(("response_format", 400), ("ref_text", 400), ("task_type", 400), ("input", 413), ("seed", 400)),
-            ("unknown_field", 400),
+            ("unknown_field", 200),
         )
     },
     "a voice longer than any clip": RequestCase(lambda: speech(voice="a" * (30 * MIB)), 413),
-    "a long name of a field": RequestCase(lambda: speech(**{"a" * (20 * MIB): 1}), 400),
+    "a long name of a field": RequestCase(lambda: speech(**{"a" * (20 * MIB): 1}), 200),
     "a long voice id": RequestCase(lambda: speech(voice={"id": "a" * (20 * MIB)}), 400),
     "a long reference": RequestCase(lambda: speech(references=[{"audio_path": "a" * (20 * MIB)}]), 413),
     "a long text of letters beyond ASCII": RequestCase(
@@ -106,7 +106,7 @@ REQUESTS: dict[str, RequestCase] = {
     # Names that are nearly others.
     "a misspelt voice": RequestCase(lambda: speech(voice=f"{STORED_VOICE:b<64}"), 400),
     "a misspelt model": RequestCase(lambda: speech(model="tts-" * 60), 404),
-    "a misspelt field": RequestCase(lambda: speech(**{"speaker_embeddin" * 5: 1}), 400),
+    "a misspelt field": RequestCase(lambda: speech(**{"speaker_embeddin" * 5: 1}), 200),
     # Many values.
     "many numbers": RequestCase(lambda: raw(b'{"input": "x", "speaker_embedding": [', b"1,", MIB, b"1]}"), 413),
     "many allowed numbers": RequestCase(

@@ -74,7 +74,8 @@ CASES: dict[str, dict[str, Case]] = {
             "name": VOICE_NAME,
             "sample": base64.b64encode(bytes(100)).decode(),
         },
-        "unknown field": openai_case("create", "Nothing.", **PCM, extra_body={"sede": 7}),
+        "unknown field": openai_case("create", "With a typo.", **PCM, extra_body={"sede": 7}),
+        "bad field": openai_case("create", "Nothing.", **PCM, speed=9),
         "wrong key": openai_case("create", "Who is there?", at="locked", key="wrong", **PCM),
         "right key": openai_case("create", "I am here.", at="locked", key="right", **PCM),
         "again": {**openai_case("again", "At last.", at="narrow", **PCM), "held": {"input": "word " * 500, **PCM}},
@@ -285,7 +286,7 @@ def test_our_own_fields_pass_through_the_openai_sdk(runs: ClientRuns) -> None:
     [
         ("unknown voice", "BadRequestError", 400, "voice", "did you mean 'wren'?"),
         ("unknown model", "NotFoundError", 404, "model", "'whisper-1'"),
-        ("unknown field", "BadRequestError", 400, "sede", "did you mean 'seed'?"),
+        ("bad field", "BadRequestError", 400, "speed", "less than or equal to 4"),
         ("wrong key", "AuthenticationError", 401, None, "the API key is unknown"),
     ],
 )
@@ -296,6 +297,11 @@ def test_the_openai_sdk_raises_its_own_errors_with_our_message(
     assert (answer["raised"][0], answer["status"], answer["param"]) == (error, status, param)
     assert words in answer["message"] and words in answer["body"]["message"]
     assert answer["code"] and answer["type"] and answer["request_id"]
+
+
+def test_the_openai_sdk_shows_which_fields_were_ignored(runs: ClientRuns) -> None:
+    headers = runs.answer("openai_sdk", "unknown field")["headers"]
+    assert headers["x-ignored-fields"] == "sede" and "did you mean 'seed'?" in headers["x-warning"]
 
 
 def test_the_openai_sdk_sends_its_key(runs: ClientRuns) -> None:

@@ -200,6 +200,9 @@ def serve(
         bool,
         typer.Option("--exit-on-failure", metavar="", help="End when the engine has failed; default: retry forever"),
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", metavar="", help="Refuse requests with unknown fields; default: ignore those")
+    ] = False,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file; see --print-config")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting: --set engine.queue_limit=8")
@@ -226,6 +229,7 @@ def serve(
         "server.log_format": log_format,
         "server.allowed_hosts": allowed_hosts,
         "server.exit_on_failure": exit_on_failure or None,
+        "server.strict": strict or None,
     }
     flags = {path: value for path, value in flags.items() if value is not None}
     settings = load_settings(config, flags | parse_assignments(setting or []))

@@ -16,10 +16,11 @@ from pydantic import BaseModel, PrivateAttr, ValidationError
 from oscine.errors import OverloadedError
 from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.ignored_fields import listed_fields
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
 from oscine.server.metrics import RequestMetrics
-from oscine.server.schemas import BatchBody, BatchItem, invalid_field
+from oscine.server.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import usage_fields, whole_file
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
@@ -37,6 +38,7 @@ class BatchResult(BaseModel):
     media_type: str | None = None
     finish_reason: str | None = None
     seed: int | None = None
+    ignored_fields: tuple[str, ...] | None = None
     usage: dict[str, int] | None = None
     error: dict[str, Any] | None = None
     _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
@@ -61,7 +63,9 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
             except ApiError as error:
                 service.metrics.refused(request.url.path, error.status)
                 raise
-            await writer.start({"content-type": "application/json"})
+            ignored = listed_fields({field.path for field in body.unknown_fields()})
+            headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
+            await writer.start({"content-type": "application/json", **headers})
             await _write(writer, response)
 
         return StreamingSpeechResponse(produce, service.config.stalled_s)
@@ -89,7 +93,7 @@ class _SpeechBatch:
     """Runs as many items at once as the API key and the engine admit; the others wait for them."""
 
     def __init__(self, service: Service, body: BatchBody, key: str) -> None:
-        self._service, self._items, self._key = service, body.items, key
+        self._service, self._body, self._items, self._key = service, body, body.items, key
         self._defaults = body.model_dump(exclude_unset=True, exclude={"items"})
         self._own_stream_free = True
         self._item_ended = asyncio.Condition()
@@ -101,6 +105,8 @@ class _SpeechBatch:
         if len(self._items) > max_items:
             message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
             raise ApiError(413, message, param="items")
+        if self._service.config.strict:
+            self._body.check_known()
         self._progress_s = time.monotonic()
         # One stream is held to the end, so that draining waits for the whole batch.
         with self._service.api_keys.stream(self._key):
@@ -129,8 +135,9 @@ class _SpeechBatch:
         if not isinstance(item, dict):
             raise field_error("the item is not a JSON object; give one with the fields of a single request")
         defaults = self._defaults
-        if "voice" in item or "speaker" in item:  # aliases: an item with both would be refused
-            defaults = {**defaults, "voice": None, "speaker": None}
+        for alias, name in ALIASES.items():
+            if alias in item or name in item:  # an item with both would be refused
+                defaults = {field: value for field, value in defaults.items() if field not in (alias, name)}
         try:
             return BatchItem.model_validate({**defaults, **item})
         except ValidationError as error:
@@ -178,6 +185,7 @@ class _SpeechBatch:
             media_type=plan.format.media_type,
             finish_reason=last.finish_reason,
             seed=plan.seed,
+            ignored_fields=plan.ignored_fields or None,
             usage=usage_fields(last.usage),
         )
         result._audio = data

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from oscine.config import FormatName
 from oscine.encoding.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.server.errors import ApiError
-from oscine.server.schemas import FormatName
 from oscine.server.service import Service
 
 _SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds

@@ -130,9 +130,11 @@ class ServedModel:
 class ModelRegistry:
     """At least one model, in the order in which they were configured and added."""
 
-    def __init__(self, loaded: Sequence[LoadedModel], store: VoiceStore, metrics: Metrics) -> None:
+    def __init__(
+        self, loaded: Sequence[LoadedModel], store: VoiceStore, metrics: Metrics, aliases: Sequence[str] = ()
+    ) -> None:
         assert loaded
-        self._store, self._metrics = store, metrics
+        self._store, self._metrics, self._aliases = store, metrics, aliases
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
             self.add(one, added=False)
@@ -166,9 +168,15 @@ class ModelRegistry:
         model.cloned_voices.close()
         self._reserve_names()
 
+    @property
+    def aliases(self) -> list[str]:
+        """Other names that stand for a model, or for any."""
+        pairs = [alias.partition("=") for alias in self._aliases]
+        return [name for name, _, model in pairs if name not in self._models and (not model or model in self._models)]
+
     def find(self, name: str | None) -> ServedModel | None:
         """The model that the field `model` means; None: any. Raises 404."""
-        found = None if name is None else find_name(name, self._models)
+        found = None if name is None else find_name(name, self._models, self._aliases)
         return None if found is None else self._models[found]
 
     def route(self, options: VoiceOptions) -> ServedModel:

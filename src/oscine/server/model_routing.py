@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from oscine.capabilities import AUTO, KIND_NAMES, Needs, check_needs
+from oscine.capabilities import KIND_NAMES, Needs, check_needs
 from oscine.errors import RequestError, VoiceError, unknown_choice
 from oscine.server.cloud_voices import CLOUD_VOICES
 from oscine.server.errors import ApiError
@@ -33,15 +33,22 @@ _DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
 _KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
 
 
-def find_name(model: str, served: Collection[str]) -> str | None:
-    """The served name that the field `model` means; None: any. Raises 404."""
+def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()) -> str | None:
+    """The served name that the field `model` means; None: any. An alias is a name for any model, or "name=model".
+    Raises 404."""
+    if not model:
+        return None  # some clients send an empty field
+    if model in aliases:
+        return None
+    model = next((alias.partition("=")[2] for alias in aliases if alias.startswith(f"{model}=")), model)
     # Clients may send the hub id (Qwen/Qwen3-TTS-...); its last component is the served name.
     for name in (model, model.rpartition("/")[2]):
         if name in served:
             return name
     if _DATE.sub("", model[:80].lower()) in OPENAI_MODELS:
         return None
-    message = unknown_choice("model", shown_name(model), [*served, *OPENAI_MODELS])
+    names = [alias.partition("=")[0] for alias in aliases]
+    message = unknown_choice("model", shown_name(model), [*served, *names, *OPENAI_MODELS])
     raise ApiError(404, message, param="model", code="model_not_found")
 
 
@@ -67,7 +74,7 @@ def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Call
         clone_param=clone_param,
         speaker_width=speaker_width,
         instruct=options.instructions or None,
-        language=options.language or AUTO,
+        language=options.language_name,
     )
 
 

@@ -104,8 +104,9 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
 
     @router.get("", summary="Served models", responses=described(401))
     async def list_models() -> ModelList:
-        """The served models, then the names that OpenAI's clients send."""
-        return ModelList(data=[info(name) for name in (*(model.name for model in service.models), *OPENAI_MODELS)])
+        """The served models, then other names for them, then those that OpenAI's clients send."""
+        served = [model.name for model in service.models]
+        return ModelList(data=[info(name) for name in (*served, *service.models.aliases, *OPENAI_MODELS)])
 
     @router.get("/{model_id:path}", summary="One model", responses=described(401, 404))
     async def get_model(model_id: str) -> ModelInfo:

@@ -41,7 +41,7 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
         return "events"
     if body.stream:
         return "events" if config.stream_events and accepted is None else "bytes"
-    is_wav = (body.response_format or "mp3") == "wav"
+    is_wav = (body.response_format or config.default_format) == "wav"
     return "whole" if is_wav and not config.stream_wav and not _reads_a_stream(headers) else "bytes"
 
 

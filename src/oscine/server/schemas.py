@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from oscine.errors import unknown_choice
+from oscine.config import FormatName
+from oscine.errors import nearest, unknown_choice
 from oscine.server.errors import ApiError, field_error
+from oscine.server.language_codes import language_name
 
-FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
+RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 # Coarse limits; types.py has the exact ones, and speech_plan.py checks them.
@@ -19,7 +31,7 @@ TopK = Annotated[int, Field(ge=0, lt=2**31)]
 TopP = Annotated[Finite, Field(gt=0, le=1)]
 Penalty = Annotated[Finite, Field(gt=0)]
 MaxNewTokens = Annotated[int, Field(ge=2, lt=2**63)]
-Seed = Annotated[int, Field(ge=0, lt=2**64)]
+Seed = Annotated[int, Field(ge=RANDOM_SEED, lt=2**64)]
 Name = Annotated[str, Field(max_length=256)]
 # fail_fast: a list may have a million bad entries, and only the first is reported.
 Clips = Annotated[list[str], Field(fail_fast=True)]
@@ -28,15 +40,20 @@ Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=Tr
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
 _MAX_NAME_CHARS = 80  # of a client's string in an error message
+_MAX_UNKNOWN = 64  # fields that are ignored; more are refused
+_MAX_COMPARED_CHARS = 40  # longer names are not compared with the known ones
+_SIMILAR = 0.7  # of 1.0: how much a misspelled name has in common with the right one
 # A field of the other APIs without a meaning here: accepted, and listed in a response header.
 _Ignored = Field(None, description="Accepted and ignored.", deprecated=True)
 
 
 # What other speech APIs call our fields.
-_OTHER_NAMES = {"text": "input", "prompt": "input", "format": "response_format", "instruct": "instructions"}
+_OTHER_NAMES = {"text": "input", "prompt": "input", "format": "response_format"}
 
 
 class StrictModel(BaseModel):
+    """Refuses unknown fields."""
+
     # Strict: "1" is not a number and 1 is not a string.
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -62,11 +79,67 @@ def _bad_name(name: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("bad_name", "{message}", {"message": message, "name": name})
 
 
-class VoiceId(StrictModel):
+@dataclass(frozen=True, slots=True)
+class UnknownField:
+    name: str
+    container: str  # the field that holds it, such as "extra_params"; "": none
+    known: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{self.container}.{self.name}" if self.container else self.name
+
+    @property
+    def meant(self) -> str | None:
+        """The known field that it resembles."""
+        if (other := _OTHER_NAMES.get(self.name)) in self.known:
+            return other
+        if len(self.name) > _MAX_COMPARED_CHARS:
+            return None
+        return next(iter(nearest(self.name, self.known, similarity=_SIMILAR)), None)
+
+
+class LenientModel(BaseModel):
+    """Ignores unknown fields, as most servers of these APIs do, and remembers their names for the response."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    _unknown: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_unknown(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        known = cls.model_fields
+        unknown = [shown_name(name) for name in given if name not in known] if isinstance(given, dict) else []
+        if len(unknown) > _MAX_UNKNOWN:
+            message = f"there are {len(unknown)} unknown fields, such as {unknown[0]!r}; send only fields of this API"
+            raise _bad_name(unknown[0], message)
+        model = validate(given)
+        model._unknown = tuple(unknown)
+        return model
+
+    def unknown_fields(self, container: str = "") -> Iterator[UnknownField]:
+        """Of this object and those in it."""
+        known = tuple(type(self).model_fields)
+        for name in self._unknown:
+            yield UnknownField(name, container, known)
+        for name, value in self.__dict__.items():
+            prefix = f"{container}.{name}" if container else name
+            for index, inner in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(inner, LenientModel):
+                    yield from inner.unknown_fields(f"{prefix}.{index}" if isinstance(value, list) else prefix)
+
+    def check_known(self) -> None:
+        """Raises 400 for the first unknown field."""
+        for field in self.unknown_fields():
+            message = unknown_choice("field", field.name, field.known, field.meant)
+            raise field_error(f"{field.container}: {message}" if field.container else message, param=field.path)
+
+
+class VoiceId(LenientModel):
     id: Name
 
 
-class Reference(StrictModel):
+class Reference(LenientModel):
     audio_path: str = Field(description="As `ref_audio`.")
     text: str | None = Field(None, max_length=4096, description="As `ref_text`.")
 
@@ -74,7 +147,7 @@ class Reference(StrictModel):
 References = Annotated[list[Reference], Field(max_length=1, fail_fast=True)]
 
 
-class ExtraParams(StrictModel):
+class ExtraParams(LenientModel):
     temperature: Temperature | None = None
     top_k: TopK | None = None
     top_p: TopP | None = None
@@ -84,9 +157,20 @@ class ExtraParams(StrictModel):
     subtalker_temperature: Temperature | None = None
     subtalker_top_k: TopK | None = None
     subtalker_top_p: TopP | None = None
+    do_sample: bool | None = None
+    subtalker_dosample: bool | None = None
 
 
-class VoiceOptions(StrictModel):
+ALIASES = {
+    "speaker": "voice",
+    "instruct": "instructions",
+    "lang_code": "language",
+    "suppress_bootstrap_silence": "trim_silence",
+    "skip_fixed_bootstrap_audio": "trim_silence",
+}
+
+
+class VoiceOptions(LenientModel):
     """All fields of a request but its text and the kind of response."""
 
     model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
@@ -97,15 +181,26 @@ class VoiceOptions(StrictModel):
     instructions: str | None = Field(
         None, max_length=4096, description="How to speak; with VoiceDesign, a description of the voice."
     )
-    language: str | None = Field(None, max_length=64, description="`auto`, or a language of the checkpoint.")
-    response_format: FormatName | None = Field(None, description="Default: mp3. All formats can be streamed.")
+    instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
+    language: str | None = Field(
+        None, max_length=64, description="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN)."
+    )
+    lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
+    response_format: FormatName | None = Field(
+        None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
+    )
     speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
     sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
-    seed: Seed | None = Field(None, description="The same seed gives the same audio.")
+    seed: Seed | None = Field(None, description="The same seed gives the same audio. -1: random.")
     temperature: Temperature | None = Field(None, description="0: no randomness.")
+    do_sample: bool | None = Field(None, description="false: no randomness.")
     top_k: TopK | None = None
     top_p: TopP | None = None
     repetition_penalty: Penalty | None = None
+    subtalker_dosample: bool | None = Field(None, description="As `do_sample`, for the codes beyond the first.")
+    subtalker_temperature: Temperature | None = None
+    subtalker_top_k: TopK | None = None
+    subtalker_top_p: TopP | None = None
     max_new_tokens: MaxNewTokens | None = Field(
         None, description="The maximum number of frames (80 ms each) of the whole text, plus one."
     )
@@ -113,6 +208,8 @@ class VoiceOptions(StrictModel):
         None, description="true: the prompt holds the whole text before the first frame."
     )
     trim_silence: bool | None = Field(None, description="Remove the silence at the start.")
+    suppress_bootstrap_silence: bool | None = Field(None, description="Alias of `trim_silence`.")
+    skip_fixed_bootstrap_audio: bool | None = Field(None, description="Alias of `trim_silence`.")
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
     ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")
@@ -127,17 +224,40 @@ class VoiceOptions(StrictModel):
     ambient_sound: Any = _Ignored
     duration_seconds: Any = _Ignored
     user: Any = _Ignored
+    ignore_eos: Any = _Ignored
+    stream_chunk_schedule: Any = _Ignored
+    stream_chunk_frames: Any = _Ignored
+    stream_first_chunk_frames: Any = _Ignored
+    stream_steady_chunk_frames: Any = _Ignored
+    stream_codec_output: Any = _Ignored
+    token_count: Any = _Ignored
+    duration_tokens: Any = _Ignored
+    stage_params: Any = _Ignored
 
     @model_validator(mode="after")
-    def _one_voice_name(self) -> Self:
-        if self.voice is not None and self.speaker is not None:
-            raise _bad_name("speaker", "speaker is an alias of voice; give only one of them")
+    def _use_aliases(self) -> Self:
+        for alias, name in ALIASES.items():
+            value, other = getattr(self, alias), getattr(self, name)
+            if value is None:
+                continue
+            if other is not None and (alias == "speaker" or value != other):
+                raise _bad_name(alias, f"{alias} is an alias of {name}; give only one of them")
+            if alias != "speaker":
+                setattr(self, name, value)
+                setattr(self, alias, None)
+                self.model_fields_set.discard(alias)
         return self
 
     @property
+    def language_name(self) -> str:
+        return language_name(self.language or "auto")
+
+    @property
     def ignored_fields(self) -> list[str]:
+        """Those that were given and ask for something."""
         fields = type(self).model_fields
-        return sorted(name for name in self.model_fields_set if fields[name].deprecated)
+        asked = {name for name in self.model_fields_set if self.__dict__[name] not in (None, False)}
+        return sorted(name for name in asked if fields[name].deprecated)
 
 
 class BatchItem(VoiceOptions):
@@ -188,12 +308,21 @@ def invalid_field(errors: list[Any]) -> ApiError:
         param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
         return field_error(f"{name}: {error['msg']}" if name else error["msg"], param=param)
     if error["type"] == "missing":
-        return field_error(f"{name or 'the body'} is missing; it is required", param=name or None)
+        return field_error(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
     if not name:
         return field_error("the body must be one JSON object, sent with content-type: application/json")
     given = error.get("input")
     shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
     return field_error(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
+
+
+def _misspelled(error: Any) -> str:
+    """Names the field that was probably meant to be the missing one."""
+    missing, given = str(error["loc"][-1]), error.get("input")
+    names = [shown_name(name) for name in list(given)[:_MAX_UNKNOWN]] if isinstance(given, dict) else []
+    others = [name for name in names if _OTHER_NAMES.get(name) == missing]
+    found = others or nearest(missing, [name for name in names if len(name) <= _MAX_COMPARED_CHARS])
+    return f"; did you mean it by {found[0]!r}?" if found else ""
 
 
 def _most_specific(errors: list[Any]) -> Any:
@@ -205,6 +334,5 @@ def _most_specific(errors: list[Any]) -> Any:
 def _path(loc: tuple[str | int, ...]) -> list[str]:
     """Without the components that FastAPI and pydantic add: the body, and the type that was tried."""
     names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
-    return [
-        name for name in names if name not in ("str", "constrained-str", "VoiceId") and not name.startswith("list[")
-    ]
+    tried = ("str", "constrained-str", "VoiceId")
+    return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]

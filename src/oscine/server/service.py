@@ -39,7 +39,7 @@ class Service:
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
-        self.models = ModelRegistry(models, self.voice_store, self.metrics)
+        self.models = ModelRegistry(models, self.voice_store, self.metrics, config.model_aliases)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,

@@ -133,7 +133,7 @@ class _SpeechHandler:
             "x-seed": str(plan.seed),
             **({"x-model": quote(plan.model.name)} if self._service.models.several else {}),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
-            **({"x-warning": plan.warning} if plan.warning else {}),
+            **({"x-warning": "; ".join(warnings)} if (warnings := plan.client_warnings) else {}),
         }
 
     def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
-from oscine.config import ServerConfig
+from oscine.config import FormatName, ServerConfig
 from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import RequestError
 from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.server.errors import ApiError, field_error
+from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import ClipPolicy, fetch_clip
+from oscine.server.sampling_fields import given_seed, sampling_fields
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
 from oscine.types import ModelCard, SamplingParams, SpeechRequest
 from oscine.voice import Voice
@@ -34,11 +36,16 @@ class SpeechPlan:
     speed: float
     ignored_fields: tuple[str, ...]
     warning: str | None = None  # for the client and the log
+    field_warnings: tuple[str, ...] = ()  # for the client
 
     @property
     def seed(self) -> int:
         assert self.request.seed is not None
         return self.request.seed
+
+    @property
+    def client_warnings(self) -> tuple[str, ...]:
+        return (*((self.warning,) if self.warning else ()), *self.field_warnings)
 
     @property
     def is_converted(self) -> bool:
@@ -56,16 +63,19 @@ class SpeechPlan:
 
 class SpeechPlanner:
     def __init__(self, config: ServerConfig, clip_policy: ClipPolicy) -> None:
-        self._clip_policy = clip_policy
+        self._config, self._clip_policy = config, clip_policy
         self._max_text_chars = config.max_text_chars
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
 
     async def plan(
-        self, model: ServedModel, options: VoiceOptions, text: str, default_format: str = "mp3"
+        self, model: ServedModel, options: VoiceOptions, text: str, default_format: FormatName | None = None
     ) -> SpeechPlan:
-        """Raises ApiError or RequestError. `text` is "" for streaming text (WebSocket)."""
+        """Raises ApiError or RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the
+        server's."""
         card = model.card
+        if self._config.strict:
+            options.check_known()
         _check_task(options, card)
         _check_sampling(options)
         if options.word_timestamps:
@@ -73,7 +83,9 @@ class SpeechPlanner:
             raise field_error(message, param="word_timestamps")
         out_rate_hz = options.sample_rate or card.sample_rate_hz
         speed = 1.0 if options.speed is None else options.speed
-        form = checked_format(options.response_format or default_format, out_rate_hz, speed)
+        form = checked_format(
+            options.response_format or default_format or self._config.default_format, out_rate_hz, speed
+        )
         if len(text) > self._max_text_chars:
             message = f"the text has {len(text)} characters, the limit is {self._max_text_chars}; split it"
             raise ApiError(413, message, param="input")
@@ -90,8 +102,9 @@ class SpeechPlanner:
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
             speed=speed,
-            ignored_fields=_ignored_fields(options, card),
+            ignored_fields=ignored_fields(options, card),
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
+            field_warnings=field_warnings(options),
         )
 
     async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | None:
@@ -120,39 +133,17 @@ class SpeechPlanner:
         return await asyncio.to_thread(model.voices.resolve, name)
 
 
-def _ignored_fields(options: VoiceOptions, card: ModelCard) -> tuple[str, ...]:
-    # Clients of vLLM-Omni and OpenAI always send a voice; with VoiceDesign the instructions define it.
-    voices = {"voice", "speaker"} if card.kind == "voice_design" else set()
-    given = {name for name in voices if getattr(options, name) is not None}
-    return tuple(sorted({*options.ignored_fields, *given}))
-
-
 def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:
-    extra = options.extra_params or ExtraParams()
-
-    def either(name: str) -> Any:
-        value = getattr(options, name)
-        return getattr(extra, name) if value is None else value
-
-    temperature, seed = either("temperature"), either("seed")
-    greedy = True if temperature == 0 else None
+    seed = given_seed(options)
     return SpeechRequest(
         text=text,
         voice=voice,
-        language=(options.language or "auto").lower(),
+        language=options.language_name,
         instruct=options.instructions or None,
         text_mode=_TEXT_MODES[options.non_streaming_mode],
         seed=secrets.randbits(63) if seed is None else seed,
-        greedy=greedy,
-        temperature=None if greedy else temperature,
-        top_k=either("top_k"),
-        top_p=either("top_p"),
-        repetition_penalty=either("repetition_penalty"),
-        subtalker_temperature=None if greedy else extra.subtalker_temperature,
-        subtalker_top_k=extra.subtalker_top_k,
-        subtalker_top_p=extra.subtalker_top_p,
-        max_new_tokens=either("max_new_tokens"),
         trim_silence=options.trim_silence,
+        **sampling_fields(options),
     )
 
 

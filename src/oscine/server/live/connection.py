@@ -16,19 +16,19 @@ from oscine.errors import unknown_choice
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
-from oscine.server.schemas import OWN_EVENTS, LiveConfig, StrictModel, invalid_field, shown_name
+from oscine.server.schemas import OWN_EVENTS, LenientModel, LiveConfig, StrictModel, invalid_field, shown_name
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _CLOSE_TIMEOUT_S = 2.0
 
 
-class InputText(StrictModel):
+class InputText(LenientModel):
     type: Literal["input.text"]
     text: str
 
 
-class InputDone(StrictModel):
+class InputDone(LenientModel):
     type: Literal["input.done"]
 
 
@@ -44,7 +44,7 @@ class InputClear(StrictModel):
     type: Literal["input.clear"] = "input.clear"
 
 
-class SessionClose(StrictModel):
+class SessionClose(LenientModel):
     type: Literal["session.close"]
 
 

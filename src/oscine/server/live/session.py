@@ -34,6 +34,7 @@ from oscine.server.live.connection import (
 from oscine.server.live.playback_position import UtteranceTimeline, playback_position
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.logs import request_id
+from oscine.server.sampling_fields import given_seed
 from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
@@ -153,6 +154,8 @@ class LiveSession:
     async def _handle(self, message: ClientMessage) -> None:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
             raise ApiError(400, f"{message.type} came after session.close; open another connection")
+        if self._service.config.strict and isinstance(message, InputText | InputDone | SessionClose):
+            message.check_known()
         match message:
             case LiveConfig():
                 try:
@@ -180,7 +183,7 @@ class LiveSession:
         resolve_request(plan.request, model.card)
         self._plan, self._refused_config = plan, None
         self._connection.ask_for_events(config.events or ())
-        self._random_seeds = config.seed is None and (config.extra_params is None or config.extra_params.seed is None)
+        self._random_seeds = given_seed(config) is None
         await self._connection.send_event(
             "session.ready",
             request_id=request_id.get(),
@@ -188,6 +191,7 @@ class LiveSession:
             sample_rate=plan.out_rate_hz,
             **({"model": model.name} if self._service.models.several else {}),
             **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
+            **({"warning": "; ".join(plan.field_warnings)} if plan.field_warnings else {}),
         )
 
     async def _push(self, text: str) -> None:

@@ -1,0 +1,37 @@
+"""Fields of a request that have no effect, as the response names them: short, in printable ASCII, and not too many."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from oscine.server.schemas import LenientModel, VoiceOptions
+from oscine.types import ModelCard
+
+_MAX_LISTED = 20
+_MAX_WARNINGS = 4  # a name is compared with all known ones for each
+_NOT_LISTED = re.compile(r"[^\x21-\x2b\x2d-\x7e]")  # commas separate the names in a header
+
+
+def ignored_fields(options: VoiceOptions, card: ModelCard) -> tuple[str, ...]:
+    # Clients of vLLM-Omni and OpenAI always send a voice; with VoiceDesign the instructions define it.
+    voices = {"voice", "speaker"} if card.kind == "voice_design" else set()
+    given = {name for name in voices if getattr(options, name) is not None}
+    return listed_fields({*options.ignored_fields, *given, *(field.path for field in options.unknown_fields())})
+
+
+def listed_fields(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(_shown(name) for name in names))[:_MAX_LISTED]
+
+
+def field_warnings(model: LenientModel) -> tuple[str, ...]:
+    """For misspelled fields."""
+    return tuple(
+        f"the field '{_shown(field.path)}' is unknown and was ignored; did you mean '{field.meant}'?"
+        for field in islice(model.unknown_fields(), _MAX_WARNINGS)
+        if field.meant
+    )
+
+
+def _shown(name: str) -> str:
+    return _NOT_LISTED.sub("?", name)
