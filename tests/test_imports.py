@@ -47,7 +47,19 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"config", "engine", "errors", "frames", "model", "narration", "speech", "text", "types"},
     # Gets an engine, never builds one.
     "server": {
-        *(ROOT, "capabilities", "config", "encoding", "errors", "levels", "log_writer", "narration", "segmenter"),
+        *(
+            ROOT,
+            "align",
+            "capabilities",
+            "config",
+            "encoding",
+            "errors",
+            "frames",
+            "levels",
+            "log_writer",
+            "narration",
+            "segmenter",
+        ),
         *("types", "utterance", "voice"),
     },
 }

@@ -293,6 +293,11 @@ class ServerConfig:
         default=False, description="Fetch reference clips from URLs; private addresses are always refused."
     )
     ref_files_below: Text | None = Field(default=None, description="Read reference clips from files below this folder.")
+    aligner: Text | None = Field(
+        default=None,
+        description="Folder of a Whisper model in CTranslate2's format, for word timestamps. None: there are none.",
+    )
+    aligner_threads: Int = _number(1, 1, 256, "CPU threads of the aligner.")
     allowed_hosts: Strings = Field(
         default=(),
         description="Names of the server that requests may use, such as speech.example.com or *.example.com; '*': any. "

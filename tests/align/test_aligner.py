@@ -37,7 +37,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAlig
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aligner]:
     folder = tmp_path_factory.mktemp("working")
-    with pytest.MonkeyPatch.context() as patch, Aligner(scripted_whisper(folder)) as aligner:
+    with pytest.MonkeyPatch.context() as patch, Aligner(scripted_whisper(folder, multilingual=True)) as aligner:
         patch.syspath_prepend(folder / "library")
         aligner.start()
         yield aligner
@@ -72,15 +72,22 @@ def test_it_transcribes(working: Aligner) -> None:
     assert working.transcribe(sound(65), RATE_HZ) == " ".join([HEARD] * 3)
 
 
-def test_it_knows_the_languages_of_the_folder(working: Aligner) -> None:
-    assert working.start() == {"en"}
+def test_a_language_is_a_name_a_code_or_auto(working: Aligner) -> None:
+    assert working.languages == {"en", "de", "zh"}
+    for language in ("auto", "german", "zh", "sichuan_dialect"):
+        assert len(working.align(sound(1), RATE_HZ, "Guten Tag", language)) == 2
+    with pytest.raises(AlignerError, match="knows de, en, zh, not russian"):
+        working.align(sound(1), RATE_HZ, "Guten Tag", "russian")
 
 
-def test_a_multilingual_folder_takes_names_codes_and_auto(opened: OpenAligner) -> None:
-    aligner = opened(multilingual=True)
-    assert aligner.start() == {"en", "de", "zh"}
-    for language in ("auto", "german", "zh", "klingon"):
-        assert len(aligner.align(sound(1), RATE_HZ, "Guten Tag", language)) == 2
+def test_a_folder_for_english_alone_refuses_other_languages_and_scripts(opened: OpenAligner) -> None:
+    aligner = opened()
+    aligner.start()
+    assert len(aligner.align(sound(1), RATE_HZ, "An emoji \U0001f600")) == 3
+    with pytest.raises(AlignerError, match="knows en, not german"):
+        aligner.align(sound(1), RATE_HZ, "Guten Tag", "german")
+    with pytest.raises(AlignerError, match="in another script"):
+        aligner.align(sound(1), RATE_HZ, "你好世界 Tom")
 
 
 @pytest.mark.parametrize(
@@ -105,12 +112,6 @@ def test_a_process_that_died_while_it_was_idle_is_started_again(opened: OpenAlig
     os.kill(aligner.pid, signal.SIGKILL)
     os.waitid(os.P_PID, aligner.pid, os.WEXITED | os.WNOWAIT)
     assert aligner.transcribe(sound(1), RATE_HZ) == HEARD
-
-
-def test_more_jobs_than_may_wait_are_refused(opened: OpenAligner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oscine.align.aligner._MAX_WAITING", 0)
-    with pytest.raises(AlignerError, match="too busy"):
-        opened().transcribe(sound(1), RATE_HZ)
 
 
 def test_jobs_of_several_threads_get_their_own_answers(working: Aligner) -> None:

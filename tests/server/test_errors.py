@@ -161,7 +161,13 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         )
     ),
     ({"stream": "yes"}, 400, "invalid_field", "stream", "stream: input should be a valid boolean"),
-    ({"stream_format": "ws"}, 400, "invalid_field", "stream_format", "stream_format: input should be 'audio' or 'sse'"),
+    (
+        {"stream_format": "ws"},
+        400,
+        "invalid_field",
+        "stream_format",
+        "stream_format: input should be 'audio', 'sse' or 'json'",
+    ),
     (
         {"task_type": "Base"},
         400,
@@ -219,7 +225,13 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio_path, text)",
     ),
     ({"ref_audio": ["a", 1]}, 400, "invalid_field", "ref_audio.1", "ref_audio.1: input should be a valid string"),
-    ({"word_timestamps": True}, 400, "invalid_field", "word_timestamps", "word_timestamps is not supported"),
+    (
+        {"word_timestamps": True},
+        400,
+        "invalid_field",
+        "word_timestamps",
+        "word timestamps need an aligner; start the server with --aligner",
+    ),
     ({"instructions": "a" * 4097}, 400, "invalid_field", "instructions", "instructions: string should have at most"),
 ]
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
+from oscine.align.languages import unknown_language
 from oscine.align.whisper_folder import check_folder
 from oscine.align.words import TimedWord, split_words
 from oscine.errors import ConfigError, OscineError
@@ -24,7 +25,6 @@ _START_S = 120.0  # to load the model
 _JOB_S = 60.0  # for one job, and twice as long as its audio
 _EXIT_S = 5.0
 _RETRY_S = 10.0  # after a failed start
-_MAX_WAITING = 64  # jobs
 _MAIN = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -34,7 +34,7 @@ main()
 
 
 class AlignerError(OscineError):
-    """This audio has no timestamps or no transcript: the aligner failed or is too busy."""
+    """This audio has no timestamps or no transcript: the aligner failed, or is too busy."""
 
 
 class Aligner:
@@ -46,10 +46,8 @@ class Aligner:
         self._settings = {"folder": str(folder), "threads": threads}
         self._job_s = job_s
         self._lock = threading.Lock()  # of the process: one job at a time
-        self._waiting_lock = threading.Lock()
-        self._waiting = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._languages: frozenset[str] = frozenset()
+        self.languages: frozenset[str] = frozenset()  # codes, once the model is loaded
         self._failed: tuple[float, str] | None = None  # when and why the last start failed
 
     def __enter__(self) -> Self:
@@ -58,11 +56,10 @@ class Aligner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self) -> frozenset[str]:
-        """Loads the model; returns the codes of its languages. Raises ConfigError if it cannot be used."""
+    def start(self) -> None:
+        """Loads the model, which the first job would do otherwise. Raises ConfigError if it cannot be used."""
         with self._lock:
             self._started()
-            return self._languages
 
     def align(self, samples: Samples, rate_hz: int, text: str, language: str = "auto") -> list[TimedWord]:
         """All words of the text in order, with their times in these samples. `language`: a name or a code.
@@ -70,6 +67,8 @@ class Aligner:
         words = split_words(text)
         if not words:
             return []
+        if self.languages and (reason := unknown_language(self.languages, language, text)):
+            raise AlignerError(reason)
         times = self._run({"method": "align", "text": text, "language": language}, samples, rate_hz)["times"]
         return [
             TimedWord(word.text, round(start_s, 3), round(end_s, 3))
@@ -92,20 +91,12 @@ class Aligner:
                 self._end(_EXIT_S)
 
     def _run(self, job: dict[str, Any], samples: Samples, rate_hz: int) -> dict[str, Any]:
-        with self._waiting_lock:
-            if self._waiting >= _MAX_WAITING:
-                raise AlignerError(f"the aligner is too busy: {self._waiting} jobs wait")
-            self._waiting += 1
-        try:
-            with self._lock:
-                try:
-                    self._started()
-                except ConfigError as error:
-                    raise AlignerError(str(error)) from None
-                answer = self._call({**job, "rate_hz": rate_hz}, samples, self._job_s + 2 * len(samples) / rate_hz)
-        finally:
-            with self._waiting_lock:
-                self._waiting -= 1
+        with self._lock:
+            try:
+                self._started()
+            except ConfigError as error:
+                raise AlignerError(str(error)) from None
+            answer = self._call({**job, "rate_hz": rate_hz}, samples, self._job_s + 2 * len(samples) / rate_hz)
         if "error" in answer:
             raise AlignerError(f"the aligner failed: {answer['error']}")
         return answer
@@ -130,7 +121,7 @@ class Aligner:
             self._failed = time.monotonic(), str(error)
             raise ConfigError(str(error)) from None
         self._failed = None
-        self._languages = frozenset(answer["languages"])
+        self.languages = frozenset(answer["languages"])
 
     def _call(self, message: dict[str, Any], samples: Samples | None, limit_s: float) -> dict[str, Any]:
         """Raises AlignerError, and ends the process, if there is no answer within the limit."""

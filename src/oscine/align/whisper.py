@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from oscine.align.languages import CODES
 from oscine.align.log_mel import HOP, RATE_HZ, log_mel
 from oscine.align.timing import Span, Times, settle, token_starts, word_times
 from oscine.align.whisper_folder import TOKENIZER
@@ -27,10 +28,6 @@ _WORDS_S = 20.0
 _UNSURE_WORDS = 3
 # Whisper attends to a word a little after its onset; see docs/guides/timestamps.md.
 _LATE_S = 0.08
-_CODES = {
-    "chinese": "zh", "english": "en", "japanese": "ja", "korean": "ko", "german": "de", "french": "fr",
-    "russian": "ru", "portuguese": "pt", "spanish": "es", "italian": "it",
-}  # fmt: skip
 
 
 class Whisper:
@@ -116,7 +113,7 @@ class Whisper:
     def _prompt(self, encoded: Any, language: str) -> list[int]:
         names = ["<|startoftranscript|>"]
         if self._model.is_multilingual:
-            code = f"<|{_CODES.get(language, language)}|>"
+            code = f"<|{CODES.get(language, language)}|>"
             if self._tokenizer.token_to_id(code) is None:
                 code = self._model.detect_language(encoded)[0][0][0]
             names += [code, "<|transcribe|>"]

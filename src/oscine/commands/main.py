@@ -192,6 +192,9 @@ def serve(
         list[float] | None, typer.Option(help="Largest share of a device's memory; slots are lowered to fit")
     ] = None,
     voices_dir: Annotated[Path | None, typer.Option(help="Folder of uploaded voices")] = None,
+    aligner: Annotated[
+        Path | None, typer.Option(help="Whisper folder in CTranslate2's format, for word timestamps")
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
     allowed_hosts: Annotated[
         str | None, typer.Option(help="Names of the server beside localhost: speech.example.com,*.example.org")
@@ -226,6 +229,7 @@ def serve(
         "server.admin_keys": tuple(admin_key) if admin_key else None,
         "dtype": dtype.value if dtype else None,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
+        "server.aligner": str(aligner) if aligner else None,
         "server.log_format": log_format,
         "server.allowed_hosts": allowed_hosts,
         "server.exit_on_failure": exit_on_failure or None,

@@ -79,6 +79,8 @@ def build_models_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         watchers = (service.connections.watch(), watch_loop_lag(service.metrics.loop_lag_s.observe))
+        if service.aligner:
+            service.aligner.start()
         watching = [asyncio.create_task(watcher) for watcher in watchers]
         yield
         for task in watching:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
@@ -17,6 +16,7 @@ from oscine.errors import OverloadedError
 from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.ignored_fields import listed_fields
+from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import request_id
 from oscine.server.metrics import RequestMetrics
@@ -24,11 +24,11 @@ from oscine.server.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import usage_fields, whole_file
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
+from oscine.server.word_fields import verbose_words
 
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0
 _MAX_RETRY_WAIT_S = 2.0
-_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs
 
 
 class BatchResult(BaseModel):
@@ -40,6 +40,7 @@ class BatchResult(BaseModel):
     seed: int | None = None
     ignored_fields: tuple[str, ...] | None = None
     usage: dict[str, int] | None = None
+    words: list[dict[str, Any]] | None = None
     error: dict[str, Any] | None = None
     _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
 
@@ -82,10 +83,7 @@ async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
         if result._audio is None:
             await writer.write(fields.encode())
             continue
-        await writer.write(f'{fields[:-1]},"audio_data":"'.encode())
-        for begin in range(0, len(result._audio), _SLICE_BYTES):
-            await writer.write(base64.b64encode(result._audio[begin : begin + _SLICE_BYTES]))
-        await writer.write(b'"}')
+        await write_with_audio(writer, fields, "audio_data", result._audio)
     await writer.write(b"]}", more=False)
 
 
@@ -176,7 +174,8 @@ class _SpeechBatch:
         with model.streams:
             plan = await self._service.planner.plan(model, item, item.input)
             async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
-                data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks))
+                words = self._service.word_timer(plan) if item.word_timestamps else None
+                data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks), words)
         metrics.sent_whole(samples)
         metrics.ended(200, last.finish_reason)
         result = BatchResult(
@@ -187,6 +186,7 @@ class _SpeechBatch:
             seed=plan.seed,
             ignored_fields=plan.ignored_fields or None,
             usage=usage_fields(last.usage),
+            words=verbose_words(await words.rest()) if words else None,
         )
         result._audio = data
         return result

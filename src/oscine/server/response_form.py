@@ -2,11 +2,12 @@
 
 | the request has                                         | form                                                       |
 |---------------------------------------------------------|------------------------------------------------------------|
-| `stream_format`                                         | `audio`: bytes; `sse`: events                              |
+| `stream_format`                                         | `audio`: bytes; `sse`: events; `json`: a JSON object       |
 | `stream: false`                                         | the whole file                                             |
 | an `Accept` that prefers text/event-stream to audio     | events                                                     |
 | `stream: true`, and an `Accept` that prefers audio      | bytes                                                      |
 | `stream: true`                                          | bytes; events if the server is set so                      |
+| none of these, and `word_timestamps`                    | the whole file                                             |
 | none of these, and the format is WAV                    | the whole file; bytes for a client that says that it reads |
 |                                                         | the response as it arrives, or if the server is set so     |
 | none of these                                           | bytes                                                      |
@@ -26,14 +27,15 @@ from starlette.datastructures import Headers
 from oscine.config import ServerConfig
 from oscine.server.schemas import SpeechBody
 
-ResponseForm = Literal["bytes", "events", "whole"]
+ResponseForm = Literal["bytes", "events", "whole", "json"]
+_FORMATS: dict[str, ResponseForm] = {"audio": "bytes", "sse": "events", "json": "json"}
 
 _QUALITY = re.compile(r";\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*(?:;|$)")
 
 
 def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> ResponseForm:
     if body.stream_format is not None:
-        return "events" if body.stream_format == "sse" else "bytes"
+        return _FORMATS[body.stream_format]
     if body.stream is False:
         return "whole"
     accepted = _preferred(",".join(headers.getlist("accept")))
@@ -41,6 +43,8 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
         return "events"
     if body.stream:
         return "events" if config.stream_events and accepted is None else "bytes"
+    if body.word_timestamps:  # in a header, which is sent before the audio
+        return "whole"
     is_wav = (body.response_format or config.default_format) == "wav"
     return "whole" if is_wav and not config.stream_wav and not _reads_a_stream(headers) else "bytes"
 

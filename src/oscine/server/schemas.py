@@ -216,7 +216,7 @@ class VoiceOptions(LenientModel):
     x_vector_only_mode: bool | None = Field(None, description="Clone only the timbre of the clip.")
     speaker_embedding: Embedding | None = None
     references: References | None = None
-    word_timestamps: bool | None = Field(None, description="true is not supported.")
+    word_timestamps: bool | None = Field(None, description="Report when each word is spoken; needs an aligner.")
     extra_params: ExtraParams | None = None
 
     initial_codec_chunk_frames: Any = _Ignored
@@ -272,7 +272,9 @@ class SpeechBody(BatchItem):
         description="true: audio as it is generated, or events if `Accept` asks for them. false: the whole file with "
         "its length. Only without stream_format. Default: false for WAV, true for the other formats.",
     )
-    stream_format: Literal["audio", "sse"] | None = Field(None, description="audio: the bytes. sse: events.")
+    stream_format: Literal["audio", "sse", "json"] | None = Field(
+        None, description="audio: the bytes. sse: events. json: the whole file and all about it, in one JSON object."
+    )
 
 
 class BatchBody(VoiceOptions):
@@ -282,7 +284,7 @@ class BatchBody(VoiceOptions):
 
 
 # Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
-OwnEvent = Literal["session.ready", "audio.segment"]
+OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
 OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
 
 
@@ -293,6 +295,10 @@ class LiveConfig(VoiceOptions):
     events: Annotated[list[OwnEvent], Field(fail_fast=True)] | None = Field(
         None, description="Events to send beside the usual ones."
     )
+    timestamp_type: Literal["word"] | None = Field(
+        None, description="As LiveKit's plug-in asks for word timestamps: they come with `audio.done`."
+    )
+    timestamp_transport_strategy: Literal["sync"] | None = None
     split_granularity: Any = _Ignored
     stream_audio: Any = _Ignored
 

@@ -11,6 +11,7 @@ from oscine.config import ServerConfig
 from oscine.encoding.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
+from oscine.server.async_aligner import AsyncAligner
 from oscine.server.connections import OpenConnections
 from oscine.server.errors import ApiError
 from oscine.server.metrics import Metrics
@@ -21,6 +22,7 @@ from oscine.server.schemas import VoiceOptions
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.server.voice_aliases import reserved_names
 from oscine.server.voice_store import VoiceStore
+from oscine.server.word_timer import WordTimer
 from oscine.types import BEST_STATES
 
 # A submit waits about a millisecond for the engine and an encoder call takes as long: few threads serve many streams.
@@ -46,7 +48,8 @@ class Service:
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
             max_bytes=config.max_clip_bytes,
         )
-        self.planner = SpeechPlanner(config, self.clip_policy)
+        self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads) if config.aligner else None
+        self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.connections = OpenConnections(config)
@@ -71,7 +74,13 @@ class Service:
         and other streams need the few threads too."""
         return AsyncEncoder(open_file_encoder(plan.format.name, **plan.encoding), self.encode_pool)
 
+    def word_timer(self, plan: SpeechPlan) -> WordTimer:
+        assert self.aligner, "the planner refuses word timestamps without an aligner"
+        return WordTimer(self.aligner, plan)
+
     def close(self) -> None:
+        if self.aligner:
+            self.aligner.close()
         self.models.close()
         self.model_admin.close()
         self.submit_pool.shutdown(wait=False, cancel_futures=True)

@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +16,8 @@ from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.errors import api_error
+from oscine.server.errors import api_error, field_error
+from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
@@ -25,10 +26,13 @@ from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
+from oscine.server.word_fields import verbose_words, word_event, word_headers
+from oscine.server.word_timer import SegmentWords, WordTimer
 from oscine.types import Usage
 
 _log = logging.getLogger(__name__)
 
+_MEDIA_TYPES = {"events": "text/event-stream; charset=utf-8", "json": "application/json"}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _OK: dict[int | str, dict[str, Any]] = {
     200: {
@@ -60,6 +64,7 @@ class _SpeechHandler:
         self._body, self._form, self._service, self._key = body, form, service, key
         self._sends_events = form == "events"
         self._metrics = RequestMetrics(service.metrics, "sse" if self._sends_events else "http")
+        self._words: WordTimer | None = None  # if the client wants the times of words
 
     async def produce(self, writer: ResponseWriter) -> None:
         try:
@@ -69,7 +74,8 @@ class _SpeechHandler:
                 self._metrics.use(model.metrics)
                 with model.streams:
                     plan = await self._service.planner.plan(model, self._body, self._body.input)
-                    send = self._send_whole if self._form == "whole" else self._send_stream
+                    self._words = self._word_timer(plan)
+                    send = self._send_whole if self._form in ("whole", "json") else self._send_stream
                     async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                         last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
@@ -87,6 +93,19 @@ class _SpeechHandler:
                 partial = self._metrics.samples > 0
                 await writer.write(_event("speech.audio.error", error=error.body, partial_audio=partial))
             raise
+        finally:
+            if self._words:
+                self._words.close()
+
+    def _word_timer(self, plan: SpeechPlan) -> WordTimer | None:
+        if not self._body.word_timestamps:
+            return None
+        if self._form == "bytes":
+            message = (
+                "a stream of bytes has no place for word_timestamps; use stream_format 'sse' or 'json', or stream false"
+            )
+            raise field_error(message, param="word_timestamps")
+        return self._service.word_timer(plan)
 
     async def _send_stream(
         self, writer: ResponseWriter, plan: SpeechPlan, chunks: AsyncGenerator[NarrationChunk, None]
@@ -102,8 +121,13 @@ class _SpeechHandler:
                     await writer.start(self._headers(plan))
                 await writer.write(_chunk_events(plan, chunk, data) if self._sends_events else data)
                 self._metrics.sent(chunk.pcm)
+                if self._words:
+                    self._words.push(chunk)
+                    await writer.write(_word_events(self._words.finished()))
         finally:
             encoder.close()
+        if self._words:
+            await writer.write(_word_events(await self._words.rest()))
         done = _done_event(plan, self._metrics.samples, chunk) if self._sends_events else b""
         await writer.write(done, more=False)
         return chunk
@@ -111,8 +135,13 @@ class _SpeechHandler:
     async def _send_whole(
         self, writer: ResponseWriter, plan: SpeechPlan, chunks: AsyncGenerator[NarrationChunk, None]
     ) -> NarrationChunk:
-        data, samples, last = await whole_file(self._service, plan, chunks)
+        data, samples, last = await whole_file(self._service, plan, chunks, self._words)
+        words = await self._words.rest() if self._words else []
+        if self._form == "json":
+            await self._send_json(writer, plan, data, samples, last, words)
+            return last
         headers = {
+            **(word_headers(words) if self._words else {}),
             "content-length": str(len(data)),
             "x-finish-reason": last.finish_reason or "",
             "x-audio-seconds": f"{plan.playback_s(samples):.3f}",
@@ -124,9 +153,35 @@ class _SpeechHandler:
         self._metrics.sent_whole(samples)
         return last
 
+    async def _send_json(
+        self,
+        writer: ResponseWriter,
+        plan: SpeechPlan,
+        data: bytes,
+        samples: int,
+        last: NarrationChunk,
+        words: list[SegmentWords],
+    ) -> None:
+        warning = next((segment.warning for segment in words if segment.warning), None)
+        fields = {
+            "text": self._body.input,
+            "response_format": plan.format.name,
+            "sample_rate": plan.out_rate_hz,
+            "duration": round(plan.playback_s(samples), 3),
+            "finish_reason": last.finish_reason,
+            "seed": plan.seed,
+            "usage": usage_fields(last.usage),
+            **({"words": verbose_words(words)} if self._words else {}),
+            **({"warning": warning} if warning else {}),
+        }
+        await writer.start(self._headers(plan))
+        await write_with_audio(writer, json.dumps(fields), "audio", data)
+        await writer.write(b"", more=False)
+        self._metrics.sent_whole(samples)
+
     def _headers(self, plan: SpeechPlan) -> dict[str, str]:
         return {
-            "content-type": "text/event-stream; charset=utf-8" if self._sends_events else plan.format.media_type,
+            "content-type": _MEDIA_TYPES.get(self._form, plan.format.media_type),
             "cache-control": "no-store",
             "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
             "x-sample-rate": str(plan.out_rate_hz),
@@ -153,12 +208,14 @@ class _SpeechHandler:
 
 
 async def whole_file(
-    service: Service, plan: SpeechPlan, chunks: AsyncIterable[NarrationChunk]
+    service: Service, plan: SpeechPlan, chunks: AsyncIterable[NarrationChunk], words: WordTimer | None = None
 ) -> tuple[bytes, int, NarrationChunk]:
     """The encoded file, its number of engine samples, and the last chunk."""
     pieces, samples, chunk = [], 0, NarrationChunk(b"")
     with contextlib.closing(service.file_encoder(plan)) as encoder:
         async for chunk in chunks:
+            if words:
+                words.push(chunk)
             pieces.append(await encoder.push(chunk.pcm))
             samples += len(chunk.pcm) // 2
         pieces.append(await encoder.finish())
@@ -192,6 +249,10 @@ def _done_event(plan: SpeechPlan, samples: int, last: NarrationChunk) -> bytes:
         audio_seconds=round(plan.playback_s(samples), 3),
         usage=usage_fields(last.usage),
     )
+
+
+def _word_events(segments: Iterable[SegmentWords]) -> bytes:
+    return b"".join(_event("speech.audio.words", **word_event(segment)) for segment in segments)
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import FormatName, ServerConfig
 from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import RequestError
 from oscine.segmenter import SegmenterConfig, segment_text
+from oscine.server.async_aligner import AsyncAligner, check_aligner
 from oscine.server.errors import ApiError, field_error
 from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
@@ -23,6 +24,10 @@ from oscine.voice import Voice
 
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 _TEXT_MODES: dict[bool | None, Any] = {None: None, True: "whole", False: "streaming"}
+
+
+# Word timestamps of a WebSocket: as events of ours, in vLLM-Omni's audio chunks, or as LiveKit's plug-in reads them.
+WordForm = Literal["events", "chunks", "at_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class SpeechPlan:
     ignored_fields: tuple[str, ...]
     warning: str | None = None  # for the client and the log
     field_warnings: tuple[str, ...] = ()  # for the client
+    words: WordForm | None = None
 
     @property
     def seed(self) -> int:
@@ -62,8 +68,8 @@ class SpeechPlan:
 
 
 class SpeechPlanner:
-    def __init__(self, config: ServerConfig, clip_policy: ClipPolicy) -> None:
-        self._config, self._clip_policy = config, clip_policy
+    def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
+        self._config, self._clip_policy, self._aligner = config, clip_policy, aligner
         self._max_text_chars = config.max_text_chars
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
@@ -79,8 +85,7 @@ class SpeechPlanner:
         _check_task(options, card)
         _check_sampling(options)
         if options.word_timestamps:
-            message = "word_timestamps is not supported; stream_format 'sse' reports the time range of each segment"
-            raise field_error(message, param="word_timestamps")
+            check_aligner(self._aligner, options.language_name)
         out_rate_hz = options.sample_rate or card.sample_rate_hz
         speed = 1.0 if options.speed is None else options.speed
         form = checked_format(

@@ -108,8 +108,12 @@ class LiveConnection:
             is_config = '"session.config"' in (frame.get("text") or "")
             raise RefusedConfigError.of(error) if is_config else error from None
 
+    def sends(self, kind: str) -> bool:
+        """Whether the client gets events of this kind."""
+        return kind not in OWN_EVENTS or self._is_own_client or kind in self._own_events
+
     async def send_event(self, kind: str, **fields: Any) -> None:
-        if kind in OWN_EVENTS and not self._is_own_client and kind not in self._own_events:
+        if not self.sends(kind):
             return
         await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
 

@@ -19,6 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 from oscine.capabilities import check_characters, resolve_request
 from oscine.errors import OscineError, RequestError
 from oscine.narration import PlaybackClock
+from oscine.server.async_aligner import check_aligner
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.live.connection import (
     ClientMessage,
@@ -37,7 +38,7 @@ from oscine.server.logs import request_id
 from oscine.server.sampling_fields import given_seed
 from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
+from oscine.server.speech_plan import SpeechPlan, WordForm
 
 _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000
@@ -181,8 +182,10 @@ class LiveSession:
         model = self._service.models.route(config)
         plan = await self._service.planner.plan(model, config, "", "pcm")
         resolve_request(plan.request, model.card)
-        self._plan, self._refused_config = plan, None
+        if config.timestamp_type:
+            check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
         self._connection.ask_for_events(config.events or ())
+        self._plan, self._refused_config = replace(plan, words=self._word_form(config)), None
         self._random_seeds = given_seed(config) is None
         await self._connection.send_event(
             "session.ready",
@@ -193,6 +196,13 @@ class LiveSession:
             **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
             **({"warning": "; ".join(plan.field_warnings)} if plan.field_warnings else {}),
         )
+
+    def _word_form(self, config: LiveConfig) -> WordForm | None:
+        if config.timestamp_type:
+            return "at_end"
+        if not config.word_timestamps:
+            return None
+        return "events" if self._connection.sends("audio.words") else "chunks"
 
     async def _push(self, text: str) -> None:
         if not text:
@@ -227,6 +237,8 @@ class LiveSession:
         plan = self._plan
         if plan and self._random_seeds:
             plan = replace(plan, request=replace(plan.request, seed=secrets.randbits(63)))
+        for earlier in self._utterances:
+            earlier.is_followed = True
         index, self._utterance_count = self._utterance_count, self._utterance_count + 1
         utterance = LiveUtterance(
             self._service, self._connection, self._clock, self._api_key, index, plan, self._refused_config

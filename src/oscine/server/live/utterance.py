@@ -20,6 +20,7 @@ from oscine.server.errors import ApiError, api_error
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
+from oscine.server.live.words import LiveWords
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
 from oscine.server.model_registry import ServedModel
@@ -30,6 +31,7 @@ from oscine.server.speech_plan import SpeechPlan
 from oscine.types import FinishReason
 
 _log = logging.getLogger(__name__)
+_LEAD_S = 0.5  # of unplayed audio; enough for the first audio of the next utterance
 _DEFAULTS = LiveConfig.model_validate({"type": "session.config"})
 
 
@@ -61,6 +63,7 @@ class LiveUtterance:
         self._logged = False
         self._active_s = time.monotonic()  # when text came or audio left the last time
         self.timeline = UtteranceTimeline(index)
+        self.is_followed = False  # by another utterance, whose audio waits for the end of this one
 
     def push(self, text: str) -> None:
         """Text for an utterance that has ended is dropped: the client was informed."""
@@ -132,6 +135,7 @@ class LiveUtterance:
             service.api_keys.stream(self._api_key),
             model.streams,
             contextlib.closing(service.encoder(plan)) as encoder,
+            contextlib.closing(LiveWords(service, self._connection, plan, self._index)) as self._words,
         ):
             narration = Narration(
                 model.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
@@ -157,9 +161,8 @@ class LiveUtterance:
             data += await encoder.finish()
         if not self._started and (chunk.pcm or chunk.segment):
             await self._send_start(plan)
-        if data:
-            await self._connection.send_audio(data)
-            self._sent_bytes += len(data)
+        await self._words.send_audio(data, chunk)
+        self._sent_bytes += len(data)
         if self._meter:
             self._meter.sent(chunk.pcm)
         self.timeline.sent_s += plan.playback_s(len(chunk.pcm) // 2)
@@ -171,7 +174,12 @@ class LiveUtterance:
             await self._send_event("audio.segment", **fields)
         if chunk.finish_reason:
             self._log_end(200, chunk.finish_reason)
-            await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage))
+            words = await self._words.finish(self._next_is_due)
+            await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage), **words)
+
+    def _next_is_due(self) -> bool:
+        """Whether the listener would hear a gap if the next utterance waited any longer."""
+        return self.is_followed and self._clock.unplayed_s < _LEAD_S
 
     async def _send_start(self, plan: SpeechPlan) -> None:
         await self._send_event(
@@ -182,6 +190,7 @@ class LiveUtterance:
             sample_rate=plan.out_rate_hz,
             channels=1,
             seed=plan.seed,
+            **self._words.start_fields,
         )
         self._started = True
 
