@@ -289,10 +289,16 @@ class ServerConfig:
         default=None, description="Folder of uploaded voices. None: they are lost at shutdown."
     )
     max_voices: Int = _number(1000, 1, _MANY, "Uploaded voices that are kept.")
-    ref_urls: bool = Field(
-        default=False, description="Fetch reference clips from URLs; private addresses are always refused."
+    ref_urls: bool = Field(default=False, description="Fetch reference clips from URLs at public addresses.")
+    ref_hosts: Strings = Field(
+        default=(),
+        description="Hosts that reference clips are fetched from, such as media.example.com or *.example.com, even "
+        "without ref_urls and at private addresses.",
     )
-    ref_files_below: Text | None = Field(default=None, description="Read reference clips from files below this folder.")
+    ref_files_below: Text | None = Field(
+        default=None,
+        description="Read reference clips from files below this folder, named by file: URLs or by their paths.",
+    )
     aligner: Text | None = Field(
         default=None,
         description="Folder of a Whisper model in CTranslate2's format, for word timestamps. None: there are none.",

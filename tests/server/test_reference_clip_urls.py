@@ -119,6 +119,23 @@ def test_urls_are_not_fetched_by_default() -> None:
     assert "ref_urls" in forbidden("https://example.com/clip.wav", ClipPolicy())
 
 
+def test_clips_are_fetched_from_named_hosts_even_at_private_addresses() -> None:
+    url, public_only = "http://localhost:{port}/clip.wav", clips.is_public_address
+    for hosts in (("localhost",), ("media.example.com", "LOCALHOST.")):
+        assert get(lambda _: whole(), url, ClipPolicy(hosts=hosts), public_only) == CLIP
+    for hosts in (("media.example.com",), ("*.localhost",), ("127.0.0.1",)):
+        with pytest.raises(ApiError, match="ref_hosts"):
+            get(lambda _: whole(), url, ClipPolicy(hosts=hosts), public_only)
+    with pytest.raises(ApiError, match="public internet"):
+        get(lambda _: whole(), url, ClipPolicy(urls=True, hosts=("media.example.com",)), public_only)
+
+
+def test_a_redirect_leads_only_to_named_hosts() -> None:
+    elsewhere = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/clip.wav\r\n\r\n"
+    with pytest.raises(ApiError, match=r"not fetched from '127\.0\.0\.1'"):
+        get(lambda _: elsewhere, "http://localhost:{port}/a", ClipPolicy(hosts=("localhost",)))
+
+
 def test_the_request_is_a_plain_get_without_private_data() -> None:
     heads: list[bytes] = []
 

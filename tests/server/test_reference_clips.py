@@ -140,6 +140,21 @@ def test_other_files_are_not_read_and_their_existence_is_not_revealed(folder: Pa
     refused(403, f"file://elsewhere{folder}/in.wav", ClipPolicy(files_below=folder))
 
 
+def test_a_bare_path_below_the_folder_is_read(folder: Path) -> None:
+    policy = ClipPolicy(files_below=folder)
+    for source in (f"{folder}/more/a clip.wav", "more/a clip.wav", "./in.wav", " in.wav\n", "more/../in.wav"):
+        assert fetch(source, policy) == CLIP
+    for source in ("out.wav", "../secret.wav", "/etc/host.conf", f"{folder}/../secret.wav", "pipe.wav"):
+        assert "secret" not in refused(403, source, policy)
+    with pytest.raises(VoiceError, match=r"'none\.wav' cannot be read"):
+        fetch("none.wav", policy)
+
+
+def test_base64_is_not_taken_for_a_path(folder: Path) -> None:
+    clip = b"\xff\xfb\x90" + CLIP  # its base64 begins with a slash, as that of many mp3 files does
+    assert fetch(base64.b64encode(clip).decode(), ClipPolicy(files_below=folder)) == clip
+
+
 @pytest.mark.parametrize("path", ["none.wav", "loop.wav", "a%00b"])
 def test_a_missing_file_is_a_client_error(folder: Path, path: str) -> None:
     with pytest.raises(VoiceError, match="cannot be read"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _LOOPBACK_NAMES = ("localhost", "*.localhost")
 # No site of the Internet has such a name. Services and machines of a local network have.
@@ -19,19 +19,17 @@ class AllowedHosts:
 
     def __init__(self, bind_host: str, allowed: Sequence[str], *, has_keys: bool) -> None:
         self._any = "*" in allowed or (has_keys and not allowed)
-        names = {*_LOOPBACK_NAMES, _without_dot(bind_host), *map(_without_dot, allowed)}
+        self._patterns = [*_LOOPBACK_NAMES, bind_host, *allowed]
         self._local = not _is_loopback(bind_host)
         if self._local:
-            names.update(_LOCAL_NAMES)
-        self._names = {name for name in names if not name.startswith("*.")}
-        self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
+            self._patterns += _LOCAL_NAMES
 
     def __contains__(self, host: str | None) -> bool:
         """`host` is the header. Clients without one are programs, which cannot be rebound."""
         if self._any or not host:
             return True
         name = host_name(host)
-        if name in self._names or name.endswith(self._suffixes) or _is_address(name):
+        if matches_host(name, self._patterns) or _is_address(name):
             return True
         return self._local and _LABEL.fullmatch(name) is not None  # a machine or a container of this network
 
@@ -41,6 +39,13 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return _without_dot(host.rpartition(":")[0] if host.count(":") == 1 else host)
+
+
+def matches_host(name: str, patterns: Iterable[str]) -> bool:
+    """A pattern is a name, or `*.` and the end of names."""
+    name = _without_dot(name)
+    plain = map(_without_dot, patterns)
+    return any(name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern for pattern in plain)
 
 
 def _without_dot(name: str) -> str:

@@ -25,6 +25,7 @@ import httpcore
 from cachetools import LRUCache
 
 from oscine.errors import OverloadedError, VoiceError
+from oscine.server.allowed_hosts import matches_host
 from oscine.server.errors import ApiError
 from oscine.server.inline_clips import SOURCES, decode_base64, decode_data_url, too_large
 from oscine.types import SpeechEngine
@@ -62,6 +63,7 @@ class ClipPolicy:
     """Allowed sources of clips. Clips inside a request are always allowed."""
 
     urls: bool = False
+    hosts: tuple[str, ...] = ()  # patterns; clips are fetched from there even without `urls`, and from any address
     files_below: Path | None = None
     max_bytes: int = 10 * 2**20
     timeout_s: float = 10.0  # for name resolution, connection, redirects and download together
@@ -101,6 +103,8 @@ async def fetch_clip(
     if scheme in ("http", "https", "file") and len(source) > _MAX_URL_CHARS:
         raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
     match scheme:
+        case None if policy.files_below is not None and _is_path(source):
+            return await asyncio.to_thread(_read_below, source.strip(), source.strip(), policy)
         case None:
             return await asyncio.to_thread(decode_base64, source, policy.max_bytes)
         case "data":
@@ -113,15 +117,36 @@ async def fetch_clip(
             raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
 
 
+def _is_path(source: str) -> bool:
+    """A file's name with a suffix. Base64 has no full stops."""
+    return len(source) <= _MAX_URL_CHARS and "." in source
+
+
 def _from_file(url: str, policy: ClipPolicy) -> bytes:
     if policy.files_below is None:
         raise _not_allowed("file: URLs are disabled on this server; send the clip itself, or set ref_files_below")
     try:
         parts = urlsplit(url)
-        path, below = Path(unquote(parts.path)).resolve(), policy.files_below.resolve()
-        # The same error for existing and missing files: clients must not learn which files exist elsewhere.
-        if parts.netloc not in ("", "localhost") or not path.is_relative_to(below):
-            raise _not_allowed("the clip is outside the folder ref_files_below; move it there, or send the clip itself")
+    except ValueError as error:
+        raise _invalid(f"the clip {url[:200]!r} cannot be read: {error}") from None
+    if parts.netloc not in ("", "localhost"):
+        raise _outside()
+    return _read_below(unquote(parts.path), url, policy)
+
+
+def _outside() -> ApiError:
+    """The same for existing and missing files: clients must not learn which files exist elsewhere."""
+    return _not_allowed("the clip is outside the folder ref_files_below; move it there, or send the clip itself")
+
+
+def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
+    """`name` is absolute, or relative to the folder; `url` is what the client sent."""
+    assert policy.files_below is not None
+    try:
+        below = policy.files_below.resolve()
+        path = (below / name).resolve()
+        if not path.is_relative_to(below):
+            raise _outside()
         # A pipe must not block, and a link created a moment ago must not be followed.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, RuntimeError, ValueError) as error:
@@ -141,10 +166,10 @@ def _from_file(url: str, policy: ClipPolicy) -> bytes:
 
 
 async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:
-    if not policy.urls:
+    if not policy.urls and not policy.hosts:
         raise _not_allowed("http: and https: URLs are disabled on this server; send the clip itself, or set ref_urls")
     shown = url[:200]
-    network = _CheckedNetwork(is_allowed_address)
+    network = _CheckedNetwork(policy, is_allowed_address)
     try:
         async with asyncio.timeout(policy.timeout_s):
             for _ in range(_MAX_REDIRECTS + 1):
@@ -180,10 +205,11 @@ def _parsed(url: str) -> httpcore.URL:
 
 
 class _CheckedNetwork(httpcore.AnyIOBackend):
-    """Resolves each host once and connects to an address that passed the check."""
+    """Resolves each host once and connects to an address that passed the check. Addresses of hosts that the operator
+    has named are not checked."""
 
-    def __init__(self, is_allowed_address: Callable[[IPAddress], bool]) -> None:
-        self._is_allowed_address = is_allowed_address
+    def __init__(self, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> None:
+        self._policy, self._is_allowed_address = policy, is_allowed_address
 
     async def connect_tcp(
         self,
@@ -193,12 +219,15 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
+        is_named = matches_host(host, self._policy.hosts)
+        if not is_named and not self._policy.urls:
+            raise _not_allowed(f"clips are not fetched from {host!r}; send the clip itself, or add it to ref_hosts")
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise _invalid(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
         addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
-        allowed = [address for address in addresses if self._is_allowed_address(ip_address(address))]
+        allowed = [address for address in addresses if is_named or self._is_allowed_address(ip_address(address))]
         if not allowed:
             raise _not_allowed(f"{host!r} is not on the public internet; clips are fetched only from there")
         failure: Exception | None = None

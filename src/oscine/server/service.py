@@ -45,6 +45,7 @@ class Service:
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
+            hosts=config.ref_hosts,
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
             max_bytes=config.max_clip_bytes,
         )
