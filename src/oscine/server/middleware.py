@@ -116,7 +116,7 @@ class RequestMiddleware:
             if status == _NOT_STARTED:
                 await error_response(known)(scope, receive, send_with_headers)
         finally:
-            level = logging.INFO if scope["path"].startswith("/v1") else logging.DEBUG
+            level = logging.INFO if scope["path"].startswith(("/v1", "/api")) else logging.DEBUG
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
             _log.log(level, "%s %s", scope["method"], quote(scope["path"]), extra=fields)
 

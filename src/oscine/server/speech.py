@@ -16,7 +16,7 @@ from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.errors import api_error, field_error
+from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import JsonRoute
 from oscine.server.logs import log_fields
@@ -51,14 +51,14 @@ def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
     @router.post("/v1/audio/speech", response_class=Response, responses={**_OK, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
         form = response_form(body, request.headers, service.config)
-        handler = _SpeechHandler(body, form, service, request.state.api_key)
+        handler = SpeechHandler(body, form, service, request.state.api_key)
         return StreamingSpeechResponse(handler.produce, service.config.stalled_s)
 
     return router
 
 
-class _SpeechHandler:
-    """One request, from its body to the last byte of its response."""
+class SpeechHandler:
+    """One request, from its body to the last byte of its response. A subclass writes other bytes than OpenAI's API."""
 
     def __init__(self, body: SpeechBody, form: ResponseForm, service: Service, key: str) -> None:
         self._body, self._form, self._service, self._key = body, form, service, key
@@ -90,8 +90,7 @@ class _SpeechHandler:
             _log.info("request failed", extra=log_fields(status=error.status, code=error.code, param=error.param))
             if self._sends_events and writer.started:
                 # The response also stays incomplete: some clients ignore error events.
-                partial = self._metrics.samples > 0
-                await writer.write(_event("speech.audio.error", error=error.body, partial_audio=partial))
+                await writer.write(self._error_event(error))
             raise
         finally:
             if self._words:
@@ -119,7 +118,7 @@ class _SpeechHandler:
                     data += await encoder.finish()
                 if not writer.started:
                     await writer.start(self._headers(plan))
-                await writer.write(_chunk_events(plan, chunk, data) if self._sends_events else data)
+                await writer.write(self._chunk_events(plan, chunk, data) if self._sends_events else data)
                 self._metrics.sent(chunk.pcm)
                 if self._words:
                     self._words.push(chunk)
@@ -128,7 +127,7 @@ class _SpeechHandler:
             encoder.close()
         if self._words:
             await writer.write(_word_events(await self._words.rest()))
-        done = _done_event(plan, self._metrics.samples, chunk) if self._sends_events else b""
+        done = self._done_event(plan, chunk) if self._sends_events else b""
         await writer.write(done, more=False)
         return chunk
 
@@ -191,6 +190,22 @@ class _SpeechHandler:
             **({"x-warning": "; ".join(warnings)} if (warnings := plan.client_warnings) else {}),
         }
 
+    def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
+        delta = _event("speech.audio.delta", audio=base64.b64encode(data).decode()) if data else b""
+        return delta + (_event("speech.audio.segment", **segment_fields(plan, chunk.segment)) if chunk.segment else b"")
+
+    def _done_event(self, plan: SpeechPlan, last: NarrationChunk) -> bytes:
+        return _event(
+            "speech.audio.done",
+            finish_reason=last.finish_reason,
+            seed=plan.seed,
+            audio_seconds=round(plan.playback_s(self._metrics.samples), 3),
+            usage=usage_fields(last.usage),
+        )
+
+    def _error_event(self, error: ApiError) -> bytes:
+        return _event("speech.audio.error", error=error.body, partial_audio=self._metrics.samples > 0)
+
     def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:
         first_s = self._metrics.first_audio_s
         fields = log_fields(
@@ -234,21 +249,6 @@ def segment_fields(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
 def usage_fields(usage: Usage) -> dict[str, int]:
     total = usage.text_ids + usage.frames
     return {"input_tokens": usage.text_ids, "output_tokens": usage.frames, "total_tokens": total}
-
-
-def _chunk_events(plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
-    delta = _event("speech.audio.delta", audio=base64.b64encode(data).decode()) if data else b""
-    return delta + (_event("speech.audio.segment", **segment_fields(plan, chunk.segment)) if chunk.segment else b"")
-
-
-def _done_event(plan: SpeechPlan, samples: int, last: NarrationChunk) -> bytes:
-    return _event(
-        "speech.audio.done",
-        finish_reason=last.finish_reason,
-        seed=plan.seed,
-        audio_seconds=round(plan.playback_s(samples), 3),
-        usage=usage_fields(last.usage),
-    )
 
 
 def _word_events(segments: Iterable[SegmentWords]) -> bytes:

@@ -38,11 +38,17 @@ class ResponseWriter:
 
 
 class StreamingSpeechResponse(Response):
-    """Runs `produce`, which writes the response. Cancelled if the client disconnects first."""
+    """Runs `produce`, which writes the response. Cancelled if the client disconnects first. `refuse` makes the response
+    to an error before the first byte."""
 
-    def __init__(self, produce: Callable[[ResponseWriter], Awaitable[None]], stalled_s: float) -> None:
+    def __init__(
+        self,
+        produce: Callable[[ResponseWriter], Awaitable[None]],
+        stalled_s: float,
+        refuse: Callable[[BaseException], Response] = error_response,
+    ) -> None:
         super().__init__()
-        self._produce, self._stalled_s = produce, stalled_s
+        self._produce, self._stalled_s, self._refuse = produce, stalled_s, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = ResponseWriter(send, self._stalled_s)
@@ -60,7 +66,7 @@ class StreamingSpeechResponse(Response):
         error = producing.exception()
         # After the first byte the response stays incomplete: the connection closes, and the client sees the loss.
         if error is not None and not isinstance(error, ConnectionError) and not writer.started:
-            await error_response(error)(scope, receive, send)
+            await self._refuse(error)(scope, receive, send)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -185,6 +185,7 @@ def test_settings_of_the_cloud_are_understood_or_named_as_ignored(client: Realti
     session = updated["session"]
     assert session["ignored_fields"] == ["bit_rate", "enable_tn", "something_new", "volume"]
     assert (session["voice"], session["language_type"]) == ("finch", "English")
+    assert "volume" not in session
     assert (session["response_format"], session["sample_rate"]) == ("wav", 48000)
     clip = read_clip(sound(client.say("Hello there.")))
     assert clip.rate_hz == 48000 and abs(len(clip.samples) / 48000 - 6 * FRAME_S) < 0.05
@@ -292,7 +293,7 @@ def test_text_beyond_the_limit_is_refused(client: RealtimeClient, engine: Script
         '{"type": "input_text_buffer.append"}',
         '{"type": "input_text_buffer.append", "text": 5}',
         '{"type": "input_text_buffer.append", "text": "a\\u0000"}',
-        '{"type": "session.update"}',
+        '{"type": "session.update", "session": null}',
         '{"type": "session.update", "session": []}',
         '{"type": "session.update", "session": {"mode": ["commit"]}}',
         '{"type": "session.update", "session": {"volume": [], "voice": {}}}',

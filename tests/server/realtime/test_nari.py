@@ -136,7 +136,8 @@ def test_every_error_ends_the_connection(client: Client, message: dict[str, Any]
     [
         ({"voice": "wrem"}, "voice"),
         ({"response_format": "mp3"}, "response_format"),
-        ({"instruct": "a", "instructions": "b"}, "instructions"),
+        ({"instruct": "a", "instructions": "b"}, "instruct"),
+        ({"instruction": "a", "instruct": "a"}, "instruction"),
         ({"top_k": "many"}, "top_k"),
     ],
 )

@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.server.errors import ApiError, field_error
+from oscine.server.errors import ApiError
 from oscine.server.live.connection import ClientMessage, InputText, LiveConnection, parse_message
-from oscine.server.schemas import LiveConfig, VoiceOptions, invalid_field, shown_name
+from oscine.server.schemas import LiveConfig, invalid_field
 from oscine.server.service import Service
 
 # Has no effect on the session, but shows that the client is there.
 _NOTHING = InputText(type="input.text", text="")
-_MAX_IGNORED = 20  # names in an event
 
 
 class ForeignMessage(BaseModel):
@@ -59,18 +58,9 @@ class ForeignConnection(LiveConnection, abc.ABC):
     async def _send_error(self, error: ApiError, utterance_index: int | None) -> None: ...
 
 
-def live_config(fields: Mapping[str, Any], names: Mapping[str, str]) -> tuple[LiveConfig, list[str]]:
-    """The settings of another protocol as ours, and the names of those without an effect here. `names` maps its names
-    to ours. Raises ApiError with its name of the field."""
-    ours = {names.get(name, name): value for name, value in fields.items()}
-    known = {name: value for name, value in ours.items() if name in VoiceOptions.model_fields}
-    ignored = [shown_name(name) for name in fields if names.get(name, name) not in known]
+def live_config(fields: Mapping[str, Any]) -> LiveConfig:
+    """Raises ApiError."""
     try:
-        return LiveConfig.model_validate({"type": "session.config", **known}), sorted(ignored)[:_MAX_IGNORED]
+        return LiveConfig.model_validate({**fields, "type": "session.config"})
     except ValidationError as error:
-        refused = invalid_field(list(error.errors()))
-        raise field_error(refused.message, param=foreign_name(refused.param, names)) from None
-
-
-def foreign_name(param: str | None, names: Mapping[str, str]) -> str | None:
-    return next((name for name, our in names.items() if our == param), param)
+        raise invalid_field(list(error.errors())) from None

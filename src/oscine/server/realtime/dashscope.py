@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar, Literal, get_args
 
+from pydantic import Field
 from starlette.websockets import WebSocket
 
 from oscine.server.errors import ApiError, field_error
@@ -26,53 +27,48 @@ from oscine.server.live.connection import (
     RefusedConfigError,
     SessionClose,
 )
-from oscine.server.realtime.cloud_models import is_cloud_model
-from oscine.server.realtime.connection import ForeignConnection, ForeignMessage, foreign_name, live_config
+from oscine.server.realtime.cloud_settings import cloud_name, own_fields
+from oscine.server.realtime.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.service import Service
 from oscine.server.voice_aliases import DEFAULT_VOICE
 
 Mode = Literal["server_commit", "commit"]
-_NAMES = {"language_type": "language", "speech_rate": "speed"}
-# Settings without an effect here are not reported at these values, which ask for nothing.
-_NEUTRAL = {"volume": 50, "pitch_rate": 1, "enable_tn": False, "optimize_instructions": False}
+_NOT_SHOWN = ("ref_audio", "references", "speaker_embedding")  # settings of ours that are too large for an event
 _STATUS = {"cancelled": "cancelled", "error": "failed", "length": "incomplete"}  # by finish reason; else completed
 
 
-class _ClientEvent(ForeignMessage):
-    event_id: str | None = None
-
-
-class SessionUpdate(_ClientEvent):
+class SessionUpdate(ForeignMessage):
     type: Literal["session.update"]
-    session: dict[str, Any]
+    session: dict[str, Any] = Field(default_factory=dict)
 
 
-class AppendText(_ClientEvent):
+class AppendText(ForeignMessage):
     type: Literal["input_text_buffer.append"]
     text: str
 
 
-class CommitText(_ClientEvent):
+class CommitText(ForeignMessage):
     type: Literal["input_text_buffer.commit"]
 
 
-class ClearText(_ClientEvent):
+class ClearText(ForeignMessage):
     type: Literal["input_text_buffer.clear"]
 
 
-class CancelResponse(_ClientEvent):
+class CancelResponse(ForeignMessage):
     type: Literal["response.cancel"]
 
 
-class FinishSession(_ClientEvent):
+class FinishSession(ForeignMessage):
     type: Literal["session.finish"]
 
 
 class _Response:
     """What the client was told about an utterance."""
 
-    def __init__(self) -> None:
+    def __init__(self, voice: str) -> None:
         self.id, self.item_id = f"resp_{secrets.token_hex(12)}", f"item_{secrets.token_hex(12)}"
+        self._voice = voice
         self.chars = 0
 
     @property
@@ -84,10 +80,10 @@ class _Response:
         about = {"id": self.item_id, "object": "realtime.item", "type": "message", "role": "assistant"}
         return {**about, "status": status, "content": content}
 
-    def about(self, status: str, voice: str, **fields: Any) -> dict[str, Any]:
+    def about(self, status: str, **fields: Any) -> dict[str, Any]:
         about = {"id": self.id, "object": "realtime.response", "conversation_id": "", "status": status}
         output = [] if status == "in_progress" else [self.item(status)]
-        return {**about, "modalities": ["text", "audio"], "voice": voice, "output": output, **fields}
+        return {**about, "modalities": ["text", "audio"], "voice": self._voice, "output": output, **fields}
 
 
 class DashScopeConnection(ForeignConnection):
@@ -108,7 +104,7 @@ class DashScopeConnection(ForeignConnection):
         self._event_numbers = count(1)
         model = socket.query_params.get("model", "")
         self._settings: dict[str, Any] = {"mode": "server_commit", **({"model": model} if model else {})}
-        self._update: tuple[dict[str, Any], list[str]] | None = None  # settings under way, and the ignored ones
+        self._update: dict[str, Any] | None = None  # settings that the session has not accepted yet
         self._configured = False  # the client has sent settings, or text without any
         self._kept, self._kept_chars = list[str](), 0  # in the mode `commit`: text until it is committed
         self._finished = self._cancelling = self._failed = False
@@ -147,18 +143,12 @@ class DashScopeConnection(ForeignConnection):
         settings = {**self._settings, **given}
         if settings["mode"] not in get_args(Mode):
             raise _session_error(field_error("mode must be server_commit or commit", param="mode"))
-        fields = {name: value for name, value in settings.items() if name != "mode"}
-        if is_cloud_model(fields.get("model")):
-            del fields["model"]  # stands for any served model
-        unset = [name for name, neutral in _NEUTRAL.items() if fields.get(name) in (neutral, None)]
-        for name in unset:
-            fields.pop(name, None)
         self._configured = True
         try:
-            config, ignored = live_config(fields, _NAMES)
+            config = live_config(own_fields({name: settings[name] for name in settings if name != "mode"}))
         except ApiError as error:
             raise _session_error(error) from None
-        self._update = settings, ignored
+        self._update = settings
         return config
 
     def _appended(self, text: str) -> Sequence[ClientMessage]:
@@ -233,19 +223,21 @@ class DashScopeConnection(ForeignConnection):
     async def _accept_settings(self, ready: dict[str, Any]) -> None:
         if self._update is None:
             return
-        self._settings, ignored = self._update
+        ignored = sorted(map(cloud_name, ready.get("ignored_fields", ())))
+        # Ignored ones are not kept: a client could send any number of them.
+        self._settings = {name: value for name, value in self._update.items() if name not in ignored}
         self._update = None
-        ignored = sorted({*ignored, *ready.get("ignored_fields", ())})
         about = {**self._about_session(), "sample_rate": ready["sample_rate"], "ignored_fields": ignored}
         await self._send_json("session.updated", session=about)
 
     def _about_session(self) -> dict[str, Any]:
-        return {"id": self._session_id, "object": "realtime.session", **self._settings}
+        shown = {name: value for name, value in self._settings.items() if name not in _NOT_SHOWN}
+        return {"id": self._session_id, "object": "realtime.session", **shown}
 
     async def _begin_response(self) -> None:
-        response = self._response = _Response()
+        response = self._response = _Response(str(self._settings.get("voice") or DEFAULT_VOICE))
         part = {"type": "audio", "text": ""}
-        await self._send_json("response.created", response=response.about("in_progress", self._voice))
+        await self._send_json("response.created", response=response.about("in_progress"))
         await self._send_json(
             "response.output_item.added", response_id=response.id, output_index=0, item=response.item("in_progress")
         )
@@ -259,18 +251,10 @@ class DashScopeConnection(ForeignConnection):
         await self._send_json(
             "response.output_item.done", response_id=response.id, output_index=0, item=response.item(status)
         )
-        about = response.about(
-            status,
-            self._voice,
-            status_details={"finish_reason": reason},
-            usage={"characters": response.chars, **usage},
-        )
+        counts = {"characters": response.chars, **usage}
+        about = response.about(status, status_details={"finish_reason": reason}, usage=counts)
         await self._send_json("response.done", response=about)
         self._response = None
-
-    @property
-    def _voice(self) -> str:
-        return str(self._settings.get("voice") or DEFAULT_VOICE)
 
     async def _send_json(self, kind: str, **fields: Any) -> None:
         event = {"event_id": f"event_{self._session_id[5:]}_{next(self._event_numbers)}", "type": kind, **fields}
@@ -280,5 +264,5 @@ class DashScopeConnection(ForeignConnection):
 def _session_error(error: ApiError) -> ApiError:
     """With the client's name of the setting."""
     refused = RefusedConfigError.of(error)
-    refused.param = error.param and f"session.{foreign_name(error.param, _NAMES)}"
+    refused.param = error.param and f"session.{cloud_name(error.param)}"
     return refused

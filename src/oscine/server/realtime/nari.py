@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 from starlette.websockets import WebSocket
@@ -23,13 +23,10 @@ from oscine.server.logs import request_id
 from oscine.server.realtime.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.service import Service
 
+SequenceNumber = Annotated[int, Field(ge=0, lt=2**63)]
 SUBPROTOCOL = "nari.speech.v1"
-_INSTRUCTIONS = ("instruction", "instruct", "instructions")
-_SUBTALKER = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
 _PCM = ("pcm", "pcm16", "pcm_s16le")
 _CLOSE_CODES = {413: 1009, 429: 1013, 503: 1013, 500: 1011}  # by status; else 1008
-# Settings without an effect here are not reported at these values, which ask for nothing.
-_NEUTRAL = {"ignore_eos": False, "skip_fixed_bootstrap_audio": True, "subtalker_dosample": True}
 
 
 class StartRequest(ForeignMessage):
@@ -39,13 +36,13 @@ class StartRequest(ForeignMessage):
 
 class AppendText(ForeignMessage):
     type: Literal["input_text.append"]
-    sequence: int
+    sequence: SequenceNumber
     text: str = Field(min_length=1)
 
 
 class EndText(ForeignMessage):
     type: Literal["input_text.end"]
-    sequence: int
+    sequence: SequenceNumber
 
 
 class CancelResponse(ForeignMessage):
@@ -64,7 +61,6 @@ class NariConnection(ForeignConnection):
         super().__init__(socket, service)
         self._request_id = f"ws-{request_id.get()}"
         self._audio = {"encoding": "pcm_s16le", "sample_rate": service.models.first.card.sample_rate_hz, "channels": 1}
-        self._ignored: list[str] = []
         self._next_sequence = 0
         self._chunks = 0
         self._started = self._text_ended = self._cancelling = self._done = False
@@ -111,29 +107,21 @@ class NariConnection(ForeignConnection):
         )
 
     def _config(self, fields: dict[str, Any]) -> ClientMessage:
-        given = [name for name in _INSTRUCTIONS if fields.get(name) is not None]
-        if len(given) > 1:
-            raise field_error(f"{given[1]} and {given[0]} mean the same; give only one of them", param=given[1])
-        if given:
-            fields["instructions"] = fields.pop(given[0])
+        if (instruction := fields.pop("instruction", None)) is not None:
+            if fields.get("instruct") is not None or fields.get("instructions") is not None:
+                raise field_error("give only one of instruction, instruct and instructions", param="instruction")
+            fields["instructions"] = instruction
         if fields.pop("response_format", "pcm") not in _PCM:
             raise field_error(f"response_format must be one of {', '.join(_PCM)}", param="response_format")
-        if fields.pop("do_sample", True) is False:
-            fields["temperature"] = 0
-        if subtalker := {name: fields.pop(name) for name in _SUBTALKER if name in fields}:
-            fields["extra_params"] = subtalker
-        for name in [name for name, neutral in _NEUTRAL.items() if fields.get(name) in (neutral, None)]:
-            fields.pop(name, None)
-        config, self._ignored = live_config({**fields, "response_format": "pcm"}, {})
-        return config
+        return live_config({**fields, "response_format": "pcm"})
 
     # --- to the client ---
 
     async def send_event(self, kind: str, **fields: Any) -> None:
         match kind:
             case "session.ready":
-                ignored = sorted({*self._ignored, *fields.get("ignored_fields", ())})
-                await self._send_json("request.configured", **({"ignored_fields": ignored} if ignored else {}))
+                ignored = {name: fields[name] for name in fields if name == "ignored_fields"}
+                await self._send_json("request.configured", **ignored)
             case "audio.start":
                 await self._send_json("response.started", request_id=self._request_id, audio=self._audio)
             case "audio.done":

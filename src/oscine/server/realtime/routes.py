@@ -1,4 +1,4 @@
-"""WebSockets of other servers' protocols. Each is a live session with a connection that translates."""
+"""Endpoints of other servers' protocols. The WebSockets are live sessions with a connection that translates."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from fastapi import APIRouter, WebSocket
 
 from oscine.server.live.session import LiveSession
 from oscine.server.realtime.dashscope import DashScopeConnection
+from oscine.server.realtime.dashscope_http import dashscope_routes
 from oscine.server.realtime.nari import NariConnection
 from oscine.server.service import Service
 
 
 def realtime_routes(service: Service) -> APIRouter:
     router = APIRouter()
+    router.include_router(dashscope_routes(service))
 
     @router.websocket("/api-ws/v1/realtime")
     async def dashscope(socket: WebSocket) -> None:

@@ -1,0 +1,124 @@
+"""POST /api/v1/services/aigc/multimodal-generation/generation: the HTTP call of Qwen's hosted speech models, which
+`dashscope.MultiModalConversation.call` makes. With the header X-DashScope-SSE: enable it streams events with PCM;
+otherwise it answers with the whole file, as a data: URL, because the server keeps no files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
+
+from oscine.narration import NarrationChunk
+from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.json_audio import write_base64
+from oscine.server.json_body import read_json
+from oscine.server.logs import request_id
+from oscine.server.realtime.cloud_settings import cloud_name, own_fields
+from oscine.server.schemas import SpeechBody, invalid_field
+from oscine.server.service import Service
+from oscine.server.speech import SpeechHandler, usage_fields
+from oscine.server.speech_plan import SpeechPlan
+from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
+from oscine.server.word_timer import SegmentWords
+
+PATH = "/api/v1/services/aigc/multimodal-generation/generation"
+
+
+def dashscope_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(PATH, include_in_schema=False)
+    async def generation(request: Request) -> Response:
+        # The key too is checked here, so that every error has the form that the SDK reads.
+        try:
+            key = service.api_keys.authenticate(request.headers.get("authorization"))
+            fields = await read_json(await request.body(), service.clip_policy.max_chars)
+            streams = request.headers.get("x-dashscope-sse") == "enable"
+            body = _speech_body(fields, "pcm" if streams else "wav")
+        except ApiError as error:
+            service.metrics.refused("/v1/audio/speech", error.status)
+            return _refusal(error)
+        handler = _GenerationHandler(body, "events" if streams else "json", service, key)
+        return StreamingSpeechResponse(handler.produce, service.config.stalled_s, _refusal)
+
+    return router
+
+
+def _speech_body(given: Any, default_format: str) -> SpeechBody:
+    text = given["input"].get("text") if isinstance(given, dict) and isinstance(given.get("input"), dict) else None
+    if not isinstance(text, str):
+        raise field_error(
+            'the body must have a text: {"model": ..., "input": {"text": ..., "voice": ...}}', param="text"
+        )
+    parameters = given.get("parameters")
+    settings = {"model": given.get("model"), **(parameters if isinstance(parameters, dict) else {}), **given["input"]}
+    try:
+        return SpeechBody.model_validate({"response_format": default_format, **own_fields(settings)})
+    except ValidationError as error:
+        raise invalid_field(list(error.errors())) from None
+
+
+def _refusal(exception: BaseException) -> Response:
+    error = api_error(exception)
+    headers = {} if error.retry_after_s is None else {"retry-after": str(math.ceil(error.retry_after_s))}
+    return JSONResponse(_error_fields(error), error.status, headers)
+
+
+def _error_fields(error: ApiError) -> dict[str, Any]:
+    """The SDK reads `code` and `message`; `error` is as in our other endpoints."""
+    about = {**error.body, "param": error.param and cloud_name(error.param)}
+    return {"request_id": request_id.get(), "code": error.code, "message": error.message, "error": about}
+
+
+class _GenerationHandler(SpeechHandler):
+    _events = 0
+
+    def _word_timer(self, plan: SpeechPlan) -> None:
+        if self._body.word_timestamps:
+            message = "this protocol has no place for word_timestamps; POST /v1/audio/speech has"
+            raise field_error(message, param="word_timestamps")
+
+    def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
+        return self._event("result", _answer(base64.b64encode(data).decode())) if data else b""
+
+    def _done_event(self, plan: SpeechPlan, last: NarrationChunk) -> bytes:
+        return self._event("result", {**_answer("", "", last.finish_reason), "usage": self._usage(last)})
+
+    def _error_event(self, error: ApiError) -> bytes:
+        return self._event("error", _error_fields(error), f"status:{error.status}\n")
+
+    async def _send_json(
+        self,
+        writer: ResponseWriter,
+        plan: SpeechPlan,
+        data: bytes,
+        samples: int,
+        last: NarrationChunk,
+        words: list[SegmentWords],
+    ) -> None:
+        url = f"data:{plan.format.media_type};base64,"
+        answer = {**_answer("", url, last.finish_reason), "usage": self._usage(last), "status_code": 200}
+        before, after = json.dumps(answer).split(url)
+        await writer.start(self._headers(plan))
+        await writer.write(f"{before}{url}".encode())
+        await write_base64(writer, data)
+        await writer.write(after.encode(), more=False)
+        self._metrics.sent_whole(samples)
+
+    def _usage(self, last: NarrationChunk) -> dict[str, int]:
+        return {"characters": len(self._body.input), **usage_fields(last.usage)}
+
+    def _event(self, kind: str, fields: dict[str, Any], status: str = "") -> bytes:
+        self._events += 1
+        return f"id:{self._events}\nevent:{kind}\n{status}data:{json.dumps(fields)}\n\n".encode()
+
+
+def _answer(data: str, url: str = "", finish_reason: str | None = None) -> dict[str, Any]:
+    audio = {"data": data, "url": url, "id": f"audio_{request_id.get()}"}
+    output = {"finish_reason": finish_reason or "null", "audio": audio}
+    return {"request_id": request_id.get(), "output": output}
