@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "decoding": {"errors", "frames"},
     "audio": {"decoding", "errors", "frames"},
     "align": {"audio", "errors", "frames"},
+    "clip_checks": {"audio", "frames"},
     "voice": {"audio", "errors", "frames"},
     "types": {"errors", "frames", "voice"},
     "config": {"frames"},
@@ -47,20 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"config", "engine", "errors", "frames", "model", "narration", "speech", "text", "types"},
     # Gets an engine, never builds one.
     "server": {
-        *(
-            ROOT,
-            "align",
-            "capabilities",
-            "config",
-            "encoding",
-            "errors",
-            "frames",
-            "levels",
-            "log_writer",
-            "narration",
-            "segmenter",
-        ),
-        *("types", "utterance", "voice"),
+        *(ROOT, "align", "audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "errors", "frames"),
+        *("levels", "log_writer", "narration", "segmenter", "types", "utterance", "voice"),
     },
 }
 EVERYTHING = {"__main__", "commands", "deploy"}

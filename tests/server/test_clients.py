@@ -24,6 +24,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import SpeechRequest
 from tests.conftest import require_environment
+from tests.server.reference_clip import CLIP
 from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 
@@ -72,7 +73,7 @@ CASES: dict[str, dict[str, Case]] = {
         "voices": {
             **openai_case("voices", "In her voice.", at="base", response_format="pcm", model="tts-1"),
             "name": VOICE_NAME,
-            "sample": base64.b64encode(bytes(100)).decode(),
+            "sample": base64.b64encode(CLIP).decode(),
         },
         "unknown field": openai_case("create", "With a typo.", **PCM, extra_body={"sede": 7}),
         "bad field": openai_case("create", "Nothing.", **PCM, speed=9),

@@ -18,6 +18,7 @@ from oscine.server.model_admin import allowed_path
 from oscine.server.model_registry import LoadedModel
 from oscine.types import EngineHealth, ModelCard
 from tests.server.live.live_client import Server
+from tests.server.reference_clip import CLIP
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of_app, eventually
 
@@ -309,7 +310,7 @@ def test_a_path_that_is_not_allowed_is_not_opened(served: Served) -> None:
 def test_a_base_model_can_be_added_to_presets(served: Served) -> None:
     def upload() -> httpx.Response:
         form = {"name": "anna", "consent": "yes"}
-        return served.client.post("/v1/audio/voices", data=form, files={"audio_sample": b"clip"})
+        return served.client.post("/v1/audio/voices", data=form, files={"audio_sample": CLIP})
 
     assert "use a Base checkpoint" in upload().json()["error"]["message"]
     served.loader.card = replace(BASE_CARD, name="clone")

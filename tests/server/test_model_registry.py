@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from fastapi import FastAPI
 
 from oscine.server.app import build_models_app
 from oscine.server.model_registry import LoadedModel
 from oscine.types import EngineHealth
-from oscine.voice import Voice
 from tests.server.live.live_client import Server
+from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of_app, eventually
+from tests.speech_like import speech_like
 
 SPEECH = "/v1/audio/speech"
-CLIP = "data:audio/wav;base64," + base64.b64encode(b"clip").decode()
 CARDS = (
     replace(CARD, name="preset"),
     replace(BASE_CARD, name="clone", takes_instructions=False),
@@ -65,7 +64,7 @@ def test_each_request_is_spoken_by_the_model_that_can_do_it(served: Served) -> N
         ({}, served.preset, "preset", None),
         ({"voice": "finch"}, served.preset, "preset", "finch"),
         ({"instructions": "An old man."}, served.design, "design", None),
-        ({"ref_audio": CLIP}, served.clone, "clone", Voice(np.arange(8, dtype=np.float32) + 4)),
+        ({"ref_audio": CLIP_URL}, served.clone, "clone", served.clone.clone((speech_like().samples, 24_000))),
         ({"model": "design", "instructions": "An old man."}, served.design, "design", None),
     )
     for fields, engine, name, voice in cases:
@@ -86,7 +85,7 @@ def audio_of(events: str) -> bytes:
 def test_items_of_a_batch_go_to_different_models(served: Served) -> None:
     items: list[dict[str, Any]] = [
         {"input": "One."},
-        {"input": "Two.", "ref_audio": CLIP},
+        {"input": "Two.", "ref_audio": CLIP_URL},
         {"input": "Three.", "instructions": "An old man."},
         {"input": "Four.", "model": "clone"},
     ]
@@ -102,11 +101,11 @@ def test_a_live_session_changes_its_model(served: Served) -> None:
         assert client.say("Hi.").sound == spoken("Hi.", served.preset.submitted[-1].seed or 0)
         assert client.configure(instructions="An old man.", seed=1)["model"] == "design"
         assert client.say("Hi.").sound == spoken("Hi.", 1)
-        assert client.configure(ref_audio=CLIP, seed=2)["model"] == "clone"
-        assert client.say("Hi.").sound == spoken("Hi.", 2, Voice(np.arange(8, dtype=np.float32) + 4))
+        assert client.configure(ref_audio=CLIP_URL, seed=2)["model"] == "clone"
+        assert client.say("Hi.").sound == spoken("Hi.", 2, served.clone.clone((speech_like().samples, 24_000)))
         refused = client.configure(model="clone", voice="finch")
         assert "'preset' can" in refused["message"]
-        assert client.say("Ho.").sound == spoken("Ho.", 2, Voice(np.arange(8, dtype=np.float32) + 4))
+        assert client.say("Ho.").sound == spoken("Ho.", 2, served.clone.clone((speech_like().samples, 24_000)))
     assert [len(one.submitted) for one in (served.preset, served.design, served.clone)] == [1, 1, 2]
 
 
@@ -178,7 +177,7 @@ def test_models_are_listed_and_described(served: Served) -> None:
 
 def test_voices_are_listed_with_their_models(served: Served) -> None:
     form = {"name": "anna", "consent": "yes"}
-    uploaded = served.client.post("/v1/audio/voices", data=form, files={"audio_sample": b"clip"})
+    uploaded = served.client.post("/v1/audio/voices", data=form, files={"audio_sample": CLIP})
     assert uploaded.status_code == 200, uploaded.text
     assert served.clone.clones == 1
     listed = served.client.get("/v1/audio/voices").json()
@@ -187,14 +186,14 @@ def test_voices_are_listed_with_their_models(served: Served) -> None:
     assert listed["aliases"]["alloy"] == "wren"
     assert served.ask(voice="anna").headers["x-model"] == "clone"
     refused = served.client.post(
-        "/v1/audio/voices", data={**form, "name": "bert", "model": "preset"}, files={"audio_sample": b"clip"}
+        "/v1/audio/voices", data={**form, "name": "bert", "model": "preset"}, files={"audio_sample": CLIP}
     )
     assert refused.status_code == 400 and "'clone' can" in refused.json()["error"]["message"]
 
 
 def test_metrics_have_the_model_as_a_label(served: Served) -> None:
     served.ask()
-    served.ask(ref_audio=CLIP)
+    served.ask(ref_audio=CLIP_URL)
     served.ask(model="nothing")
     page = served.client.get("/metrics").text
     for line in (
@@ -215,7 +214,7 @@ def test_a_broken_stream_breaks_no_stream_of_another_model(served: Served) -> No
         pieces = running.iter_raw()
         heard = next(pieces)
         with pytest.raises(httpx.RemoteProtocolError):
-            served.ask(ref_audio=CLIP, input="Hello !break")
+            served.ask(ref_audio=CLIP_URL, input="Hello !break")
         served.clone.stop()
         served.preset.max_frames = 10**6
         heard += b"".join(pieces)

@@ -1,21 +1,17 @@
-"""Reading clips from requests and files, and cloning each once. URLs: test_reference_clip_urls.py."""
+"""Reading clips from requests and files. URLs: test_reference_clip_urls.py."""
 
 import asyncio
 import base64
 import os
-import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from oscine.errors import OverloadedError, VoiceError
+from oscine.errors import VoiceError
 from oscine.server import inline_clips
 from oscine.server.errors import ApiError
 from oscine.server.inline_clips import decode_base64
-from oscine.server.reference_clips import ClipPolicy, ClonedVoices, clip_hash, fetch_clip
-from oscine.voice import Voice
+from oscine.server.reference_clips import ClipPolicy, fetch_clip
 
 CLIP = bytes(range(256)) * 3
 ENCODED = base64.b64encode(CLIP).decode()
@@ -159,121 +155,3 @@ def test_base64_is_not_taken_for_a_path(folder: Path) -> None:
 def test_a_missing_file_is_a_client_error(folder: Path, path: str) -> None:
     with pytest.raises(VoiceError, match="cannot be read"):
         fetch(f"file://{folder}/{path}", ClipPolicy(files_below=folder))
-
-
-# Cloning
-
-
-class Engine:
-    """The `clone` method of an engine, which can be blocked."""
-
-    def __init__(self) -> None:
-        self.clips: list[tuple[bytes, str | None]] = []
-        self.go = threading.Event()
-        self.go.set()
-        self.error: Exception | None = None
-
-    def clone(self, clip: bytes, transcript: str | None = None) -> Voice:
-        self.clips.append((clip, transcript))
-        assert self.go.wait(20)
-        if self.error is not None:
-            raise self.error
-        return Voice(np.full(8, len(self.clips), np.float32))
-
-
-def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], **limits: int) -> None:
-    async def run() -> None:
-        engine = Engine()
-        voices = ClonedVoices(engine, **limits)  # type: ignore[arg-type]
-        try:
-            await use(voices, engine)
-        finally:
-            engine.go.set()
-            voices.close()
-
-    asyncio.run(run())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-def test_a_clip_is_cloned_once() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        engine.go.clear()
-        pending = [asyncio.create_task(voices.get(bytes(CLIP), "hello")) for _ in range(5)]
-        await until(lambda: len(engine.clips) == 1)
-        engine.go.set()
-        made = await asyncio.gather(*pending)
-        assert len({id(voice) for voice in made}) == 1
-        assert await voices.get(CLIP, "hello") is made[0]
-        assert engine.clips == [(CLIP, "hello")]
-
-    with_voices(use)
-
-
-def test_another_clip_or_transcript_gives_another_voice() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        sources = [(CLIP, None), (CLIP, ""), (CLIP, "hello"), (CLIP[1:], None), (b"", "hello")]
-        made = [await voices.get(*one) for one in sources]
-        assert len({voice.content_hash for voice in made}) == len(sources)
-        assert engine.clips == sources
-
-    with_voices(use)
-    assert len({clip_hash(*one) for one in [(b"ab", "c"), (b"a", "bc"), (b"abc", ""), (b"abc", None)]}) == 4
-
-
-def test_a_disconnect_does_not_cancel_the_clone_for_others() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        engine.go.clear()
-        first, second = (asyncio.create_task(voices.get(CLIP)) for _ in range(2))
-        await until(lambda: len(engine.clips) == 1)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        engine.go.set()
-        await second
-        await voices.get(CLIP)
-        assert len(engine.clips) == 1
-
-    with_voices(use)
-
-
-def test_an_error_is_raised_to_all_waiting_requests_and_not_cached() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        engine.error = VoiceError("silent", "ref_audio")
-        outcomes = await asyncio.gather(*(voices.get(CLIP) for _ in range(3)), return_exceptions=True)
-        assert [str(outcome) for outcome in outcomes] == ["silent"] * 3
-        engine.error = None
-        assert isinstance(await voices.get(CLIP), Voice)
-
-    with_voices(use)
-
-
-def test_the_least_recently_used_voice_is_evicted_first() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        for clip in (b"a", b"b", b"a", b"c", b"a", b"b"):
-            await voices.get(clip)
-        assert [clip for clip, _ in engine.clips] == [b"a", b"b", b"c", b"b"]
-
-    with_voices(use, max_voices=2)
-
-
-def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
-        known = await voices.get(b"known")
-        engine.go.clear()
-        pending = [asyncio.create_task(voices.get(clip)) for clip in (b"a", b"b")]
-        await until(lambda: len(engine.clips) == 2)
-        again = asyncio.create_task(voices.get(b"a"))
-        with pytest.raises(OverloadedError):
-            await voices.get(b"c")
-        assert await voices.get(b"known") is known
-        engine.go.set()
-        assert (await again) is (await pending[0])
-        await pending[1]
-        await voices.get(b"c")
-
-    with_voices(use, threads=1, max_pending=2)

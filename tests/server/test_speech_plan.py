@@ -10,6 +10,7 @@ import pytest
 from oscine.server.schemas import SpeechBody
 from oscine.types import SamplingParams
 from oscine.voice import Voice
+from tests.server.reference_clip import CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
 
@@ -51,17 +52,14 @@ def test_voice_design_takes_a_voice_and_says_that_it_was_ignored(engine: Scripte
     assert all(request.voice is None for request in engine.submitted)
 
 
-CLIP = "data:audio/wav;base64,UklGRgAA"
-
-
 @pytest.mark.parametrize(
     ("fields", "transcript"),
     [
-        ({"references": [{"audio_path": CLIP}], "ref_text": "some words"}, "some words"),
-        ({"references": [{"audio_path": CLIP, "text": "some words"}]}, "some words"),
-        ({"references": [{"audio_path": CLIP, "text": "some words"}], "ref_text": "some words"}, "some words"),
-        ({"references": [{"audio_path": CLIP}]}, None),
-        ({"ref_audio": CLIP, "ref_text": "some words"}, "some words"),
+        ({"references": [{"audio_path": CLIP_URL}], "ref_text": "some words"}, "some words"),
+        ({"references": [{"audio_path": CLIP_URL, "text": "some words"}]}, "some words"),
+        ({"references": [{"audio_path": CLIP_URL, "text": "some words"}], "ref_text": "some words"}, "some words"),
+        ({"references": [{"audio_path": CLIP_URL}]}, None),
+        ({"ref_audio": CLIP_URL, "ref_text": "some words"}, "some words"),
     ],
 )
 def test_a_transcript_beside_references_is_used(
@@ -75,7 +73,7 @@ def test_a_transcript_beside_references_is_used(
 
 def test_two_different_transcripts_of_one_clip_are_refused(engine: ScriptedEngine) -> None:
     with client_of(engine, BASE_CARD) as client:
-        answer = ask(client, references=[{"audio_path": CLIP, "text": "some words"}], ref_text="other words")
+        answer = ask(client, references=[{"audio_path": CLIP_URL, "text": "some words"}], ref_text="other words")
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "ref_text"
     assert "differ" in answer.json()["error"]["message"] and not engine.submitted
 
@@ -98,3 +96,13 @@ def test_accepted_values_are_within_the_engine_limits(
         for fields in ({name: value}, {name: None, "extra_params": {name: value}}):
             assert ask(client, **fields).status_code == 200, fields
             engine.submitted[-1].sampling(SamplingParams())
+
+
+def test_a_clip_that_clones_badly_is_spoken_with_a_warning(engine: ScriptedEngine) -> None:
+    with client_of(engine, BASE_CARD) as client:
+        answer = ask(client, ref_audio=CLIP_URL, ref_text="ba")
+        assert answer.status_code == 200
+        assert "the transcript does not seem to fit the clip" in answer.headers["x-warning"]
+        assert "x-warning" not in ask(client, ref_audio=CLIP_URL, ref_text="ba " * 24).headers
+        refused = ask(client, ref_audio=CLIP_URL, ref_text="auto")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "ref_text")

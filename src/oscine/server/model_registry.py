@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oscine.capabilities import Needs
+from oscine.server.cloned_voices import ClonedVoices
 from oscine.server.errors import ApiError
 from oscine.server.metrics import EngineFigures, Metrics
 from oscine.server.model_routing import choose_models, find_name, needs_of
-from oscine.server.reference_clips import ClonedVoices
 from oscine.server.schemas import VoiceOptions
 from oscine.server.voice_aliases import VoiceResolver, reserved_names
 from oscine.server.voice_store import VoiceStore

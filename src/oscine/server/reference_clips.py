@@ -1,4 +1,4 @@
-"""Reference clips: reads one from the request itself, a URL or a file, and clones its voice once.
+"""Reference clips: reads one from the request itself, a URL or a file. cloned_voices.py clones it.
 
 URLs are not trusted. Only public addresses are contacted, exactly the ones that were checked, also after a redirect.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import os
 import re
 import socket
 import ssl
 import stat
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
@@ -22,14 +20,11 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import httpcore
-from cachetools import LRUCache
 
-from oscine.errors import OverloadedError, VoiceError
+from oscine.errors import VoiceError
 from oscine.server.allowed_hosts import matches_host
 from oscine.server.errors import ApiError
 from oscine.server.inline_clips import SOURCES, decode_base64, decode_data_url, too_large
-from oscine.types import SpeechEngine
-from oscine.voice import Voice
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -162,7 +157,7 @@ def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
     return content
 
 
-# --- URLs -----------------------------------------------------------------------------------------------------------
+# URLs
 
 
 async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:
@@ -267,47 +262,3 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> b
             if len(body) > max_bytes:
                 raise too_large(max_bytes)
         return bytes(body)
-
-
-# --- cloning --------------------------------------------------------------------------------------------------------
-
-
-def clip_hash(clip: bytes, transcript: str | None) -> str:
-    digest = hashlib.sha256(f"{len(clip)} {transcript is None}:".encode())
-    digest.update(clip)
-    digest.update((transcript or "").encode(errors="surrogatepass"))
-    return digest.hexdigest()
-
-
-class ClonedVoices:
-    """Clones voices on a few threads, each clip once: concurrent requests for a clip share one clone, and recent ones
-    are cached. For one event loop."""
-
-    def __init__(self, engine: SpeechEngine, max_voices: int = 256, threads: int = 2, max_pending: int = 32) -> None:
-        self._engine, self._max_pending = engine, max_pending
-        self._voices: LRUCache[str, Voice] = LRUCache(max_voices)
-        self._pending: dict[str, asyncio.Future[Voice]] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="clone")
-
-    async def get(self, clip: bytes, transcript: str | None = None) -> Voice:
-        """Raises the errors of the engine's `clone`, and OverloadedError if too many clones are pending."""
-        key = await asyncio.to_thread(clip_hash, clip, transcript)
-        if (voice := self._voices.get(key)) is not None:
-            return voice
-        if key not in self._pending:
-            if len(self._pending) >= self._max_pending:  # each holds its clip in RAM
-                message = f"{self._max_pending} voices are being cloned (the maximum); retry in 2 s"
-                raise OverloadedError(message, retry_after_s=2.0)
-            pending = asyncio.get_running_loop().run_in_executor(self._pool, self._engine.clone, clip, transcript)
-            self._pending[key] = pending
-            pending.add_done_callback(functools.partial(self._done, key))
-        # Shielded: a client that disconnects does not cancel the clone for others, nor for the cache.
-        return await asyncio.shield(self._pending[key])
-
-    def _done(self, key: str, pending: asyncio.Future[Voice]) -> None:
-        del self._pending[key]
-        if not pending.cancelled() and pending.exception() is None:
-            self._voices[key] = pending.result()
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)

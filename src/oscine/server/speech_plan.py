@@ -13,6 +13,7 @@ from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import RequestError
 from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.server.async_aligner import AsyncAligner, check_aligner
+from oscine.server.cloned_voices import ClonedVoice
 from oscine.server.errors import ApiError, field_error
 from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
@@ -95,6 +96,7 @@ class SpeechPlanner:
             message = f"the text has {len(text)} characters, the limit is {self._max_text_chars}; split it"
             raise ApiError(413, message, param="input")
         voice = await self._voice(model, options)
+        voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
         if len(text) > _MAX_INLINE_CHARS:
             segments = await asyncio.to_thread(segment_text, text, self.segmenter_config)
         else:
@@ -109,10 +111,10 @@ class SpeechPlanner:
             speed=speed,
             ignored_fields=ignored_fields(options, card),
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
-            field_warnings=field_warnings(options),
+            field_warnings=(*clip_warnings, *field_warnings(options)),
         )
 
-    async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | None:
+    async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | ClonedVoice | None:
         """From a clip, an embedding or a name."""
         clip, transcript = _reference(options)
         if options.speaker_embedding is not None:

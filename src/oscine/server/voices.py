@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field
 from oscine.capabilities import Needs
 from oscine.errors import VoiceError
 from oscine.server.audit import audit
+from oscine.server.cloned_voices import ClonedVoice, clip_hash
 from oscine.server.errors import field_error
 from oscine.server.model_registry import ServedModel
-from oscine.server.reference_clips import clip_hash
 from oscine.server.service import Service
 from oscine.server.voice_names import voice_id
 from oscine.server.voice_store import StoredVoice, VoiceStore, not_uploaded
@@ -122,11 +122,12 @@ class VoiceUploaded(UploadedVoice):
 
     success: Literal[True] = True
     voice: UploadedVoice
+    warnings: list[str] = Field(description="What should be changed about the clip.")
 
     @staticmethod
-    def answer(stored: StoredVoice) -> VoiceUploaded:
+    def answer(stored: StoredVoice, warnings: Sequence[str] = ()) -> VoiceUploaded:
         voice = UploadedVoice.of(stored)
-        return VoiceUploaded(**dict(voice), voice=voice)
+        return VoiceUploaded(**dict(voice), voice=voice, warnings=list(warnings))
 
 
 class VoiceEmbedding(BaseModel):
@@ -179,7 +180,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         name = store.check_name(upload.name)
         model = service.models.route_needs(Needs(clone_param=upload.source), upload.model)
         if clip is None:
-            voice, source_hash = upload.embedded_voice(), None
+            (voice, warnings), source_hash = ClonedVoice(upload.embedded_voice()), None
             needs = Needs(clone_param=upload.source, speaker_width=len(voice.speaker))
             service.models.route_needs(needs, upload.model)
         else:
@@ -187,7 +188,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             known = await asyncio.to_thread(store.get, name) if not upload.overwrites else None
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded.answer(known)
-            voice = await _clone(model, clip, upload)
+            voice, warnings = await _clone(model, clip, upload)
         stored = await asyncio.to_thread(
             store.add,
             name,
@@ -199,7 +200,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             overwrite=upload.overwrites,
         )
         audit("voice stored", voice=stored.name, content_hash=stored.voice.content_hash, mode=stored.mode)
-        return VoiceUploaded.answer(stored)
+        return VoiceUploaded.answer(stored, warnings)
 
     @router.post(
         "/import",
@@ -268,7 +269,7 @@ async def _stored(store: VoiceStore, name: str) -> StoredVoice:
     return stored
 
 
-async def _clone(model: ServedModel, clip: bytes, upload: VoiceUpload) -> Voice:
+async def _clone(model: ServedModel, clip: bytes, upload: VoiceUpload) -> ClonedVoice:
     try:
         with model.streams:
             return await model.cloned_voices.get(clip, upload.ref_text)
