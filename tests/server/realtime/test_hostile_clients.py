@@ -1,11 +1,13 @@
 """What a live session promises holds for the other protocols too: keys, limits, idle time, slow readers, leaving."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from oscine.config import ServerConfig
@@ -140,7 +142,8 @@ def test_an_oversized_message_ends_the_session(protocol: Protocol, server: Serve
 
 def test_a_storm_of_noise_ends_the_session(protocol: Protocol, server: Server) -> None:
     with server.client(protocol.path, **protocol.options, **KEY) as client:
-        for _ in range(150):
-            client.send_raw("noise")
+        with contextlib.suppress(ConnectionClosed):  # nari's protocol ends with the first one
+            for _ in range(150):
+                client.send_raw("noise")
         code, received = client.closed()
         assert code == 1008 and 1 <= len(received.all("error")) <= 101
