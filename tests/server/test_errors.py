@@ -222,7 +222,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "invalid_field",
         "references.0.txt",
-        "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio_path, text)",
+        "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio, ",
     ),
     ({"ref_audio": ["a", 1]}, 400, "invalid_field", "ref_audio.1", "ref_audio.1: input should be a valid string"),
     (

@@ -59,6 +59,8 @@ def test_voice_design_takes_a_voice_and_says_that_it_was_ignored(engine: Scripte
         ({"references": [{"audio_path": CLIP_URL, "text": "some words"}]}, "some words"),
         ({"references": [{"audio_path": CLIP_URL, "text": "some words"}], "ref_text": "some words"}, "some words"),
         ({"references": [{"audio_path": CLIP_URL}]}, None),
+        ({"references": [{"ref_audio": CLIP_URL, "text": "some words"}]}, "some words"),
+        ({"references": [{"data": CLIP_URL.partition(",")[2], "media_type": "audio/wav"}]}, None),
         ({"ref_audio": CLIP_URL, "ref_text": "some words"}, "some words"),
     ],
 )

@@ -140,8 +140,26 @@ class VoiceId(LenientModel):
 
 
 class Reference(LenientModel):
-    audio_path: str = Field(description="As `ref_audio`.")
+    audio_path: str | None = Field(None, description="As `ref_audio`.")
+    ref_audio: str | None = Field(None, description="Alias of `audio_path`.")
+    audio: str | None = Field(None, description="Alias of `audio_path`.")
+    data: str | None = Field(None, description="The clip as base64.")
+    media_type: str | None = Field(None, max_length=256, description="Of `data`. Not needed.")
     text: str | None = Field(None, max_length=4096, description="As `ref_text`.")
+
+    @model_validator(mode="after")
+    def _one_clip(self) -> Self:
+        if len(self._clips) != 1:
+            raise _bad_name("audio_path", f"a reference has one clip, as audio_path, not {len(self._clips)}")
+        return self
+
+    @property
+    def _clips(self) -> list[str]:
+        return [clip for clip in (self.audio_path, self.ref_audio, self.audio, self.data) if clip is not None]
+
+    @property
+    def clip(self) -> str:
+        return self._clips[0]
 
 
 References = Annotated[list[Reference], Field(max_length=1, fail_fast=True)]

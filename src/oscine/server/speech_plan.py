@@ -160,7 +160,7 @@ def _reference(options: VoiceOptions) -> tuple[str | None, str | None]:
     if options.references:
         if clips:
             raise RequestError("give ref_audio or references, not both", "references")
-        return options.references[0].audio_path, _transcript(options.references[0].text, options.ref_text)
+        return options.references[0].clip, _transcript(options.references[0].text, options.ref_text)
     if len(clips) > 1:
         raise RequestError(f"ref_audio has {len(clips)} clips, only one is supported; join them", "ref_audio")
     return (clips[0] if clips else None), options.ref_text
