@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     # Gets an engine, never builds one.
     "server": {
         *(ROOT, "align", "audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "errors", "frames"),
-        *("levels", "log_writer", "narration", "segmenter", "types", "utterance", "voice"),
+        *("levels", "log_writer", "narration", "segmenter", "text", "types", "utterance", "voice"),
     },
 }
 EVERYTHING = {"__main__", "commands", "deploy"}

@@ -228,6 +228,17 @@ class VoiceOptions(LenientModel):
     trim_silence: bool | None = Field(None, description="Remove the silence at the start.")
     suppress_bootstrap_silence: bool | None = Field(None, description="Alias of `trim_silence`.")
     skip_fixed_bootstrap_audio: bool | None = Field(None, description="Alias of `trim_silence`.")
+    normalize: bool | None = Field(
+        None,
+        description="Speak numbers, dates, units and currencies in words of the language; needs oscine[normalize].",
+    )
+    markup: bool | None = Field(None, description='false: `<break time="500ms"/>` is spoken, not a pause.')
+    paragraph_pause_s: Annotated[Finite, Field(ge=0, le=10)] | None = Field(
+        None, description="Silence between paragraphs, in seconds."
+    )
+    pronunciations: dict[str, str] | None = Field(
+        None, description='What is spoken instead of whole words: `{"Oscine": "OSS-een"}`.'
+    )
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
     ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")

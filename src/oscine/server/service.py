@@ -64,7 +64,7 @@ class Service:
         return self.api_keys.streams
 
     def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
-        return narrate(plan.model.engine, plan.request, plan.segments, plan.rate_hz, self.submit_pool, plan.speed)
+        return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, self.submit_pool, plan.speed)
 
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None

@@ -212,7 +212,7 @@ class SpeechHandler:
             model=plan.model.name if self._service.models.several else None,
             finish_reason=last.finish_reason,
             chars=len(self._body.input),
-            segments=len(plan.segments),
+            segments=plan.segments,
             format=plan.format.name,
             audio_s=round(self._metrics.audio_s, 3),
             first_audio_ms=None if first_s is None else round(1000 * first_s, 1),

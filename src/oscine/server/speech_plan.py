@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from oscine.capabilities import KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
+from oscine.capabilities import AUTO, KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import FormatName, ServerConfig
 from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import RequestError
-from oscine.segmenter import SegmenterConfig, segment_text
+from oscine.segmenter import SegmenterConfig
 from oscine.server.async_aligner import AsyncAligner, check_aligner
 from oscine.server.cloned_voices import ClonedVoice
 from oscine.server.errors import ApiError, field_error
@@ -20,6 +20,9 @@ from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.sampling_fields import given_seed, sampling_fields
 from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
+from oscine.server.text_fields import TextFields
+from oscine.text.preparation import Prepared, StreamingPreparation, prepare_text
+from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard, SamplingParams, SpeechRequest
 from oscine.voice import Voice
 
@@ -35,7 +38,7 @@ WordForm = Literal["events", "chunks", "at_end"]
 class SpeechPlan:
     model: ServedModel
     request: SpeechRequest  # with its seed
-    segments: tuple[str, ...]
+    script: tuple[Prepared, ...]  # segments and pauses
     format: Format
     rate_hz: int  # of the engine's audio
     out_rate_hz: int
@@ -55,6 +58,10 @@ class SpeechPlan:
         return (*((self.warning,) if self.warning else ()), *self.field_warnings)
 
     @property
+    def segments(self) -> int:
+        return sum(isinstance(item, SpokenText) for item in self.script)
+
+    @property
     def is_converted(self) -> bool:
         return self.format.codec is not None or self.speed != 1 or self.out_rate_hz != self.rate_hz
 
@@ -71,6 +78,7 @@ class SpeechPlan:
 class SpeechPlanner:
     def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
         self._config, self._clip_policy, self._aligner = config, clip_policy, aligner
+        self._text_fields = TextFields(config)
         self._max_text_chars = config.max_text_chars
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
@@ -97,14 +105,12 @@ class SpeechPlanner:
             raise ApiError(413, message, param="input")
         voice = await self._voice(model, options)
         voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
-        if len(text) > _MAX_INLINE_CHARS:
-            segments = await asyncio.to_thread(segment_text, text, self.segmenter_config)
-        else:
-            segments = segment_text(text, self.segmenter_config)
+        request = _request(options, text, voice)
+        request = replace(request, text_options=await self._text_fields.read(options, request.language))
         return SpeechPlan(
             model=model,
-            request=_request(options, text, voice),
-            segments=tuple(segments),
+            request=request,
+            script=tuple(await self._script(request)),
             format=form,
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
@@ -113,6 +119,18 @@ class SpeechPlanner:
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
             field_warnings=(*clip_warnings, *field_warnings(options)),
         )
+
+    async def _script(self, request: SpeechRequest) -> list[Prepared]:
+        options = request.text_options
+        given = request.text, options, request.language, self.segmenter_config, self._max_text_chars
+        if len(request.text) > _MAX_INLINE_CHARS or (options and options.changes_words):
+            return await asyncio.to_thread(prepare_text, *given)
+        return prepare_text(*given)
+
+    def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
+        """For streaming text. `plan` None: the default settings."""
+        options = (plan.request.text_options if plan else None) or self._text_fields.defaults
+        return StreamingPreparation(options, plan.request.language if plan else AUTO, self.segmenter_config)
 
     async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | ClonedVoice | None:
         """From a clip, an embedding or a name."""

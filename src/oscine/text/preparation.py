@@ -122,6 +122,9 @@ class StreamPiece:
     ends: bool  # its segment
 
 
+StreamResult = StreamPiece | Pause | RequestError
+
+
 class StreamingPreparation:
     """Prepares a text that arrives in pieces. Its segments do not depend on how it was cut.
 
@@ -138,17 +141,29 @@ class StreamingPreparation:
         self._after_pause: list[Piece] | None = None  # text after a pause, until a word comes
         self._failed = False
 
-    def push(self, text: str) -> list[StreamPiece | Pause | RequestError]:
+    @property
+    def held_chars(self) -> int:
+        """Of the text that was not returned yet."""
+        scanned = len(self._scanner.held) if self._scanner else 0
+        return scanned + len(self._buffer) + sum(len(piece.said) for piece in self._after_pause or ())
+
+    def push(self, text: str) -> list[StreamResult]:
         """An error is the last result: the text after it is dropped."""
         return self._prepared(self._scanner.push(text) if self._scanner else [Piece(text)])
 
-    def finish(self) -> list[StreamPiece | Pause | RequestError]:
+    def flush(self) -> list[StreamResult]:
+        """The text paused: its words are returned as if it had ended. A tag still waits for its end."""
+        if self._scanner is None or not self._scanner.held or self._scanner.held.startswith("<"):
+            return []
+        return self._prepared(self._scanner.finish())
+
+    def finish(self) -> list[StreamResult]:
         """The rest of the text."""
         results = self._prepared(self._scanner.finish() if self._scanner else ())
         return results if self._failed else [*results, *self._pieces(self._segmenter.finish())]
 
-    def _prepared(self, pieces: Iterable[Piece]) -> list[StreamPiece | Pause | RequestError]:
-        results: list[StreamPiece | Pause | RequestError] = []
+    def _prepared(self, pieces: Iterable[Piece]) -> list[StreamResult]:
+        results: list[StreamResult] = []
         if self._failed:
             return results
         try:

@@ -56,12 +56,17 @@ class TextScanner:
         self._starts = re.compile("|".join(f"(?:{rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned
 
+    @property
+    def held(self) -> str:
+        """The text that was not returned yet."""
+        return self._text[self._at :]
+
     def push(self, text: str) -> Iterator[Piece]:
         """Raises what a rule raises, after the pieces before it."""
         return self._scan(text, ended=False)
 
     def finish(self) -> Iterator[Piece]:
-        """The rest of the text."""
+        """The text so far is complete. The context stays for text that is pushed later."""
         return self._scan("", ended=True)
 
     def _scan(self, added: str, *, ended: bool) -> Iterator[Piece]:

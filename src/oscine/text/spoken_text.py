@@ -28,6 +28,19 @@ class SpokenText:
     def unchanged(cls, text: str) -> SpokenText:
         return cls(text, text)
 
+    def __add__(self, other: SpokenText) -> SpokenText:
+        spoken, written = len(self.spoken), len(self.written)
+        moved = (
+            Replacement(
+                one.spoken_start + spoken,
+                one.spoken_end + spoken,
+                one.written_start + written,
+                one.written_end + written,
+            )
+            for one in other.replacements
+        )
+        return SpokenText(self.spoken + other.spoken, self.written + other.written, (*self.replacements, *moved))
+
     def written_range(self, start: int, end: int) -> tuple[int, int]:
         """The characters of `written` that `spoken[start:end]` stands for. A part of a replacement stands for all of
         it."""
@@ -59,6 +72,10 @@ class SpokenBuffer:
 
     def __init__(self) -> None:
         self._runs: deque[tuple[str, str | None]] = deque()  # spoken, written (None: the same)
+        self._spoken_chars = 0
+
+    def __len__(self) -> int:
+        return self._spoken_chars
 
     @property
     def spoken(self) -> str:
@@ -68,6 +85,7 @@ class SpokenBuffer:
         """`written` None: it is the user's own text."""
         if spoken:
             self._runs.append((spoken, written))
+            self._spoken_chars += len(spoken)
 
     def take(self, chars: int) -> SpokenText:
         """The next characters. A replacement that is cut belongs to the piece that it begins in."""
@@ -81,4 +99,5 @@ class SpokenBuffer:
                 ends = len(spoken) + len(taken), len(written) + len(original)
                 replacements.append(Replacement(len(spoken), ends[0], len(written), ends[1]))
             spoken, written = spoken + taken, written + (taken if original is None else original)
+        self._spoken_chars -= len(spoken)
         return SpokenText(spoken, written, tuple(replacements))

@@ -16,7 +16,7 @@ from oscine.deploy.tritonserver.fields import speech_fields
 from oscine.deploy.tritonserver.streams import Streams
 from oscine.engine.build import build_engine
 from oscine.engine.remote.heap import freeze_gc
-from oscine.errors import ConfigError
+from oscine.errors import ConfigError, RequestError
 from oscine.frames import CODEBOOKS, Codes
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
@@ -92,6 +92,9 @@ class SpeechHost:
 
     async def _speak_codes(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)
+        if len(plan.script) > plan.segments:
+            message = "pauses are not available through the split models; use the model oscine, or leave them out"
+            raise RequestError(message, "text")
         trim = self._trims_silence if plan.request.trim_silence is None else plan.request.trim_silence
         # Silence is trimmed after the codec; here it would be dropped with the frames that it hides.
         plan = replace(plan, request=replace(plan.request, trim_silence=False, stream_codes=True))
@@ -105,7 +108,7 @@ class SpeechHost:
                 values = {
                     "codes": codes,
                     "context_codes": context,
-                    "segments": len(plan.segments),
+                    "segments": plan.segments,
                     "segment_end": chunk.segment is not None,
                     "trim_silence": trim,
                     **_end_values(plan, chunk.finish_reason),

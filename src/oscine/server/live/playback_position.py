@@ -25,12 +25,18 @@ class UtteranceTimeline:
     def end_segment(self, text: str) -> None:
         self.segments.append((text, self.sent_s))
 
+    def pause(self, seconds: float) -> None:
+        """Silence that is sent next: a segment without text."""
+        start_s = max([self.sent_s, *(end_s for _, end_s in self.segments[-1:])])
+        self.segments.append(("", start_s + seconds))
+
     def text_until(self, played_s: float) -> str:
-        start_s, chars, spoken = 0.0, 0, ""
+        start_s, speech_s, chars, spoken = 0.0, 0.0, 0, ""
         for text, end_s in self.segments:
             spoken += _text_until(text, start_s, end_s, min(played_s, self.sent_s))
+            speech_s += end_s - start_s if text else 0.0
             start_s, chars = end_s, chars + _length(text)
-        char_s = start_s / chars if chars and start_s else _CHAR_S
+        char_s = speech_s / chars if chars and speech_s else _CHAR_S
         likely_end_s = max(self.sent_s, start_s + _length(self.unfinished_text) * char_s)
         spoken += _text_until(self.unfinished_text, start_s, likely_end_s, min(played_s, self.sent_s))
         return spoken.strip()

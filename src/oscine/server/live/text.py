@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece
+from oscine.errors import RequestError
+from oscine.text.preparation import StreamingPreparation, StreamResult
+from oscine.text.spoken_text import Pause, SpokenText
 from oscine.utterance import Utterance
 
 
@@ -13,14 +16,24 @@ class LiveSegment:
     """The text of one engine utterance, which may still grow."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self.content = SpokenText.unchanged("")
         self.complete = False
         self.yielded = False  # it was completed early, because the text paused
         self._sent_chars = 0
         self._utterance: Utterance | None = None
 
-    def push(self, text: str, *, complete: bool) -> None:
-        self.text += text
+    @property
+    def text(self) -> str:
+        """As the model reads it."""
+        return self.content.spoken
+
+    @property
+    def written(self) -> str:
+        """As the user wrote it."""
+        return self.content.written
+
+    def push(self, text: SpokenText, *, complete: bool) -> None:
+        self.content += text
         self.complete = complete
         self._send()
 
@@ -40,7 +53,7 @@ class LiveSegment:
     def give_slot_back(self) -> None:
         """The words so far are spoken to the end."""
         self.yielded = True
-        self.push("", complete=True)
+        self.push(SpokenText.unchanged(""), complete=True)
 
     def _send(self) -> None:
         if self._utterance is None:
@@ -53,66 +66,85 @@ class LiveSegment:
 
 
 class LiveText:
-    def __init__(self, config: SegmenterConfig, *, whole: bool) -> None:
+    """Segments and pauses of a streaming text, in order. An error ends it."""
+
+    def __init__(self, open_preparation: Callable[[], StreamingPreparation], *, whole: bool) -> None:
         """`whole`: segments come out when they are complete, not with their first word."""
-        self._config, self._whole = config, whole
-        self._segmenter = Segmenter(config)
-        self._waiting: deque[LiveSegment] = deque()
+        self._open_preparation, self._whole = open_preparation, whole
+        self._preparation = open_preparation()
+        self._waiting: deque[LiveSegment | Pause | RequestError] = deque()
         self._growing: LiveSegment | None = None
         self._changed = asyncio.Event()
+        self._segment_chars = 0  # of the segments that were not spoken yet
         self.ended = asyncio.Event()
         self.chars = 0
-        self.pending_chars = 0  # received and not yet spoken
+
+    @property
+    def pending_chars(self) -> int:
+        """Received and not yet spoken."""
+        return self._preparation.held_chars + self._segment_chars
 
     def push(self, text: str) -> None:
         self.chars += len(text)
-        self.pending_chars += len(text)
-        self._add(self._segmenter.push(text))
+        self._add(self._preparation.push(text))
 
     def end(self) -> None:
-        self._add(self._segmenter.finish())
+        self._add(self._preparation.finish())
         self.ended.set()
 
-    def _add(self, pieces: list[SegmentPiece]) -> None:
-        for piece in pieces:
+    def _add(self, results: list[StreamResult]) -> None:
+        for result in results:
+            if isinstance(result, Pause | RequestError):
+                self._waiting.append(result)
+                continue
             segment = self._growing
             if segment is None:
                 segment = LiveSegment()
                 self._waiting.append(segment)
-            self._growing = None if piece.ends else segment
-            segment.push(piece.text, complete=piece.ends)
+            self._growing = None if result.ends else segment
+            self._segment_chars += len(result.text.spoken)
+            segment.push(result.text, complete=result.ends)
         self._changed.set()
 
     def clear(self, spoken: LiveSegment | None) -> None:
         """Drops everything but `spoken`, the segment that is being spoken."""
         self.give_slot_back()
-        self._segmenter = Segmenter(self._config)
+        self._preparation = self._open_preparation()
         self._waiting.clear()
         self._growing = None
-        self.pending_chars = len(spoken.text) if spoken else 0
+        self._segment_chars = len(spoken.text) if spoken else 0
 
     def give_slot_back(self) -> None:
         """Completes the segment that is being spoken; later text starts a new one."""
         if self._growing and self._growing not in self._waiting:
+            self._add(self._preparation.flush())
+        if self._growing and self._growing not in self._waiting:
             self._growing.give_slot_back()
             self._growing = None
 
-    async def next_segment(self) -> LiveSegment | None:
-        """None: the text has ended and no words are left."""
+    async def next_item(self) -> LiveSegment | Pause | RequestError | None:
+        """None: the text has ended and nothing is left."""
         while True:
-            while self._waiting and self._waiting[0].complete and not self._waiting[0].text.strip():
-                self.end_segment(self._waiting.popleft())
+            self._drop_blank_segments()
             if self._waiting:
-                segment = self._waiting[0]
-                if segment.complete if self._whole else segment.text.strip():
+                item = self._waiting[0]
+                if not isinstance(item, LiveSegment) or (item.complete if self._whole else item.text.strip()):
                     return self._waiting.popleft()
             elif self.ended.is_set():
                 return None
             self._changed.clear()
             await self._changed.wait()
 
+    def _drop_blank_segments(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            if not isinstance(first, LiveSegment) or not first.complete or first.text.strip():
+                return
+            self._waiting.popleft()
+            self.end_segment(first)
+
     def end_segment(self, segment: LiveSegment) -> None:
         """The segment was spoken. If its audio ended before its text, later pieces start a new segment."""
-        self.pending_chars -= len(segment.text)
+        self._segment_chars -= len(segment.text)
         if self._growing is segment:
             self._growing = None

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
 from oscine.capabilities import unsupported_script
 from oscine.encoding.encoders import AsyncEncoder
+from oscine.errors import RequestError
 from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.connection import LiveConnection
@@ -28,6 +30,7 @@ from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech import segment_fields, usage_fields
 from oscine.server.speech_plan import SpeechPlan
+from oscine.text.spoken_text import Pause
 from oscine.types import FinishReason
 
 _log = logging.getLogger(__name__)
@@ -52,7 +55,7 @@ class LiveUtterance:
         self._api_key, self._index, self._plan = api_key, index, plan
         self._refused_config = refused_config
         self._whole_text = plan is not None and plan.request.text_mode == "whole"
-        self._text = LiveText(service.planner.segmenter_config, whole=self._whole_text)
+        self._text = LiveText(partial(service.planner.preparation, plan), whole=self._whole_text)
         self._segment: LiveSegment | None = None  # the one that is being spoken
         self._meter: RequestMetrics | None = None  # from the start of `run`
         self._model: ServedModel | None = None  # when the first words have come
@@ -96,7 +99,7 @@ class LiveUtterance:
         """The engine stops within a frame. The caller also cancels the task that is in `run`."""
         if self._segment:
             self._segment.cancel()
-            self.timeline.unfinished_text = self._segment.text
+            self.timeline.unfinished_text = self._segment.written
         self._log_end(200, "cancelled")
 
     async def send_cancelled(self, played_s: float) -> None:
@@ -119,8 +122,8 @@ class LiveUtterance:
         await self._send_session_done()
 
     async def _speak(self) -> None:
-        segment = await self._text.next_segment()
-        if segment is None:
+        item = await self._text.next_item()
+        if item is None:
             self._ended = True
             return
         if self._refused_config:
@@ -140,19 +143,39 @@ class LiveUtterance:
             narration = Narration(
                 model.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
             )
-            resumes = False
-            while segment:
-                self._segment = segment
-                async with narration.segment(
-                    segment.begin(), streaming_text=not self._whole_text, resumes=resumes
-                ) as utterance:
-                    segment.attach(utterance)
-                    while not (audio := await utterance.next()).finish_reason:
-                        await self._send(plan, encoder, narration.chunk(audio))
-                self._text.end_segment(segment)
-                following = None if audio.finish_reason == "length" else await self._text.next_segment()
-                await self._send(plan, encoder, narration.end_segment(audio, segment.text, last=following is None))
-                resumes, segment = segment.yielded, following
+            await self._speak_items(plan, narration, encoder, item)
+
+    async def _speak_items(
+        self,
+        plan: SpeechPlan,
+        narration: Narration,
+        encoder: AsyncEncoder,
+        item: LiveSegment | Pause | RequestError | None,
+    ) -> None:
+        resumes = False
+        while item and not self._ended:
+            if isinstance(item, RequestError):
+                raise item
+            if isinstance(item, Pause):
+                self.timeline.pause(item.seconds)
+                for silence in narration.pause(item.seconds):
+                    await self._send(plan, encoder, silence)
+                item = await self._text.next_item()
+                continue
+            segment = self._segment = item
+            async with narration.segment(
+                segment.begin(), streaming_text=not self._whole_text, resumes=resumes
+            ) as utterance:
+                segment.attach(utterance)
+                while not (audio := await utterance.next()).finish_reason:
+                    await self._send(plan, encoder, narration.chunk(audio))
+            self._text.end_segment(segment)
+            item = None if audio.finish_reason == "length" else await self._text.next_item()
+            await self._send(plan, encoder, narration.end_segment(audio, segment.content, last=item is None))
+            resumes = segment.yielded
+        if self._started and not self._ended:  # after a pause
+            await self._send(plan, encoder, narration.finish())
+        self._ended = True
 
     async def _send(self, plan: SpeechPlan, encoder: AsyncEncoder, chunk: NarrationChunk) -> None:
         self._active_s = time.monotonic()
@@ -185,7 +208,7 @@ class LiveUtterance:
         await self._send_event(
             "audio.start",
             sentence_index=0,  # vLLM-Omni sends one file per sentence, we send one per utterance
-            sentence_text=self._segment.text if self._segment else "",
+            sentence_text=self._segment.written if self._segment else "",
             format=plan.format.name,
             sample_rate=plan.out_rate_hz,
             channels=1,
@@ -237,7 +260,7 @@ class LiveUtterance:
                 param=error and error.param,
                 finish_reason=reason,
                 chars=self._text.chars,
-                segments=len(self.timeline.segments),
+                segments=sum(bool(text) for text, _ in self.timeline.segments),
                 audio_s=round(self._meter.audio_s, 3),
                 first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
             ),

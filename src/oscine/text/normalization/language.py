@@ -39,6 +39,8 @@ _FREQUENT_WORDS = {
     "it": "il gli di che è un una per non con del della sono alle dei nel lo ma più anche ha dal alla costa la",
 }
 _LETTERS = {"de": "äöüß", "fr": "çèêœâî", "es": "ñ¿¡", "pt": "ãõ", "it": "ìò"}
+_LANGUAGE_OF_LETTER = {letter: code for code, letters in _LETTERS.items() for letter in letters}
+_LETTER = re.compile(f"[{''.join(_LANGUAGE_OF_LETTER)}]")
 _LANGUAGES_OF = {
     word: [code for code, words in _FREQUENT_WORDS.items() if word in words.split()]
     for words in _FREQUENT_WORDS.values()
@@ -66,11 +68,10 @@ def guess(context: str) -> str | None:
         if letters.search(context):
             return code
     votes: Counter[str] = Counter()
-    for word in _WORD.findall(context.lower()):
-        languages = _LANGUAGES_OF.get(word, [])
-        for code in languages:
-            votes[code] += 1
-    for code, letters_of in _LETTERS.items():
-        votes[code] += sum(map(context.lower().count, letters_of))
-    (best, most), (_, second) = votes.most_common(2)
-    return best if most > second else None
+    lower = context.lower()
+    for word in _WORD.findall(lower):
+        votes.update(_LANGUAGES_OF.get(word, ()))
+    votes.update(_LANGUAGE_OF_LETTER[letter] for letter in _LETTER.findall(lower))
+    ranked = votes.most_common(2)
+    is_clear = len(ranked) == 1 or (len(ranked) == 2 and ranked[0][1] > ranked[1][1])
+    return ranked[0][0] if is_clear else None

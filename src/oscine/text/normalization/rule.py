@@ -26,8 +26,11 @@ _GUESS_WINDOW = _window(12)  # and the guess of its language up to here
 
 
 def check_language(name: str) -> None:
-    """Raises RequestError if there are no rules for the language, or the libraries are missing."""
-    words_of(languages.code_of(name) or "en")
+    """Raises RequestError if there are no rules for the language, or the libraries are missing. Loads the tables of the
+    language, or of all that may be guessed: half a second."""
+    code = languages.code_of(name)
+    for one in [code] if code else languages.CODES.values():
+        words_of(one)
 
 
 class NormalizationRule:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 from oscine.text.normalization.optional import import_rbnf
 
 Gender = Literal["masculine", "feminine"]
 MAX_DIGITS = 15  # longer numbers are read digit by digit
+_CACHED_NUMBERS = 1024
 
 _POINT = {
     "zh": "点", "en": " point ", "ja": "点", "ko": " 점 ", "de": " Komma ", "fr": " virgule ", "ru": " запятая ",
@@ -28,14 +29,16 @@ _WITHOUT_GENDER = ("en", "zh", "ja", "ko")
 _YEARS = {"en": range(1100, 2100), "de": range(1100, 2000)}  # "nineteen eighty-four", "neunzehnhundertvierundachtzig"
 
 
+def _spell(engine: Any, number: int, ruleset: str) -> str:
+    text: str = engine.format_number(number, ruleset_names=[ruleset]).text
+    return text.replace("〇", "零")
+
+
 class Speller:
     def __init__(self, code: str) -> None:
         self.code = code
-        self._engine: Any = import_rbnf().RbnfEngine.for_language(code)
-
-    def spell(self, number: int, ruleset: str) -> str:
-        text: str = self._engine.format_number(number, ruleset_names=[ruleset]).text
-        return text.replace("〇", "零")
+        engine = import_rbnf().RbnfEngine.for_language(code)
+        self.spell = lru_cache(maxsize=_CACHED_NUMBERS)(partial(_spell, engine))  # (number, ruleset) -> words
 
     def cardinal(self, number: int, gender: Gender | None = None) -> str:
         """`gender` of the noun that is counted; None: no noun."""

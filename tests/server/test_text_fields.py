@@ -1,0 +1,132 @@
+"""Texts that are prepared before they are spoken, over HTTP: pauses, pronunciations, numbers in words."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from oscine.config import ServerConfig
+from oscine.errors import ConfigError
+from oscine.server.text_fields import TextFields
+from oscine.text.normalization.number_words import words_of
+from oscine.text.normalization.speller import speller
+from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of
+
+SPEECH = "/v1/audio/speech"
+
+
+@pytest.fixture
+def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
+    with client_of(engine, CARD) as client:
+        yield client
+
+
+def say(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
+    return client.post(SPEECH, json={"input": text, "response_format": "pcm", "seed": 3, **fields})
+
+
+def texts(engine: ScriptedEngine) -> list[str]:
+    return [request.text for request in engine.submitted]
+
+
+def test_a_break_is_silence_of_exactly_its_length(client: httpx.Client, engine: ScriptedEngine) -> None:
+    answer = say(client, 'One. <break time="1250ms"/> Two.')
+    assert texts(engine) == ["One.", "Two."]
+    border, silence, fade = 4 * FRAME_SAMPLES * 2, 2 * RATE_HZ * 5 // 4, RATE_HZ // 100
+    pcm = answer.content
+    assert len(pcm) == 2 * border + silence
+    assert pcm[: border - fade] == spoken("One.", 3)[:-fade]
+    assert pcm[border : border + silence] == bytes(silence)
+    assert pcm[border + silence + fade :] == spoken("Two.", 3)[fade:]
+
+
+def test_without_the_new_fields_the_text_reaches_the_engine_as_it_is(
+    client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    text = "It costs $5 < 6.\n\nOn 2026-11-16, <b>Oscine</b>."
+    assert say(client, text).content == spoken(text, 3)
+    assert texts(engine) == [text]
+
+
+def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
+    client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    text = "Oscine costs $5.\n\nReally <break/> 3 km."
+    options = {"normalize": True, "paragraph_pause_s": 0.25, "pronunciations": {"oscine": "OSS-een"}}
+    answer = say(client, text, stream_format="sse", **options)
+    assert texts(engine) == ["OSS-een costs five dollars.", "Really", "three kilometers."]
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n") if line]
+    segments = [event for event in events if event["type"] == "speech.audio.segment"]
+    assert [segment["text"] for segment in segments] == ["Oscine costs $5.", "Really", "3 km."]
+    gaps = [round(later["start_s"] - sooner["end_s"], 3) for sooner, later in pairwise(segments)]
+    assert gaps == [0.25, 0.5]
+
+
+def test_markup_false_speaks_the_tags(client: httpx.Client, engine: ScriptedEngine) -> None:
+    assert say(client, "One <break/> two", markup=False).status_code == 200
+    assert texts(engine) == ["One <break/> two"]
+
+
+def test_every_item_of_a_batch_has_its_own_options(client: httpx.Client, engine: ScriptedEngine) -> None:
+    items = [
+        {"input": "1 <break time='1s'/> 2"},
+        {"input": "3", "normalize": False},
+        {"input": "4 <break"},
+        {"input": "<break x/>"},
+    ]
+    body = {"items": items, "normalize": True, "response_format": "pcm", "language": "english", "seed": 3}
+    results = client.post(f"{SPEECH}/batch", json=body).json()["results"]
+    assert [result["status"] for result in results] == ["success", "success", "success", "error"]
+    assert sorted(texts(engine)) == ["3", "four <break", "one", "two"]
+    frames = sum(map(len, ("one", "two")))
+    assert len(base64.b64decode(results[0]["audio_data"])) == 2 * (frames * FRAME_SAMPLES + RATE_HZ)
+    assert results[3]["error"]["param"] == "input"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "param"),
+    [
+        ("a <break time='1h'/>", {}, "input"),
+        ("a <break time='11s'/>", {}, "input"),
+        ("<break/>", {}, "input"),
+        ("a", {"paragraph_pause_s": 11}, "paragraph_pause_s"),
+        ("a", {"paragraph_pause_s": "1"}, "paragraph_pause_s"),
+        ("a", {"pronunciations": {"": "b"}}, "pronunciations"),
+        ("a", {"pronunciations": {"a": 1}}, "pronunciations.a"),
+        ("a", {"normalize": "yes"}, "normalize"),
+        ("a", {"markup": 1}, "markup"),
+    ],
+)
+def test_what_cannot_be_prepared_is_refused(
+    client: httpx.Client, engine: ScriptedEngine, text: str, fields: dict[str, Any], param: str
+) -> None:
+    answer = say(client, text, **fields)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+    assert not engine.submitted
+
+
+def test_a_server_can_normalize_by_default_and_a_request_can_decline(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD, ServerConfig(normalize=True, paragraph_pause_s=0.5)) as client:
+        say(client, "It is 5.\n\nYes.")
+        say(client, "It is 6.\n\nYes.", normalize=False, paragraph_pause_s=0)
+    assert texts(engine) == ["It is five.", "Yes.", "It is 6.\n\nYes."]
+
+
+def test_a_server_that_cannot_normalize_says_what_to_install(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words_of.cache_clear()
+    speller.cache_clear()
+    monkeypatch.setitem(sys.modules, "unicode_rbnf", None)
+    answer = say(client, "5", normalize=True)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "normalize"
+    assert "pip install 'oscine[normalize]'" in answer.json()["error"]["message"]
+    with pytest.raises(ConfigError, match=r"server\.normalize: .*oscine\[normalize\]"):
+        TextFields(ServerConfig(normalize=True))
