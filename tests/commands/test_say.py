@@ -155,6 +155,29 @@ def test_nothing_follows_a_segment_that_used_up_the_length(shell: Shell, engine:
     assert (ran.results[0]["frames"], ran.results[0]["finish_reason"]) == (1, "length")
 
 
+def test_text_options_decide_what_the_engine_reads(shell: Shell, engine: InstantEngine) -> None:
+    text = 'Oscine costs $5.\n\nReally? <break time="1s"/> Yes.'
+    options = ["--normalize", "--pronounce", "Oscine=OSS-een", "--paragraph-pause", 0.5, "--language", "english"]
+    assert shell("say", text, "--seed", 7, *options).code == 0
+    assert [request.text for request in engine.requests] == ["OSS-een costs five dollars.", "Really?", "Yes."]
+    assert len(wav_samples(Path("speech.wav"))) == 3 * FRAME_SAMPLES + int(1.5 * RATE)
+    assert shell("say", "a <break/>", "--no-markup").code == 0
+    assert engine.requests[-1].text == "a <break/>"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "--pronounce", "b"], "--pronounce takes WORD=SPOKEN"),
+        (["a", "--paragraph-pause", "11"], "from 0 (off) to 10 seconds"),
+        (["a", "--normalize", "--language", "klingon"], "no rules for the language 'klingon'"),
+        (["a <break time=1/>"], "cannot be read"),
+    ],
+)
+def test_bad_text_options_are_refused_before_the_model_is_loaded(shell: Shell, words: list[str], said: str) -> None:
+    check_refusal(shell("say", *words, "-m", "/no/such/model"), 2, said)
+
+
 def test_every_line_of_a_file_becomes_a_file(shell: Shell, engine: InstantEngine) -> None:
     Path("lines.txt").write_text(f"one\n{LONG}\n{LONG}\n" + "two\n" * 9)
     ran = shell("say", "--file", "lines.txt", "--seed", 7)

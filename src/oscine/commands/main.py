@@ -16,7 +16,17 @@ from rich.text import Text
 from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.export import export
-from oscine.commands.say import MAX_SLOTS, Outputs, check_clone_options, choose_voice, load, read_texts, report, speak
+from oscine.commands.say import (
+    MAX_SLOTS,
+    Outputs,
+    check_clone_options,
+    choose_voice,
+    load,
+    read_texts,
+    report,
+    speak,
+    text_options,
+)
 from oscine.commands.say_subtitles import Subtitles
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
@@ -108,6 +118,16 @@ def say(
     ] = False,
     save_voice: Annotated[Path | None, typer.Option(help="Save the cloned voice to this file")] = None,
     text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", metavar="", help="Speak numbers, dates, units and currencies in words")
+    ] = False,
+    pronounce: Annotated[
+        list[str] | None, typer.Option(help="WORD=SPOKEN, such as Oscine=OSS-een; may be given several times")
+    ] = None,
+    paragraph_pause: Annotated[float, typer.Option(help="Seconds of silence between paragraphs")] = 0.0,
+    no_markup: Annotated[
+        bool, typer.Option("--no-markup", metavar="", help='Speak <break time="500ms"/> instead of pausing')
+    ] = False,
     max_new_tokens: Annotated[int | None, typer.Option(help="Limit of the speech: one frame (80 ms) less")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", metavar="", help="No randomness in any codebook")] = False,
@@ -132,6 +152,9 @@ def say(
 ) -> None:
     """Turn text into speech: a file, standard output or the loudspeaker."""
     texts = read_texts(text, file)
+    spoken_as = text_options(
+        texts, normalize, pronounce or [], paragraph_pause, markup=not no_markup, language=language
+    )
     check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
     if file:
         outputs = Outputs.for_lines(len(texts), output, save_codes, format_name)
@@ -155,6 +178,7 @@ def say(
             top_p=top_p,
             repetition_penalty=repetition_penalty,
             max_new_tokens=max_new_tokens,
+            text_options=spoken_as,
         )
         for line in texts
     ]

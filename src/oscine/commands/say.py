@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from oscine.capabilities import unsupported_script
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.speech import Speech, format_of, sound_device
-from oscine.types import SpeechRequest
+from oscine.types import SpeechRequest, TextOptions
 
 if TYPE_CHECKING:
     from oscine.api import Oscine
@@ -67,6 +67,27 @@ def _read_text(text: str | None) -> str:
         return sys.stdin.read().strip()
     except UnicodeDecodeError as error:
         raise RequestError(f"standard input is not UTF-8 text: {error}", "text") from None
+
+
+def text_options(
+    texts: list[str], normalize: bool, pronounce: list[str], paragraph_pause_s: float, *, markup: bool, language: str
+) -> TextOptions:
+    """Raises RequestError for options or tags in the texts that cannot be used."""
+    from oscine.text.preparation import check_text_options, prepare_text  # here: `--help` needs no such rules
+
+    for entry in pronounce:
+        if "=" not in entry:
+            raise RequestError(f"--pronounce takes WORD=SPOKEN, got {entry!r}", "pronunciations")
+    options = TextOptions(
+        normalize=normalize,
+        markup=markup,
+        paragraph_pause_s=paragraph_pause_s,
+        pronunciations=dict(entry.split("=", 1) for entry in pronounce),
+    )
+    check_text_options(options, language)
+    for text in texts:
+        prepare_text(text, options, language)
+    return options
 
 
 def check_clone_options(
