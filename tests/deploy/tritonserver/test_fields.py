@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -29,6 +30,10 @@ ALL: dict[str, Any] = {
     "max_new_tokens": 100,
     "non_streaming_mode": False,
     "trim_silence": False,
+    "normalize": True,
+    "pronunciations": b'{"Oscine": "OSS-een"}',
+    "markup": False,
+    "paragraph_pause_s": 0.5,
 }
 
 
@@ -41,7 +46,8 @@ def test_every_input_becomes_the_field_of_the_http_api() -> None:
         if name == "text":
             continue
         place = options.extra_params if name.startswith("subtalker") else options
-        assert getattr(place, name) == (value.decode() if isinstance(value, bytes) else value), name
+        field = value.decode() if isinstance(value, bytes) else value
+        assert getattr(place, name) == (json.loads(field) if name == "pronunciations" else field), name
 
 
 def test_a_clip_may_be_the_content_of_a_file() -> None:
@@ -59,6 +65,8 @@ def test_a_clip_may_be_the_content_of_a_file() -> None:
         ({"text": b"\xff\xfe"}, "text is not UTF-8 text: invalid start byte at byte 0"),
         ({"text": b"Hello.", "top_p": 3.5}, "top_p: input should be less than or equal to 1, got 3.5"),
         ({"text": b"Hello.", "subtalker_top_k": -1}, "subtalker_top_k"),
+        ({"text": b"Hello.", "pronunciations": b"{"}, "the input pronunciations is not valid JSON"),
+        ({"text": b"Hello.", "pronunciations": b"[]"}, "pronunciations: input should be a valid dictionary"),
     ],
 )
 def test_bad_input_is_refused_in_the_words_of_the_http_api(tensors: dict[str, Any], message: str) -> None:

@@ -142,6 +142,16 @@ def test_a_clip_as_bytes_and_as_base64_is_the_same_voice(base: Hosts) -> None:
     assert isinstance(error, RequestError), error
 
 
+def test_a_pause_is_exact_and_the_split_models_refuse_it(base: Hosts) -> None:
+    fields = {"seed": 5, "max_new_tokens": 6, "ref_audio": clip()}
+    paused = base.samples(**fields, text=b'<break time="300ms"/>Hello.')
+    pause = RATE_HZ * 3 // 10
+    assert not paused[:pause].any()
+    assert np.array_equal(paused[pause:], base.samples(**fields, text=b"Hello."))
+    (error,) = base.ask(base.talker, **fields, text=b"Hello.<break/>")
+    assert "use the model oscine" in str(error)
+
+
 def test_a_described_voice_speaks(small_checkpoints: CheckpointMaker) -> None:
     host = SpeechHost(settings(small_checkpoints("1b7", "voice_design")), 0, codec=True)
     try:

@@ -9,10 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from oscine.server.errors import field_error
+from oscine.server.json_body import parse_json
 from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
-_TEXTS = ("text", "voice", "language", "instructions", "ref_text")
+_TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciations")
 
 
 def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
@@ -22,6 +23,8 @@ def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
         raise field_error("text is missing; it is required", param="text")
     if "ref_audio" in values:
         values["ref_audio"] = _clip(values["ref_audio"])
+    if "pronunciations" in values:
+        values["pronunciations"] = parse_json(values["pronunciations"].encode(), what="input pronunciations")
     text = values.pop("text")
     extra = {name: values.pop(name) for name in _EXTRA if name in values}
     try:

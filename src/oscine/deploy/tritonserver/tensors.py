@@ -43,6 +43,10 @@ SPEECH_INPUTS = (
     _option("max_new_tokens", "INT64", "The maximum number of frames (80 ms each), plus one."),
     _option("non_streaming_mode", "BOOL", "true: the prompt holds the whole text before the first frame."),
     _option("trim_silence", "BOOL", "Remove the silence at the start. Default: true."),
+    _option("normalize", "BOOL", "Speak numbers, dates, units and currencies in words; needs oscine[normalize]."),
+    _option("pronunciations", "STRING", "A JSON object: what is spoken instead of whole words."),
+    _option("markup", "BOOL", "false: `<break time=\"500ms\"/>` is spoken, not a pause."),
+    _option("paragraph_pause_s", "FP64", "Silence between paragraphs, in seconds."),
 )
 _END_OUTPUTS = (
     TensorSpec("final", "BOOL", "This response is the last one."),
