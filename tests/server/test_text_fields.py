@@ -1,5 +1,6 @@
 """Texts that are prepared before they are spoken, over HTTP: pauses, pronunciations, numbers in words."""
 
+import asyncio
 import base64
 import json
 import sys
@@ -11,7 +12,8 @@ import httpx
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.errors import ConfigError
+from oscine.errors import ConfigError, RequestError
+from oscine.server.schemas import VoiceOptions
 from oscine.server.text_fields import TextFields
 from oscine.text.normalization.number_words import words_of
 from oscine.text.normalization.speller import speller
@@ -117,6 +119,14 @@ def test_a_server_can_normalize_by_default_and_a_request_can_decline(engine: Scr
         say(client, "It is 5.\n\nYes.")
         say(client, "It is 6.\n\nYes.", normalize=False, paragraph_pause_s=0)
     assert texts(engine) == ["It is five.", "Yes.", "It is 6.\n\nYes."]
+
+
+def test_a_language_without_rules_is_refused_only_where_the_request_asks_for_them() -> None:
+    fields = TextFields(ServerConfig(normalize=True))
+    assert not asyncio.run(fields.read(VoiceOptions(), "dutch")).normalize
+    assert asyncio.run(fields.read(VoiceOptions(), "german")).normalize
+    with pytest.raises(RequestError, match="no rules for the language 'dutch'"):
+        asyncio.run(fields.read(VoiceOptions(normalize=True), "dutch"))
 
 
 def test_a_server_that_cannot_normalize_says_what_to_install(

@@ -7,6 +7,7 @@ import asyncio
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError
 from oscine.server.schemas import VoiceOptions
+from oscine.text.normalization.language import has_rules
 from oscine.text.preparation import check_text_options
 from oscine.types import TextOptions
 
@@ -23,8 +24,9 @@ class TextFields:
     async def read(self, options: VoiceOptions, language: str) -> TextOptions:
         """Raises RequestError."""
         defaults = self.defaults
+        by_default = defaults.normalize and has_rules(language)  # a request that asks for it gets an error instead
         given = TextOptions(
-            normalize=defaults.normalize if options.normalize is None else options.normalize,
+            normalize=by_default if options.normalize is None else options.normalize,
             markup=options.markup is not False,
             paragraph_pause_s=(
                 defaults.paragraph_pause_s if options.paragraph_pause_s is None else options.paragraph_pause_s

@@ -134,6 +134,7 @@ class StreamingPreparation:
 
     def __init__(self, options: TextOptions, language: str, config: SegmenterConfig) -> None:
         rules = rules_for(options, language)
+        self.changes_words = options.changes_words
         self._scanner = TextScanner(rules) if rules else None
         self._segmenter = Segmenter(config)
         self._limit = PauseLimit()

@@ -45,7 +45,7 @@ SPEECH_INPUTS = (
     _option("trim_silence", "BOOL", "Remove the silence at the start. Default: true."),
     _option("normalize", "BOOL", "Speak numbers, dates, units and currencies in words; needs oscine[normalize]."),
     _option("pronunciations", "STRING", "A JSON object: what is spoken instead of whole words."),
-    _option("markup", "BOOL", "false: `<break time=\"500ms\"/>` is spoken, not a pause."),
+    _option("markup", "BOOL", 'false: `<break time="500ms"/>` is spoken, not a pause.'),
     _option("paragraph_pause_s", "FP64", "Silence between paragraphs, in seconds."),
 )
 _END_OUTPUTS = (

@@ -80,6 +80,10 @@ class LiveText:
         self.chars = 0
 
     @property
+    def changes_words(self) -> bool:
+        return self._preparation.changes_words
+
+    @property
     def pending_chars(self) -> int:
         """Received and not yet spoken."""
         return self._preparation.held_chars + self._segment_chars

@@ -88,6 +88,10 @@ class LiveUtterance:
             self._text.give_slot_back()
 
     @property
+    def changes_words(self) -> bool:
+        return self._text.changes_words
+
+    @property
     def text_ended(self) -> bool:
         return self._text.ended.is_set()
 

@@ -21,7 +21,6 @@ CODES = {
     "italian": "it",
 }
 AUTO = "auto"
-WITHOUT_SPACES = ("zh", "ja")
 
 _SCRIPTS = (  # in this order: Japanese has Chinese characters too
     ("ja", re.compile(r"[\u3041-\u30ff]")),
@@ -47,6 +46,10 @@ _LANGUAGES_OF = {
     for word in words.split()
 }
 _WORD = re.compile(r"\b[^\W\d_]+\b")
+
+
+def has_rules(language: str) -> bool:
+    return language.lower() in (AUTO, *CODES)
 
 
 def code_of(language: str) -> str | None:
