@@ -3,16 +3,24 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oscine.align.aligner import AlignerError
+from oscine.config import ServerConfig
 from oscine.errors import OverloadedError, VoiceError
 from oscine.server.cloned_voices import ClonedVoices, clip_hash
+from oscine.server.errors import ApiError
 from oscine.types import ClipData
 from oscine.voice import Voice
+from tests.align.scripted_whisper import HEARD, scripted_whisper
 from tests.corpora.clips import tone, with_soundfile
+from tests.server import reference_clip
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
+from tests.server.serving import client_of
 from tests.speech_like import speech_like
 
 
@@ -157,7 +165,7 @@ def test_a_clip_that_clones_badly_is_cloned_with_a_warning() -> None:
 def test_a_clip_without_a_transcript_is_trimmed_and_transcribed_where_asked() -> None:
     heard: list[float] = []
 
-    def transcribe(samples: Any, rate_hz: int) -> str:
+    async def transcribe(samples: Any, rate_hz: int) -> str:
         heard.append(len(samples) / rate_hz)
         return " ba ba \n"
 
@@ -175,7 +183,38 @@ def test_a_clip_in_which_nothing_is_heard_needs_a_transcript() -> None:
             await voices.get(CLIP, "auto")
         assert caught.value.param == "ref_text" and not engine.clips
 
-    with_voices(use, transcribe=lambda samples, rate_hz: " ")
+    async def nothing(samples: Any, rate_hz: int) -> str:
+        return " "
+
+    with_voices(use, transcribe=nothing)
+
+
+def test_a_transcriber_that_fails_is_no_fault_of_the_clip() -> None:
+    async def fail(samples: Any, rate_hz: int) -> str:
+        raise AlignerError("the aligner is too busy: 64 jobs wait")
+
+    async def use(voices: ClonedVoices, engine: Engine) -> None:
+        with pytest.raises(ApiError, match="could not be transcribed: the aligner is too busy") as caught:
+            await voices.get(CLIP, "auto")
+        assert (caught.value.status, caught.value.param) == (503, "ref_text")
+        assert (await voices.get(CLIP, "words")).voice is not None
+
+    with_voices(use, transcribe=fail)
+
+
+def test_the_aligner_of_the_server_transcribes_clips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine
+) -> None:
+    whisper = scripted_whisper(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    with client_of(engine, BASE_CARD, ServerConfig(aligner=str(whisper))) as client:
+        form = {"name": "anna", "consent": "hers", "ref_text": "auto"}
+        stored = client.post("/v1/audio/voices", data=form, files={"audio_sample": reference_clip.CLIP}).json()
+        assert (stored["ref_text"], stored["mode"]) == (HEARD, "in_context")
+        body = {"input": "Hi.", "ref_audio": reference_clip.CLIP_URL, "ref_text": "auto"}
+        assert client.post("/v1/audio/speech", json=body).status_code == 200
+    (request,) = engine.submitted
+    assert isinstance(request.voice, Voice) and request.voice.transcript == HEARD
 
 
 def test_a_server_that_cannot_transcribe_says_so() -> None:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from oscine.audio import check_reference, read_clip
+from oscine.align.aligner import AlignerError
+from oscine.audio import Clip, check_reference, read_clip
 from oscine.clip_checks import examine, trim_at_pause, warnings
 from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.errors import OverloadedError, VoiceError
 from oscine.frames import Samples
+from oscine.server.errors import ApiError
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
 AUTO = "auto"  # as a transcript: the server transcribes the clip
 
-Transcribe = Callable[[Samples, int], str]  # samples, rate_hz
+Transcribe = Callable[[Samples, int], Awaitable[str]]  # samples, rate_hz; raises AlignerError
 
 
 class ClonedVoice(NamedTuple):
@@ -68,27 +70,34 @@ class ClonedVoices:
             if len(self._pending) >= self._max_pending:  # each holds its clip in RAM
                 message = f"{self._max_pending} voices are being cloned (the maximum); retry in 2 s"
                 raise OverloadedError(message, retry_after_s=2.0)
-            pending = asyncio.get_running_loop().run_in_executor(self._pool, self._clone, clip, transcript)
+            pending = asyncio.ensure_future(self._clone(clip, transcript))
             self._pending[key] = pending
             pending.add_done_callback(functools.partial(self._done, key))
         # Shielded: a client that disconnects does not cancel the clone for others, nor for the cache.
         return await asyncio.shield(self._pending[key])
 
-    def _clone(self, encoded: bytes, transcript: str | None) -> ClonedVoice:
-        clip = read_clip(encoded, REFERENCE_CLIP)
-        check_reference(clip)
-        if transcript == AUTO:
-            clip = trim_at_pause(clip)
-            transcript = self._transcribed(clip.samples, clip.rate_hz)
+    async def _clone(self, encoded: bytes, transcript: str | None) -> ClonedVoice:
+        loop = asyncio.get_running_loop()
+        if transcript != AUTO:
+            return await loop.run_in_executor(self._pool, lambda: self._encode(_read(encoded), transcript))
+        clip = await loop.run_in_executor(self._pool, lambda: trim_at_pause(_read(encoded)))
+        words = await self._transcribed(clip)
+        return await loop.run_in_executor(self._pool, self._encode, clip, words)
+
+    def _encode(self, clip: Clip, transcript: str | None) -> ClonedVoice:
         report = self._checks.submit(examine, clip)  # while the engine works: requests do not wait for it
         voice = self._engine.clone((clip.samples, clip.rate_hz), transcript)
         return ClonedVoice(voice, warnings(report.result(), transcript))
 
-    def _transcribed(self, samples: Samples, rate_hz: int) -> str:
+    async def _transcribed(self, clip: Clip) -> str:
         assert self._transcribe is not None
-        words = self._transcribe(samples, rate_hz).strip()
+        try:
+            words = (await self._transcribe(clip.samples, clip.rate_hz)).strip()
+        except AlignerError as error:
+            message = f"the clip could not be transcribed: {error}; retry, or send its words as ref_text"
+            raise ApiError(503, message, param="ref_text", retry_after_s=5.0) from error
         if not words:
-            raise VoiceError("no words were recognized in the clip; send its transcript as ref_text", "ref_text")
+            raise VoiceError("no words were recognized in the clip; send them as ref_text", "ref_text")
         return words
 
     def _done(self, key: str, pending: asyncio.Future[ClonedVoice]) -> None:
@@ -99,3 +108,9 @@ class ClonedVoices:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._checks.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(encoded: bytes) -> Clip:
+    clip = read_clip(encoded, REFERENCE_CLIP)
+    check_reference(clip)
+    return clip

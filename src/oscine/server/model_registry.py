@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oscine.capabilities import Needs
-from oscine.server.cloned_voices import ClonedVoices
+from oscine.server.cloned_voices import ClonedVoices, Transcribe
 from oscine.server.errors import ApiError
 from oscine.server.metrics import EngineFigures, Metrics
 from oscine.server.model_routing import choose_models, find_name, needs_of
@@ -71,12 +71,20 @@ class StreamCount:
 class ServedModel:
     """A model with what the server keeps for it."""
 
-    def __init__(self, loaded: LoadedModel, store: VoiceStore, metrics: Metrics, *, added: bool) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        store: VoiceStore,
+        metrics: Metrics,
+        *,
+        added: bool,
+        transcribe: Transcribe | None = None,
+    ) -> None:
         """`added`: while the server runs."""
         self.added = added
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store)
-        self.cloned_voices = ClonedVoices(loaded.engine)
+        self.cloned_voices = ClonedVoices(loaded.engine, transcribe)
         self.metrics = metrics.of_model(loaded.card.name, loaded.card.sample_rate_hz)
         self.created_s = int(time.time())
         self.removing = False  # takes no new streams
@@ -131,10 +139,15 @@ class ModelRegistry:
     """At least one model, in the order in which they were configured and added."""
 
     def __init__(
-        self, loaded: Sequence[LoadedModel], store: VoiceStore, metrics: Metrics, aliases: Sequence[str] = ()
+        self,
+        loaded: Sequence[LoadedModel],
+        store: VoiceStore,
+        metrics: Metrics,
+        aliases: Sequence[str] = (),
+        transcribe: Transcribe | None = None,
     ) -> None:
         assert loaded
-        self._store, self._metrics, self._aliases = store, metrics, aliases
+        self._store, self._metrics, self._aliases, self._transcribe = store, metrics, aliases, transcribe
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
             self.add(one, added=False)
@@ -156,7 +169,8 @@ class ModelRegistry:
 
     def add(self, loaded: LoadedModel, *, added: bool = True) -> ServedModel:
         assert loaded.card.name not in self._models
-        model = self._models[loaded.card.name] = ServedModel(loaded, self._store, self._metrics, added=added)
+        model = ServedModel(loaded, self._store, self._metrics, added=added, transcribe=self._transcribe)
+        self._models[loaded.card.name] = model
         self._reserve_names()
         return model
 

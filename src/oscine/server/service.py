@@ -41,7 +41,9 @@ class Service:
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
-        self.models = ModelRegistry(models, self.voice_store, self.metrics, config.model_aliases)
+        self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads) if config.aligner else None
+        transcribe = self.aligner.transcribe if self.aligner else None
+        self.models = ModelRegistry(models, self.voice_store, self.metrics, config.model_aliases, transcribe)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
@@ -49,7 +51,6 @@ class Service:
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
             max_bytes=config.max_clip_bytes,
         )
-        self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads) if config.aligner else None
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
         self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")

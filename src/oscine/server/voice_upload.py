@@ -50,7 +50,9 @@ class VoiceUpload(StrictModel):
         json_schema_extra={"type": "string", "format": "binary"},
     )
     ref_text: str | None = Field(
-        None, max_length=MAX_TEXT_CHARS, description="Its transcript: enables in-context cloning."
+        None,
+        max_length=MAX_TEXT_CHARS,
+        description="Its transcript: enables in-context cloning. `auto`: the aligner writes it.",
     )
     speaker_embedding: str | None = Field(
         None, description="Instead of a file: a JSON list of numbers, as the embedding endpoint returns it."
