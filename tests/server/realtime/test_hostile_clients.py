@@ -17,7 +17,7 @@ from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually
 
 KEY = {"additional_headers": {"Authorization": "Bearer sesame"}}
-CONFIG = ServerConfig(segment_chars=60, live_idle_s=1.0, stalled_s=1.0, api_keys=("sesame",), streams_per_key=1)
+CONFIG = ServerConfig(segment_chars=60, stalled_s=1.0, api_keys=("sesame",), streams_per_key=1)
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,11 @@ def test_a_client_that_leaves_frees_its_slot(protocol: Protocol, server: Server,
         eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
 
 
-def test_an_idle_session_is_closed(protocol: Protocol, server: Server) -> None:
-    with server.client(protocol.path, **protocol.options, **KEY) as client:
+def test_an_idle_session_is_closed(protocol: Protocol, engine: ScriptedEngine) -> None:
+    with (
+        server_of(engine, ServerConfig(live_idle_s=1.0)) as server,
+        server.client(protocol.path, **protocol.options) as client,
+    ):
         protocol.begin_text(client, "Hello")  # its text never ends
         code, received = client.closed()
         assert code == 4408 and received.events[-1]["error"]["code"] == "idle_timeout"
