@@ -178,12 +178,12 @@ def test_settings_of_the_cloud_are_understood_or_named_as_ignored(client: Realti
         volume=80,
         pitch_rate=1.0,
         bit_rate=64,
-        enable_tn=True,
+        enable_tn=False,
         instructions="slowly",
         something_new=1,
     )
     session = updated["session"]
-    assert session["ignored_fields"] == ["bit_rate", "enable_tn", "something_new", "volume"]
+    assert session["ignored_fields"] == ["bit_rate", "something_new", "volume"]
     assert (session["voice"], session["language_type"]) == ("finch", "English")
     assert "volume" not in session
     assert (session["response_format"], session["sample_rate"]) == ("wav", 48000)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_NAMES = {"text": "input", "language_type": "language", "speech_rate": "speed"}
+_NAMES = {"text": "input", "language_type": "language", "speech_rate": "speed", "enable_tn": "normalize"}
 # Settings without an effect here count as not given at these values, which ask for nothing.
-_NEUTRAL = {"volume": 50, "pitch_rate": 1, "enable_tn": False, "optimize_instructions": False}
+_NEUTRAL = {"volume": 50, "pitch_rate": 1, "optimize_instructions": False}
 _CLOUD_MODEL = re.compile(r"qwen3?-tts(-instruct|-vc|-vd)?(-flash)?(-realtime)?(-latest|-20\d\d-\d\d-\d\d)?")
 
 

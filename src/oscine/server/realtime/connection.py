@@ -17,11 +17,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.server.errors import ApiError
 from oscine.server.live.connection import ClientMessage, InputText, LiveConnection, parse_message
-from oscine.server.schemas import LiveConfig, invalid_field
+from oscine.server.schemas import LiveConfig, VoiceOptions, invalid_field
 from oscine.server.service import Service
 
 # Has no effect on the session, but shows that the client is there.
 _NOTHING = InputText(type="input.text", text="")
+_LIVE_ONLY = LiveConfig.model_fields.keys() - VoiceOptions.model_fields.keys()
 
 
 class ForeignMessage(BaseModel):
@@ -59,8 +60,9 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
 
 def live_config(fields: Mapping[str, Any]) -> LiveConfig:
-    """Raises ApiError."""
+    """Settings of a session in our names, without those of the live protocol alone. Raises ApiError."""
+    given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY}
     try:
-        return LiveConfig.model_validate({**fields, "type": "session.config"})
+        return LiveConfig.model_validate({**given, "type": "session.config"})
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None

@@ -1,0 +1,40 @@
+"""Settings of Qwen's hosted speech models as fields of ours."""
+
+from typing import Any
+
+import pytest
+
+from oscine.server.realtime.cloud_settings import cloud_name, own_fields
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"language_type": "Chinese", "speech_rate": 1.5}, {"language": "Chinese", "speed": 1.5}),
+        ({"enable_tn": True}, {"normalize": True}),
+        ({"volume": 50, "pitch_rate": 1.0, "optimize_instructions": False}, {}),
+        ({"volume": 80, "new": []}, {"volume": 80, "new": []}),
+    ],
+)
+def test_a_setting_gets_our_name_unless_it_asks_for_nothing(settings: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert own_fields(settings) == fields
+    assert {cloud_name(name) for name in fields} <= settings.keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "is_cloud"),
+    [
+        ("qwen3-tts-flash", True),
+        ("qwen3-tts-flash-realtime-2025-11-27", True),
+        ("qwen3-tts-instruct-flash-realtime", True),
+        ("qwen3-tts-vc-realtime-2026-01-15", True),
+        ("qwen-tts-latest", True),
+        ("qwen-tts-realtime", True),
+        ("qwen3-tts-12hz", False),
+        ("qwen-max", False),
+        ("Qwen3-TTS-12Hz-1.7B-CustomVoice", False),
+        (5, False),
+    ],
+)
+def test_hosted_models_stand_for_any_served_one(model: object, is_cloud: bool) -> None:
+    assert own_fields({"model": model}) == ({} if is_cloud else {"model": model})
