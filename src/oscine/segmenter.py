@@ -24,6 +24,7 @@ class SegmenterConfig:
     first_chars: int = 200  # of a whole text, for a low time to first audio; sentences are not cut for it
     segment_chars: int = 400  # sentences are collected up to this length; shorter texts are not split
     max_chars: int = 800  # longer sentences are cut at a line break, a clause mark, a space, or anywhere
+    ends_at_clauses: bool = False  # of a streaming text: a clause ends a segment as a sentence does
 
     def __post_init__(self) -> None:
         lengths = self.first_chars, self.segment_chars, self.max_chars
@@ -294,6 +295,8 @@ class Segmenter:
         self._config = config
         spare_chars = config.max_chars - config.segment_chars
         self._min_chars = [config.segment_chars + spare_chars * rank // _Rank.ANYWHERE for rank in _Rank]  # by rank
+        if config.ends_at_clauses:
+            self._min_chars[_Rank.LINE] = self._min_chars[_Rank.CLAUSE] = config.segment_chars
         self._reset()
 
     def _reset(self) -> None:

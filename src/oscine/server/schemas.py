@@ -317,6 +317,9 @@ OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
 OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
 
 
+Split = Literal["sentence", "clause"]
+
+
 class LiveConfig(VoiceOptions):
     """`session.config` of the WebSocket."""
 
@@ -328,8 +331,14 @@ class LiveConfig(VoiceOptions):
         None, description="As LiveKit's plug-in asks for word timestamps: they come with `audio.done`."
     )
     timestamp_transport_strategy: Literal["sync"] | None = None
-    split_granularity: Any = _Ignored
-    stream_audio: Any = _Ignored
+    split_granularity: Literal["none", "sentence", "clause"] | None = Field(
+        None, description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`."
+    )
+    stream_audio: bool | None = Field(None, description="false: each file in one frame, when it is complete.")
+
+    @property
+    def split(self) -> Split | None:
+        return None if self.split_granularity == "none" else self.split_granularity
 
 
 _WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")

@@ -19,7 +19,7 @@ from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.sampling_fields import given_seed, sampling_fields
-from oscine.server.schemas import ExtraParams, VoiceId, VoiceOptions
+from oscine.server.schemas import ExtraParams, Split, VoiceId, VoiceOptions
 from oscine.server.text_fields import TextFields
 from oscine.text.preparation import Prepared, StreamingPreparation, prepare_text
 from oscine.text.spoken_text import SpokenText
@@ -47,6 +47,8 @@ class SpeechPlan:
     warning: str | None = None  # for the client and the log
     field_warnings: tuple[str, ...] = ()  # for the client
     words: WordForm | None = None
+    split: Split | None = None  # a WebSocket's utterance is one file, or one for each of these
+    whole_files: bool = False  # of a WebSocket: each is sent in one frame
 
     @property
     def seed(self) -> int:
@@ -130,7 +132,11 @@ class SpeechPlanner:
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
         """For streaming text. `plan` None: the default settings."""
         options = (plan.request.text_options if plan else None) or self._text_fields.defaults
-        return StreamingPreparation(options, plan.request.language if plan else AUTO, self.segmenter_config)
+        config = self.segmenter_config
+        if plan and plan.split:
+            at_clauses = plan.split == "clause"
+            config = replace(config, first_chars=1, segment_chars=1, ends_at_clauses=at_clauses)
+        return StreamingPreparation(options, plan.request.language if plan else AUTO, config)
 
     async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | ClonedVoice | None:
         """From a clip, an embedding or a name."""

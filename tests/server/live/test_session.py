@@ -184,9 +184,9 @@ def test_the_frame_limit_ends_the_audio_and_drops_the_rest_of_the_text(client: C
 
 
 def test_an_encoded_utterance_is_one_file(client: Client) -> None:
-    ready = client.configure(seed=3, response_format="flac", sample_rate=48000, speed=2.0, split_granularity="none")
+    ready = client.configure(seed=3, response_format="flac", sample_rate=48000, speed=2.0, initial_codec_chunk_frames=1)
     assert (ready["response_format"], ready["sample_rate"]) == ("flac", 48000)
-    assert ready["ignored_fields"] == ["split_granularity"]
+    assert ready["ignored_fields"] == ["initial_codec_chunk_frames"]
     for _ in range(2):
         received = client.say("Hello ", "there.")
         clip = read_clip(received.sound)

@@ -186,7 +186,10 @@ class LiveSession:
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
         self._connection.ask_for_events(config.events or ())
-        self._plan, self._refused_config = replace(plan, words=self._word_form(config)), None
+        self._plan = replace(
+            plan, words=self._word_form(config), split=config.split, whole_files=config.stream_audio is False
+        )
+        self._refused_config = None
         self._random_seeds = given_seed(config) is None
         await self._connection.send_event(
             "session.ready",

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,11 +32,14 @@ from oscine.server.service import Service
 from oscine.server.speech import segment_fields, usage_fields
 from oscine.server.speech_plan import SpeechPlan
 from oscine.text.spoken_text import Pause
-from oscine.types import FinishReason
+from oscine.types import MAX_CONTINUES_S, FinishReason
 
 _log = logging.getLogger(__name__)
 _LEAD_S = 0.5  # of unplayed audio; enough for the first audio of the next utterance
 _DEFAULTS = LiveConfig.model_validate({"type": "session.config"})
+
+
+Item = LiveSegment | Pause | RequestError
 
 
 class LiveUtterance:
@@ -54,13 +58,19 @@ class LiveUtterance:
         self._service, self._connection, self._clock = service, connection, clock
         self._api_key, self._index, self._plan = api_key, index, plan
         self._refused_config = refused_config
-        self._whole_text = plan is not None and plan.request.text_mode == "whole"
+        self._split = plan.split if plan else None
+        # A sentence is spoken when it is complete: `audio.start` has its text.
+        self._whole_text = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
         self._text = LiveText(partial(service.planner.preparation, plan), whole=self._whole_text)
         self._segment: LiveSegment | None = None  # the one that is being spoken
         self._meter: RequestMetrics | None = None  # from the start of `run`
         self._model: ServedModel | None = None  # when the first words have come
-        self._sent_bytes = 0
-        self._started = False  # audio.start was sent
+        self._files = 0  # that have ended: one, or one for each sentence
+        self._file_begun_s = 0.0
+        self._sent_bytes = 0  # of the file
+        self._held = b""  # of a file that is sent whole
+        self._started = False  # audio.start of the file was sent
+        self._finish: FinishReason = "stop"  # of the last file
         self._ended = False  # audio.done or an error was sent, or there was nothing to say
         self._done = False  # session.done was sent
         self._logged = False
@@ -138,24 +148,37 @@ class LiveUtterance:
         assert self._meter
         self._meter.use(model.metrics)
         plan = self._plan or await service.planner.plan(model, _DEFAULTS, "", "pcm")
+        with service.api_keys.stream(self._api_key), model.streams:
+            while item:
+                item = await self._speak_file(plan, item)
+        self._ended = True
+        if self._files:
+            self._log_end(200, self._finish)
+
+    async def _speak_file(self, plan: SpeechPlan, item: Item) -> Item | None:
+        """One file, which is the whole utterance, or a sentence of it. Returns what follows."""
+        service, request = self._service, plan.request
+        if self._files:  # a continuation; one whose text came late waits until there is room
+            unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
+            request = replace(request, continues_s=unplayed_s, resumes=unplayed_s == 0, trim_silence=False)
+        narration = Narration(
+            plan.model.engine,
+            request,
+            plan.rate_hz,
+            service.submit_pool,
+            speed=plan.speed,
+            clock=self._clock,
+            single_segment=self._split is not None,
+        )
         with (
-            service.api_keys.stream(self._api_key),
-            model.streams,
-            contextlib.closing(service.encoder(plan)) as encoder,
-            contextlib.closing(LiveWords(service, self._connection, plan, self._index)) as self._words,
+            contextlib.closing((service.file_encoder if plan.whole_files else service.encoder)(plan)) as encoder,
+            contextlib.closing(LiveWords(service, self._connection, plan, self._index, self._files)) as self._words,
         ):
-            narration = Narration(
-                model.engine, plan.request, plan.rate_hz, service.submit_pool, speed=plan.speed, clock=self._clock
-            )
-            await self._speak_items(plan, narration, encoder, item)
+            return await self._speak_items(plan, narration, encoder, item)
 
     async def _speak_items(
-        self,
-        plan: SpeechPlan,
-        narration: Narration,
-        encoder: AsyncEncoder,
-        item: LiveSegment | Pause | RequestError | None,
-    ) -> None:
+        self, plan: SpeechPlan, narration: Narration, encoder: AsyncEncoder, item: Item | None
+    ) -> Item | None:
         resumes = False
         while item and not self._ended:
             if isinstance(item, RequestError):
@@ -174,12 +197,15 @@ class LiveUtterance:
                 while not (audio := await utterance.next()).finish_reason:
                     await self._send(plan, encoder, narration.chunk(audio))
             self._text.end_segment(segment)
+            if self._split:
+                await self._send(plan, encoder, narration.end_segment(audio, segment.content, last=True))
+                return await self._text.next_item()
             item = None if audio.finish_reason == "length" else await self._text.next_item()
             await self._send(plan, encoder, narration.end_segment(audio, segment.content, last=item is None))
             resumes = segment.yielded
         if self._started and not self._ended:  # after a pause
             await self._send(plan, encoder, narration.finish())
-        self._ended = True
+        return None
 
     async def _send(self, plan: SpeechPlan, encoder: AsyncEncoder, chunk: NarrationChunk) -> None:
         self._active_s = time.monotonic()
@@ -188,6 +214,9 @@ class LiveUtterance:
             data += await encoder.finish()
         if not self._started and (chunk.pcm or chunk.segment):
             await self._send_start(plan)
+        if plan.whole_files:
+            self._held += data
+            data, self._held = (self._held, b"") if chunk.finish_reason else (b"", self._held)
         await self._words.send_audio(data, chunk)
         self._sent_bytes += len(data)
         if self._meter:
@@ -198,21 +227,25 @@ class LiveUtterance:
             self._segment = None
             warning = unsupported_script(chunk.segment.text, plan.model.card)
             fields = {**segment_fields(plan, chunk.segment), **({"warning": warning} if warning else {})}
+            fields["index"] += self._files
             await self._send_event("audio.segment", **fields)
         if chunk.finish_reason:
-            self._log_end(200, chunk.finish_reason)
+            self._finish = chunk.finish_reason
+            if not self._split:
+                self._log_end(200, chunk.finish_reason)
             words = await self._words.finish(self._next_is_due)
             await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage), **words)
 
     def _next_is_due(self) -> bool:
         """Whether the listener would hear a gap if the next utterance waited any longer."""
-        return self.is_followed and self._clock.unplayed_s < _LEAD_S
+        return (self.is_followed or self._split is not None) and self._clock.unplayed_s < _LEAD_S
 
     async def _send_start(self, plan: SpeechPlan) -> None:
+        text = self._segment.written if self._segment else ""
         await self._send_event(
             "audio.start",
-            sentence_index=0,  # vLLM-Omni sends one file per sentence, we send one per utterance
-            sentence_text=self._segment.written if self._segment else "",
+            sentence_index=self._files,
+            sentence_text=text.strip() if self._split else text,
             format=plan.format.name,
             sample_rate=plan.out_rate_hz,
             channels=1,
@@ -222,7 +255,7 @@ class LiveUtterance:
         self._started = True
 
     async def _send_failure(self, error: ApiError) -> None:
-        self._log_end(error.status, "error" if self._started else None, error)
+        self._log_end(error.status, "error" if self._started or self._files else None, error)
         await self._connection.send_error(error, self._index)
         if self._started:
             await self._send_done("error")
@@ -231,18 +264,20 @@ class LiveUtterance:
     async def _send_done(self, reason: FinishReason, **fields: Any) -> None:
         await self._send_event(
             "audio.done",
-            sentence_index=0,
+            sentence_index=self._files,
             finish_reason=reason,
             error=reason == "error",
             total_bytes=self._sent_bytes,
-            audio_seconds=round(self.timeline.sent_s, 3),
+            audio_seconds=round(self.timeline.sent_s - self._file_begun_s, 3),
             **fields,
         )
-        self._ended = True
+        self._files += 1
+        self._file_begun_s, self._sent_bytes, self._started = self.timeline.sent_s, 0, False
+        self._ended = self._split is None
 
     async def _send_session_done(self) -> None:
         if not self._done:
-            await self._send_event("session.done", total_sentences=int(self._started))
+            await self._send_event("session.done", total_sentences=self._files)
             self._done = True
 
     async def _send_event(self, kind: str, **fields: Any) -> None:

@@ -15,10 +15,12 @@ from oscine.server.word_timer import SegmentWords, WordTimer
 
 
 class LiveWords:
-    """Sends audio and events about words; `index` is the utterance's."""
+    """Sends audio and events about words; `index` is the utterance's, `sentence_index` that of a file in it."""
 
-    def __init__(self, service: Service, connection: LiveConnection, plan: SpeechPlan, index: int) -> None:
-        self._connection, self._plan, self._index = connection, plan, index
+    def __init__(
+        self, service: Service, connection: LiveConnection, plan: SpeechPlan, index: int, sentence_index: int
+    ) -> None:
+        self._connection, self._plan, self._index, self._sentence_index = connection, plan, index, sentence_index
         self._timer: WordTimer | None = service.word_timer(plan) if plan.words else None
         self._segments: list[SegmentWords] = []
         self._chunks = self._samples = 0
@@ -58,7 +60,9 @@ class LiveWords:
     async def _send_events(self, segments: list[SegmentWords]) -> None:
         self._segments += segments
         for segment in segments:
-            await self._connection.send_event("audio.words", utterance_index=self._index, **word_event(segment))
+            fields = word_event(segment)
+            fields["index"] += self._sentence_index
+            await self._connection.send_event("audio.words", utterance_index=self._index, **fields)
 
     async def _send_chunk(
         self,
@@ -72,7 +76,7 @@ class LiveWords:
         await self._connection.send_event(
             "audio.chunk",
             utterance_index=self._index,
-            sentence_index=0,
+            sentence_index=self._sentence_index,
             chunk_id=self._chunks,
             chunk_start_ms=round(1000 * self._plan.playback_s(first)),
             chunk_end_ms=round(1000 * self._plan.playback_s(last)),
