@@ -5,7 +5,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from oscine.align.calibration import reference_recordings
+
 HEARD = "good morning"
+CALIBRATIONS = len(reference_recordings())  # the first encodings are those of the calibration
 
 _LIBRARY = f"""
 import os, signal, time
@@ -22,6 +25,7 @@ class Whisper:
         self._folder = Path(folder)
         if self._behavior == "broken":
             raise RuntimeError("unsupported model binary version")
+        self._encoded = 0
         self.is_multilingual = (self._folder / "multilingual").exists()
 
     @property
@@ -29,6 +33,9 @@ class Whisper:
         return (self._folder / "behavior").read_text()
 
     def encode(self, features):
+        self._encoded += 1
+        if self._encoded <= {CALIBRATIONS}:
+            return features
         print("a library may print anything")
         match self._behavior:
             case "crash":

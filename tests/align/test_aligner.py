@@ -114,6 +114,24 @@ def test_a_process_that_died_while_it_was_idle_is_started_again(opened: OpenAlig
     assert aligner.transcribe(sound(1), RATE_HZ) == HEARD
 
 
+def test_closing_ends_a_job_that_hangs(opened: OpenAligner) -> None:
+    aligner, failures = opened("hang"), []
+    aligner.start()
+
+    def transcribe() -> None:
+        with pytest.raises(AlignerError) as failure:
+            aligner.transcribe(sound(1), RATE_HZ)
+        failures.append(failure)
+
+    thread = threading.Thread(target=transcribe)
+    thread.start()
+    aligner.close()
+    thread.join()
+    assert failures
+    with pytest.raises(AlignerError, match="closed"):
+        aligner.transcribe(sound(1), RATE_HZ)
+
+
 def test_jobs_of_several_threads_get_their_own_answers(working: Aligner) -> None:
     found = {}
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.report import BEGIN, END, EXPORT_GUIDE, RESULTS, ROOT, Report
+from benchmarks.report import BEGIN, END, EXPORT_GUIDE, RESULTS, ROOT, TIMESTAMPS_GUIDE, Report
 from benchmarks.report_server import images
 from oscine_bench.record import script_result
 from tests.oscine_bench.test_report import result, row
@@ -52,6 +52,12 @@ def test_the_export_guide_holds_the_generated_tables() -> None:
     text = EXPORT_GUIDE.read_text(encoding="utf-8")
     assert BEGIN.format(name="export/export") in text and text.count(END) == 1
     assert Report().export_guide(text) == text
+
+
+def test_the_guide_to_timestamps_holds_the_generated_table() -> None:
+    text = TIMESTAMPS_GUIDE.read_text(encoding="utf-8")
+    assert BEGIN.format(name="alignment") in text
+    assert Report().timestamps_guide(text) == text
 
 
 # --- missing and broken results ---

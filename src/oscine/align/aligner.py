@@ -48,6 +48,7 @@ class Aligner:
         self._lock = threading.Lock()  # of the process: one job at a time
         self._process: subprocess.Popen[bytes] | None = None
         self.languages: frozenset[str] = frozenset()  # codes, once the model is loaded
+        self._closed = False
         self._failed: tuple[float, str] | None = None  # when and why the last start failed
 
     def __enter__(self) -> Self:
@@ -85,10 +86,18 @@ class Aligner:
         return self._process.pid if self._process else None
 
     def close(self) -> None:
-        with self._lock:
+        """Ends the process, and a job that is running."""
+        self._closed = True
+        if not self._lock.acquire(blocking=False):
+            if process := self._process:
+                process.kill()
+            self._lock.acquire()
+        try:
             if self._process:
                 _pipe(self._process.stdin).close()  # tells the process to end
                 self._end(_EXIT_S)
+        finally:
+            self._lock.release()
 
     def _run(self, job: dict[str, Any], samples: Samples, rate_hz: int) -> dict[str, Any]:
         with self._lock:
@@ -105,6 +114,8 @@ class Aligner:
         if self._process and self._process.poll() is None:
             return
         self._end(0.0)
+        if self._closed:
+            raise ConfigError("the aligner is closed")
         if self._failed and time.monotonic() - self._failed[0] < _RETRY_S:
             raise ConfigError(self._failed[1])
         self._process = subprocess.Popen(

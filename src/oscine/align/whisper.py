@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from oscine.align.calibration import lateness_s
 from oscine.align.languages import CODES
 from oscine.align.log_mel import HOP, RATE_HZ, log_mel
 from oscine.align.timing import Span, Times, settle, token_starts, word_times
@@ -26,8 +27,6 @@ _MAX_TOKENS = 400  # of one window; the decoder has 448 positions
 # its words, even if their pace is uneven; the last ones are aligned again with what follows them.
 _WORDS_S = 20.0
 _UNSURE_WORDS = 3
-# Whisper attends to a word a little after its onset; see docs/guides/timestamps.md.
-_LATE_S = 0.08
 
 
 class Whisper:
@@ -43,6 +42,8 @@ class Whisper:
         except Exception as error:  # of either library: RuntimeError, ValueError, Exception
             raise ConfigError(f"the aligner {str(folder)!r} cannot be loaded: {error}") from None
         self._view: Any = ctranslate2.StorageView.from_array
+        self.late_s = 0.0
+        self.late_s = lateness_s(lambda speech, text: self._align_window(speech, text, split_words(text), "english"))
 
     @property
     def languages(self) -> list[str]:
@@ -90,7 +91,7 @@ class Whisper:
         encoded, frames = self._encode(np.pad(window, (0, round(_TAIL_S * RATE_HZ))))
         found = self._model.align(encoded, self._prompt(encoded, language), [ids], frames)[0]
         starts = token_starts(found.alignments, len(ids), _FRAME_S)
-        return word_times(words, spans, [max(0.0, start_s - _LATE_S) for start_s in starts])
+        return word_times(words, spans, [max(0.0, start_s - self.late_s) for start_s in starts])
 
     def _tokens(self, text: str, words: Sequence[Word]) -> tuple[list[int], list[Span]]:
         """Token ids, and the characters of each in `text`, without white space."""
