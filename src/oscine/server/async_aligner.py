@@ -29,6 +29,7 @@ class AsyncAligner:
         self._aligner = Aligner(folder, threads)
         self._pool = ThreadPoolExecutor(1, "oscine-align")
         self._queued = 0
+        self._closed = False
 
     @property
     def languages(self) -> frozenset[str]:
@@ -48,6 +49,7 @@ class AsyncAligner:
         return await self._run(lambda: self._aligner.transcribe(samples, rate_hz, language))
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._aligner.close()
 
@@ -55,7 +57,8 @@ class AsyncAligner:
         try:
             self._aligner.start()
         except ConfigError as error:
-            _log.error("the aligner cannot be started: %s", error)
+            if not self._closed:
+                _log.error("the aligner cannot be started: %s", error)
 
     async def _run(self, job: Callable[[], _Answer]) -> _Answer:
         if self._queued >= _MAX_QUEUED:
