@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ OPENAI = {"model": "tts-1", "voice": "alloy"}
 VOICE_NAME = "Anna / 小明"
 PCM = {**OPENAI, "response_format": "pcm"}
 LOSSLESS, LOSSY = ("pcm", "wav", "flac"), ("mp3", "opus", "aac")
+QWEN = "Text from Qwen's cloud, in small pieces."
+CLOUD = {"voice": "Cherry", "language_type": "English"}
+HTTP = {"model": "qwen3-tts-flash", **CLOUD}
 LIVEKIT = [(model, form) for model in ("gpt-4o-mini-tts", "tts-1") for form in ("pcm", "wav", "mp3")]
 
 
@@ -49,6 +53,11 @@ def long_text(client: str) -> str:
 
 def openai_case(how: str, text: str, at: str = "plain", key: str = "any", **fields: Any) -> Case:
     return {"how": how, "at": at, "key": key, "fields": {"input": text, **fields}}
+
+
+def dashscope_example() -> str:
+    """The first program of the guide."""
+    return (ROOT / "docs" / "guides" / "realtime.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
 
 
 # `at` names the server, see `ClientRuns`. Every case has its own text, which identifies the engine's request.
@@ -105,6 +114,25 @@ CASES: dict[str, dict[str, Case]] = {
         "tokens": {"at": "plain", "text": long_text("Tokens"), "fields": {}, "tokens": True},
         "refused": {"at": "plain", "text": "Please !refuse this.", "fields": {}},
     },
+    "dashscope_sdk": {
+        "server commit": {"how": "server_commit", "at": "plain", "text": QWEN, "fields": {**CLOUD, "seed": 31}},
+        "commit": {"how": "commit", "at": "plain", "texts": ["Qwen says one.", "Qwen says two."], "fields": CLOUD},
+        "wav": {
+            "how": "server_commit",
+            "at": "plain",
+            "text": QWEN,
+            "fields": {"voice": "finch", "audio_format": "wav", "volume": 60, "seed": 32},
+        },
+        "cancel": {"how": "cancel", "at": "paced", "text": "word " * 500, "fields": CLOUD},
+        "unknown voice": {"how": "refused_settings", "at": "plain", "fields": {"voice": "wrem"}},
+        "wrong key": {"how": "refused_connection", "at": "locked", "key": "wrong"},
+        "right key": {"how": "commit", "at": "locked", "key": "right", "texts": ["Qwen is here."], "fields": CLOUD},
+        "http": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Qwen over HTTP.", "seed": 33}},
+        "http stream": {"how": "http", "at": "plain", "fields": {**HTTP, "text": long_text("Qwen"), "stream": True}},
+        "http refused": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Nobody.", "voice": "wrem"}},
+        "http break": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Qwen fails: !break.", "stream": True}},
+        "pasted": {"how": "pasted", "at": "plain", "code": dashscope_example()},
+    },
 }
 
 
@@ -137,13 +165,15 @@ class ClientRuns:
 @pytest.fixture(scope="module")
 def runs() -> Iterator[ClientRuns]:
     python = require_environment("clients", "the clients are") / "bin" / "python"
-    plain, slow, narrow = ScriptedEngine(slots=16), ScriptedEngine(frame_s=0.02), ScriptedEngine(frame_s=0.02)
+    plain, (slow, narrow, paced) = ScriptedEngine(slots=16), (ScriptedEngine(frame_s=0.02) for _ in range(3))
     base = ScriptedEngine()
     configs = {
-        "plain": (plain, ServerConfig(segment_chars=60)),
+        # live_pause_s: no pause of a busy machine cuts a text that comes in pieces.
+        "plain": (plain, ServerConfig(live_pause_s=3600, segment_chars=60)),
         "locked": (plain, ServerConfig(api_keys=("right",))),
         "slow": (slow, ServerConfig(segment_chars=10_000)),
         "narrow": (narrow, ServerConfig(segment_chars=10_000, streams_per_key=1)),
+        "paced": (paced, ServerConfig()),
         "base": (base, ServerConfig()),
     }
     with contextlib.ExitStack() as stack:
@@ -160,6 +190,9 @@ def runs() -> Iterator[ClientRuns]:
 
 def run_client(python: Path, client: str, urls: dict[str, str]) -> subprocess.CompletedProcess[str]:
     cases = {name: {**case, "url": urls[case["at"]]} for name, case in CASES[client].items()}
+    for case in cases.values():
+        if "code" in case:
+            case["code"] = case["code"].replace("127.0.0.1:8000", case["url"].removeprefix("http://"))
     own = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     own["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise its import fetches a price list
     return subprocess.run(
@@ -398,3 +431,81 @@ def test_pipecat_speaks_llm_tokens_sentence_by_sentence(runs: ClientRuns) -> Non
 def test_pipecat_reports_our_error(runs: ClientRuns) -> None:
     answer = runs.answer("pipecat_service", "refused")
     assert "this text is refused" in answer["errors"][0]
+
+
+# --- dashscope ------------------------------------------------------------------------------------------------------
+
+
+def kinds(answer: Answer) -> list[str]:
+    assert "raised" not in answer, answer
+    return [event["type"] for event in answer["events"]]
+
+
+def test_dashscope_speaks_text_in_pieces(runs: ClientRuns) -> None:
+    """Mode server_commit: no commit, and one response until the end of the session."""
+    answer = runs.answer("dashscope_sdk", "server commit")
+    assert runs.received("dashscope_sdk", "server commit") == spoken(QWEN, 31, "wren")
+    assert kinds(answer)[:3] == ["session.created", "session.updated", "response.created"]
+    assert kinds(answer)[-2:] == ["response.done", "session.finished"] and answer["close_code"] == 1000
+    created, done = answer["events"][0], answer["events"][-2]
+    assert answer["session_id"] == created["session"]["id"] and answer["response_id"] == done["response"]["id"]
+    assert done["response"]["usage"]["characters"] == len(QWEN)
+    (request,) = (request for request in runs.plain.submitted if request.seed == 31)
+    assert request.language == "english"
+
+
+def test_dashscope_commits_several_texts(runs: ClientRuns) -> None:
+    answer = runs.answer("dashscope_sdk", "commit")
+    assert runs.received("dashscope_sdk", "commit") == b"".join(runs.made("Qwen says"))
+    assert kinds(answer).count("response.done") == kinds(answer).count("input_text_buffer.committed") == 2
+    assert not runs.requests("This is dropped.")
+
+
+def test_dashscope_receives_files_and_learns_what_is_ignored(runs: ClientRuns) -> None:
+    answer = runs.answer("dashscope_sdk", "wav")
+    clip = read_clip(runs.received("dashscope_sdk", "wav"))
+    assert (clip.samples == samples_of(spoken(QWEN, 32, "finch"))).all()
+    updated = answer["events"][kinds(answer).index("session.updated")]["session"]
+    assert updated["ignored_fields"] == ["volume"] and updated["response_format"] == "wav"
+
+
+def test_dashscope_cancels_a_response(runs: ClientRuns) -> None:
+    answer = runs.answer("dashscope_sdk", "cancel")
+    assert kinds(answer)[-1] == "response.done" and answer["events"][-1]["response"]["status"] == "cancelled"
+
+
+def test_dashscope_receives_our_errors(runs: ClientRuns) -> None:
+    error = runs.answer("dashscope_sdk", "unknown voice")["events"][-1]["error"]
+    assert error["param"] == "session.voice" and "did you mean 'wren'?" in error["message"]
+    answer = runs.answer("dashscope_sdk", "wrong key")
+    assert kinds(answer) == ["error"] and answer["close_code"] == 1008
+    assert answer["events"][0]["error"]["code"] == "invalid_api_key"
+
+
+def test_dashscope_sends_its_key(runs: ClientRuns) -> None:
+    assert [runs.received("dashscope_sdk", "right key")] == runs.made("Qwen is here.")
+
+
+def test_dashscope_receives_a_file_as_data_url_over_http(runs: ClientRuns) -> None:
+    answer = runs.answer("dashscope_sdk", "http")
+    with urllib.request.urlopen(answer["url"]) as file:
+        clip = read_clip(file.read())
+    assert (clip.samples == samples_of(spoken("Qwen over HTTP.", 33, "wren"))).all()
+    assert answer["finish_reason"] == "stop" and answer["usage"]["characters"] == len("Qwen over HTTP.")
+
+
+def test_dashscope_streams_pcm_over_http(runs: ClientRuns) -> None:
+    assert_joined(runs.received("dashscope_sdk", "http stream"), runs.made("Qwen has sentence"))
+    answer = runs.answer("dashscope_sdk", "http stream")
+    assert answer["finish_reason"] == "stop" and answer["usage"]["output_tokens"] > 0 and answer["request_id"]
+
+
+def test_dashscope_receives_our_errors_over_http(runs: ClientRuns) -> None:
+    answer = runs.answer("dashscope_sdk", "http refused")
+    assert answer["status"] == 400 and "did you mean 'wren'?" in answer["message"]
+    answer = runs.answer("dashscope_sdk", "http break")
+    assert (answer["status"], answer["code"]) == (503, "engine_failed")
+
+
+def test_the_program_of_the_realtime_guide_runs_when_pasted(runs: ClientRuns) -> None:
+    assert len(runs.received("dashscope_sdk", "pasted")) == 2 * FRAME_SAMPLES * len("Hello there.")

@@ -1,0 +1,87 @@
+"""Every request on the page about moving from other servers is spoken, and what it says about refusals is true."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from oscine.config import ServerConfig
+from oscine.server.app import build_app
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "migration.md").read_text("utf-8")
+REQUESTS = {
+    section.splitlines()[0]: json.loads(body)
+    for section in PAGE.split("\n## ")[1:]
+    for body in re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+}
+SPEAKERS = ("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee")
+SERVED = replace(CARD, name="Qwen3-TTS-12Hz-1.7B-CustomVoice", speakers=SPEAKERS)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(scope="module")
+def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
+    with (
+        serving(build_app(engine, SERVED)) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+    ):
+        yield client
+
+
+def speak(client: httpx.Client, **fields: Any) -> httpx.Response:
+    return client.post("/v1/audio/speech", json={"input": "Hello there.", **fields})
+
+
+@pytest.mark.parametrize(("section", "request_fields"), REQUESTS.items())
+def test_a_request_of_the_page_is_spoken(
+    client: httpx.Client, engine: ScriptedEngine, section: str, request_fields: dict[str, Any]
+) -> None:
+    answer = speak(client, **request_fields)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("audio/")
+    assert engine.submitted[-1].text == "Hello there."
+
+
+def test_each_server_of_the_page_but_dashscope_has_a_request() -> None:
+    sections = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    assert [section for section in sections if section not in REQUESTS] == ["From DashScope"]
+
+
+def test_fields_without_an_effect_are_named(client: httpx.Client) -> None:
+    ignored = {"volume_multiplier": 1.5, "normalization_options": {"normalize": True}, "download_format": "wav"}
+    answer = speak(client, **ignored, return_download_link=True)
+    assert answer.status_code == 200
+    assert set(answer.headers["x-ignored-fields"].split(", ")) == {*ignored, "return_download_link"}
+
+
+def test_kokoros_voices_and_model_are_refused_until_they_are_named(
+    engine: ScriptedEngine, client: httpx.Client
+) -> None:
+    assert speak(client, voice="af_heart").status_code == 400
+    assert speak(client, voice="af_bella+af_sky").status_code == 400
+    assert speak(client, model="kokoro").status_code == 404
+    config = ServerConfig(model_aliases=("kokoro",), default_format="wav")
+    with (
+        serving(build_app(engine, SERVED, config)) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as other,
+    ):
+        answer = speak(other, model="kokoro")
+        assert answer.status_code == 200 and answer.headers["content-type"] == "audio/wav"
+        assert answer.headers["x-finish-reason"] == "stop"
+
+
+def test_cherry_is_spoken_by_vivian(engine: ScriptedEngine, client: httpx.Client) -> None:
+    assert speak(client, voice="Cherry").status_code == 200
+    assert engine.submitted[-1].voice == "vivian"
