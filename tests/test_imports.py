@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "segmenter": set(),
     "decoding": {"errors", "frames"},
     "audio": {"decoding", "errors", "frames"},
-    "align": {"audio", "errors", "frames"},
+    "align": {"audio", "errors", "frames", "text"},
     "clip_checks": {"audio", "frames"},
     "voice": {"audio", "errors", "frames"},
     "types": {"errors", "frames", "voice"},

@@ -97,6 +97,14 @@ def test_a_whole_file_has_the_words_in_a_header(client: httpx.Client) -> None:
         check_times(words, HELLO, 1000 * seconds, ("start_ms", "end_ms"))
 
 
+def test_words_of_a_prepared_text_are_those_of_the_user(client: httpx.Client) -> None:
+    text, fields = 'Pay $5.50 <break time="2s"/> to Oscine, now.', {"pronunciations": {"Oscine": "the OSS-een"}}
+    received = events(say(client, text, stream_format="sse", word_timestamps=True, normalize=True, **fields))
+    words = words_of(received)
+    check_times(words, "Pay $5.50 to Oscine, now.", received[-1]["audio_seconds"], ("start_s", "end_s"))
+    assert words[2]["start_s"] - words[1]["end_s"] >= 2.0
+
+
 def test_a_header_that_would_be_too_large_is_left_out(client: httpx.Client) -> None:
     answer = say(client, "word " * 200, stream=False, word_timestamps=True)
     assert "x-word-timestamps" not in answer.headers

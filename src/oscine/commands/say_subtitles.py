@@ -12,6 +12,7 @@ from rich.console import Console
 from oscine.align.aligner import Aligner
 from oscine.align.subtitles import subtitle_format, subtitles
 from oscine.align.words import TimedWord
+from oscine.align.written_words import written_words
 from oscine.commands.say import check_file, check_folder
 from oscine.errors import OscineError, RequestError
 from oscine.speech import Speech
@@ -69,8 +70,10 @@ class Subtitles:
     def _align(self, speech: Speech, segment: SegmentTiming, language: str) -> list[TimedWord]:
         rate_hz = speech.sample_rate
         samples = speech.audio[round(segment.start_s * rate_hz) : round(segment.end_s * rate_hz)]
+        text = segment.spoken.spoken if segment.spoken else segment.text
+        words = self.aligner.align(samples, rate_hz, text, language.lower())
         return [
             replace(word, start_s=segment.start_s + word.start_s, end_s=segment.start_s + word.end_s)
-            for word in self.aligner.align(samples, rate_hz, segment.text, language.lower())
+            for word in (written_words(segment.spoken, words) if segment.spoken else words)
             if word.start_s is not None and word.end_s is not None
         ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from oscine.align.aligner import AlignerError
 from oscine.align.words import TimedWord, split_words
+from oscine.align.written_words import written_words
 from oscine.narration import NarrationChunk, SegmentTiming
 from oscine.server.async_aligner import AsyncAligner
 from oscine.server.speech_plan import SpeechPlan
@@ -73,7 +74,9 @@ class WordTimer:
     async def _align(self, segment: SegmentTiming, pcm: bytes) -> SegmentWords:
         plan = self._plan
         try:
-            words = await self._aligner.align(pcm, plan.rate_hz, segment.text, plan.request.language)
+            text = segment.spoken.spoken if segment.spoken else segment.text
+            words = await self._aligner.align(pcm, plan.rate_hz, text, plan.request.language)
+            words = written_words(segment.spoken, words) if segment.spoken else words
         except AlignerError as error:
             _log.warning("word timestamps are missing: %s", error)
             return _untimed(segment, str(error))

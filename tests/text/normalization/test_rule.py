@@ -1,8 +1,11 @@
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from oscine.errors import RequestError
+from oscine.text.normalization.language import CODES
 from oscine.text.normalization.optional import import_babel, import_rbnf
 from oscine.text.normalization.rule import NormalizationRule, check_language
 from oscine.text.scanner import TextScanner
@@ -81,11 +84,19 @@ OTHERS = {
     },
 }
 CASES = [("english", *case) for case in ENGLISH.items()]
+_TABLE = (Path(__file__).parents[3] / "docs/guides/text.md").read_text(encoding="utf-8")
+DOCUMENTED = re.findall(r"^\| ([A-Z]\w+) \| `(.+)` \| (.+) \|$", _TABLE, re.MULTILINE)
 CASES += [(language, *case) for language, cases in OTHERS.items() for case in cases.items()]
 
 
 @pytest.mark.parametrize(("language", "text", "spoken"), CASES)
 def test_numbers_are_said_in_words(language: str, text: str, spoken: str) -> None:
+    assert said(text, language) == spoken
+
+
+@pytest.mark.parametrize(("language", "text", "spoken"), DOCUMENTED)
+def test_the_guide_tells_what_is_said(language: str, text: str, spoken: str) -> None:
+    assert len(DOCUMENTED) == len(CODES)
     assert said(text, language) == spoken
 
 
