@@ -151,7 +151,8 @@ def test_the_server_is_ready_when_every_model_has_started(served: Served) -> Non
 
 def test_models_are_listed_and_described(served: Served) -> None:
     listed = served.client.get("/v1/models").json()["data"]
-    assert [one["id"] for one in listed] == ["preset", "clone", "design", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    names = ["preset", "clone", "design", "qwen3-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    assert [one["id"] for one in listed] == names
     assert [(one["root"], one["kind"]) for one in listed[1:4]] == [
         ("clone", "base"),
         ("design", "voice_design"),

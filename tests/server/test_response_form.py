@@ -56,13 +56,17 @@ SSE, OCTETS = {"accept": "text/event-stream"}, {"accept": "application/octet-str
         (WAV, OCTETS | READS_A_STREAM, DEFAULT, "bytes"),
         (WAV, {"x-stainless-raw-response": "raw"}, DEFAULT, "whole"),
         (WAV, {}, OPEN_WAV, "bytes"),
+        (WAV | {"input": "a" * 20_000}, {}, DEFAULT, "whole"),
+        (WAV | {"input": "a" * 20_001}, {}, DEFAULT, "bytes"),
+        (WAV | {"input": "a" * 20_001, "stream": False}, {}, DEFAULT, "whole"),
         ({"response_format": "flac"}, {}, DEFAULT, "bytes"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_the_request_its_headers_and_the_settings_decide(
     fields: dict[str, Any], headers: dict[str, str], config: ServerConfig, form: str
 ) -> None:
-    assert response_form(SpeechBody(input="Hi.", **fields), Headers(headers), config) == form
+    assert response_form(SpeechBody(**{"input": "Hi.", **fields}), Headers(headers), config) == form
 
 
 def say(client: httpx.Client, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:

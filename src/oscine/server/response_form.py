@@ -9,7 +9,8 @@
 | `stream: true`                                          | bytes; events if the server is set so                      |
 | none of these, and `word_timestamps`                    | the whole file                                             |
 | none of these, and the format is WAV                    | the whole file; bytes for a client that says that it reads |
-|                                                         | the response as it arrives, or if the server is set so     |
+|                                                         | the response as it arrives, for a very long text, or if    |
+|                                                         | the server is set so                                       |
 | none of these                                           | bytes                                                      |
 
 `stream_format` goes before `Accept`: OpenAI's SDK accepts application/octet-stream even where it asks for events.
@@ -30,6 +31,7 @@ from oscine.server.schemas import SpeechBody
 ResponseForm = Literal["bytes", "events", "whole", "json"]
 _FORMATS: dict[str, ResponseForm] = {"audio": "bytes", "sse": "events", "json": "json"}
 
+_MAX_WHOLE_CHARS = 20_000  # some twenty minutes, or 55 MiB, which the server holds until they are complete
 _QUALITY = re.compile(r";\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*(?:;|$)")
 
 
@@ -46,7 +48,8 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
     if body.word_timestamps:  # in a header, which is sent before the audio
         return "whole"
     is_wav = (body.response_format or config.default_format) == "wav"
-    return "whole" if is_wav and not config.stream_wav and not _reads_a_stream(headers) else "bytes"
+    streams = config.stream_wav or _reads_a_stream(headers) or len(body.input) > _MAX_WHOLE_CHARS
+    return "whole" if is_wav and not streams else "bytes"
 
 
 def _reads_a_stream(headers: Headers) -> bool:
