@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +35,10 @@ class AsyncAligner:
     def languages(self) -> frozenset[str]:
         """Codes; empty while the model is not loaded."""
         return self._aligner.languages
+
+    def known(self, languages: Sequence[str]) -> list[str]:
+        """Those that it can align; all while the model is not loaded."""
+        return [name for name in languages if not self.languages or unknown_language(self.languages, name) is None]
 
     def start(self) -> None:
         """Loads the model in the background."""

@@ -29,6 +29,7 @@ class ModelInfo(BaseModel):
     clones: bool
     sample_rate: int
     state: EngineState | Literal["removing"]
+    word_timestamps: list[str] = Field(default=[], description="Languages whose words the server can time.")
 
     @staticmethod
     def of(model: ServedModel, name: str | None = None) -> ModelInfo:
@@ -100,7 +101,9 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         """Raises 404."""
         models = list(service.models)
         found = service.models.find(name) or (None if service.models.several else models[0])
-        return ModelInfo.of(found, name) if found else ModelInfo.of_any(models, name)
+        about = ModelInfo.of(found, name) if found else ModelInfo.of_any(models, name)
+        aligner = service.aligner
+        return about.model_copy(update={"word_timestamps": aligner.known(about.languages)}) if aligner else about
 
     @router.get("", summary="Served models", responses=described(401))
     async def list_models() -> ModelList:

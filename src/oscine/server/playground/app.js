@@ -16,6 +16,7 @@ import { Take } from "./take.js";
 import { Typing } from "./typing.js";
 import { View } from "./view.js";
 import { nativeLanguage } from "./voices.js";
+import { srt } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 const text = byId("text");
@@ -73,7 +74,7 @@ async function say({ text: words, voice = settings.voices.value, fields, preview
   const take = new Take({ ...about, request: asked, preview: sample, askedAtMs });
   stage.begin(take);
   try {
-    await receive(take, stage, signal);
+    await receive(take, stage, signal, settings);
     if (take.warning) notice.warn(take.warning);
     return take;
   } catch (error) {
@@ -126,6 +127,10 @@ async function download() {
   } catch (error) {
     failed(error);
   }
+}
+
+function saveSubtitles() {
+  save(new Blob([srt(stage.take.words)], { type: "application/x-subrip" }), fileName(stage.take, "srt"));
 }
 
 // --- text, settings and links ---
@@ -234,6 +239,7 @@ byId("speak").addEventListener("click", speak);
 byId("stop").addEventListener("click", stop);
 byId("replay").addEventListener("click", () => seek(stage.take, 0));
 byId("download").addEventListener("click", download);
+byId("subtitles").addEventListener("click", saveSubtitles);
 byId("seed-keep").addEventListener("click", () => {
   byId("seed").value = stage.take.seed;
   changed();

@@ -51,7 +51,7 @@ export class LiveSession {
     if (this.#socket && this.#socket.readyState <= WebSocket.OPEN) return;
     const url = address("v1/audio/speech/stream");
     url.protocol = url.protocol.replace("http", "ws");
-    // The subprotocol also asks for session.ready and audio.segment.
+    // The subprotocol also asks for session.ready, audio.segment and audio.words.
     const socket = new WebSocket(url, key.get() ? ["oscine", `bearer.${key.get()}`] : ["oscine"]);
     socket.binaryType = "arraybuffer";
     socket.waiting = []; // messages from before the socket was open
@@ -64,7 +64,7 @@ export class LiveSession {
     this.#unconfirmed = this.#lastError = null;
   }
 
-  // The next piece of text. `describe()` gives a new utterance's {request, voice, rateHz}.
+  // The next piece of text. `describe()` gives a new utterance's {request, voice, rateHz, timed}.
   write(text, describe) {
     if (this.#writing === null) this.#begin(describe());
     this.#writing.text += text;
@@ -94,9 +94,10 @@ export class LiveSession {
     this.#writing = null;
   }
 
-  #begin({ request, voice, rateHz }) {
+  #begin({ request, voice, rateHz, timed }) {
     this.connect();
-    const config = requestJson({ type: "session.config", ...request, response_format: "pcm" });
+    const words = timed ? { word_timestamps: true } : {};
+    const config = requestJson({ type: "session.config", ...request, response_format: "pcm", ...words });
     const take = new Take({ text: "", voice, rateHz, request, live: true });
     if (config !== this.#sentConfig) {
       this.#sendText(config);
@@ -129,6 +130,8 @@ export class LiveSession {
       if (take) take.seed = /"seed":\s*(\d+)/.exec(text)?.[1] ?? ""; // as digits: see requestJson
     } else if (message.type === "audio.segment" && message.warning) {
       this.#warned(message.warning);
+    } else if (message.type === "audio.words" && take) {
+      take.addWords(message.words);
     } else if (message.type === "audio.done" && take) {
       take.ended = true;
       take.finishReason = message.finish_reason;

@@ -47,6 +47,11 @@ export class Settings {
     return this.model?.sample_rate ?? 24_000;
   }
 
+  // Whether the server can time words of the chosen language.
+  get timed() {
+    return this.model?.word_timestamps.includes(byId("language").value) ?? false;
+  }
+
   async load() {
     const { data } = await (await call("v1/models")).json();
     await this.#loadVoices();

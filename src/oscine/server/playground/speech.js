@@ -3,22 +3,52 @@
 import { call, requestJson } from "./api.js";
 import { PcmJoiner } from "./take.js";
 
-// Resolves after the last sample; throws ApiError, or AbortError after signal.abort().
-export async function receive(take, stage, signal) {
-  const json = requestJson({ ...take.request, response_format: "pcm" });
+// Resolves after the last sample; throws ApiError, or AbortError after signal.abort(). `timed`: with the times of words.
+export async function receive(take, stage, signal, { timed = false } = {}) {
+  const form = timed ? { word_timestamps: true, stream_format: "sse" } : {};
+  const json = requestJson({ ...take.request, response_format: "pcm", ...form });
   const answer = await call("v1/audio/speech", { method: "POST", json, signal });
   take.seed = answer.headers.get("x-seed") ?? "";
   take.warning = answer.headers.get("x-warning") ?? "";
   const rateHz = Number(answer.headers.get("x-sample-rate")) || take.rateHz;
   if (rateHz !== take.rateHz) throw new Error(`expected audio at ${take.rateHz} Hz, the server sends ${rateHz} Hz`);
   const joiner = new PcmJoiner();
+  const events = new EventReader({
+    "speech.audio.delta": ({ audio }) => stage.feed(take, joiner.push(bytesOf(audio))),
+    "speech.audio.words": ({ words }) => take.addWords(words),
+  });
   const reader = answer.body.getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
-    stage.feed(take, joiner.push(value));
+    if (timed) events.push(value);
+    else stage.feed(take, joiner.push(value));
   }
   stage.end(take);
+}
+
+// Server-sent events, whose pieces may end anywhere.
+class EventReader {
+  #decoder = new TextDecoder();
+  #text = "";
+  #handlers; // by type
+
+  constructor(handlers) {
+    this.#handlers = handlers;
+  }
+
+  push(bytes) {
+    const events = (this.#text + this.#decoder.decode(bytes, { stream: true })).split("\n\n");
+    this.#text = events.pop();
+    for (const event of events) {
+      const message = JSON.parse(event.replace(/^data: /, ""));
+      this.#handlers[message.type]?.(message);
+    }
+  }
+}
+
+function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 }
 
 // The received samples as a file. WAV is written here; the server encodes the other formats without speaking again.

@@ -20,6 +20,7 @@ export class Take {
   firstByteMs = null;
   firstSoundMs = null;
   lastByteMs = null;
+  words = []; // {word, start_s, end_s}, if the server reports them
   peaks = []; // one per PEAK_SAMPLES, 0..1
   #blocks = [];
   #askedAtMs;
@@ -33,16 +34,16 @@ export class Take {
   // As it is stored, and back. The clip is left out: it is somebody's voice.
   record() {
     const { ref_audio: clip, ...request } = this.request;
-    const { text, voice, rateHz, live, state, finishReason, seed, complete, firstSoundMs } = this;
-    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs };
+    const { text, voice, rateHz, live, state, finishReason, seed, complete, firstSoundMs, words } = this;
+    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs, words };
     return { ...fields, state: this.running ? this.outcome : state, request, samples: this.samples() };
   }
 
-  static restore({ samples, firstSoundMs, ...fields }) {
+  static restore({ samples, firstSoundMs, words = [], ...fields }) {
     const take = new Take(fields);
     take.add(samples);
     const { state, finishReason, seed, complete } = fields;
-    Object.assign(take, { state, outcome: state, finishReason, seed, complete, firstSoundMs });
+    Object.assign(take, { state, outcome: state, finishReason, seed, complete, firstSoundMs, words });
     take.played = take.received;
     take.firstByteMs = take.lastByteMs = null; // of the restore, not of the request
     return take;
@@ -58,6 +59,11 @@ export class Take {
       this.peaks[bin] = Math.max(this.peaks[bin] ?? 0, Math.abs(pcm[at]) / 32768);
     }
     this.received += pcm.length;
+  }
+
+  // Words that could not be timed are left out.
+  addWords(words) {
+    this.words.push(...words.filter(({ start_s: startS }) => startS !== null));
   }
 
   audibleAt(atMs) {

@@ -70,8 +70,8 @@ export class Typing {
     this.#stage.open(this.#settings.rateHz);
     this.#inOrder(async () => {
       const request = this.#session.writing ? null : await this.#settings.request();
-      const { rateHz } = this.#settings;
-      const take = this.#session.write(text, () => ({ request, voice: this.#settings.voiceName(), rateHz }));
+      const { rateHz, timed } = this.#settings;
+      const take = this.#session.write(text, () => ({ request, voice: this.#settings.voiceName(), rateHz, timed }));
       if (!this.#rows.has(take)) this.#open(take);
       this.#rows.get(take).textContent = take.text;
       this.#log.scrollTop = this.#log.scrollHeight;

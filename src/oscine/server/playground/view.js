@@ -1,6 +1,7 @@
 // The sound card: state, waveform and figures of the shown take. Painted at most once per animation frame.
 
 import { Waveform } from "./waveform.js";
+import { Words } from "./words.js";
 
 const WORDS = {
   idle: "Nothing spoken yet",
@@ -24,12 +25,14 @@ const byId = (id) => document.getElementById(id);
 
 export class View {
   #waveform;
+  #words;
   #stage;
   #due = false;
 
   constructor(stage, { seek }) {
     this.#stage = stage;
     this.#waveform = new Waveform(byId("wave"), { seek });
+    this.#words = new Words({ seek });
     this.#paint();
   }
 
@@ -45,6 +48,7 @@ export class View {
     this.#due = false;
     const take = this.#stage.take;
     this.#waveform.paint(take);
+    this.#words.paint(take);
     this.#paintState(take);
     const milliseconds = (value) => (value === null || value === undefined ? "–" : Math.round(value).toString());
     byId("figure-byte").textContent = milliseconds(take?.firstByteMs);
@@ -71,6 +75,7 @@ export class View {
     const finished = Boolean(take && !take.running && take.received);
     byId("replay").disabled = !finished;
     byId("download").disabled = !finished;
+    byId("subtitles").hidden = !(finished && take.words.length);
     byId("seed-note").hidden = !take?.seed;
     byId("seed-used").textContent = take?.seed ?? "";
   }
