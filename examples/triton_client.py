@@ -1,5 +1,4 @@
 """A typed client of Oscine in Triton Inference Server: streams speech over gRPC, writes hello.wav.
-
 pip install 'tritonclient[grpc]'
 python triton_client.py [127.0.0.1:8001] [oscine]     (the address of gRPC; oscine_speech is the split way)
 """
@@ -8,32 +7,11 @@ import asyncio
 import sys
 import wave
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 
 import numpy as np
 import tritonclient.grpc.aio as triton
 from tritonclient.utils import triton_to_np_dtype
-
-# The inputs of the models; only `text` is required. docs/deploy/triton.md says what each means.
-DATATYPES = {
-    **dict.fromkeys(("text", "voice", "language", "instructions", "ref_audio", "ref_text"), "BYTES"),
-    **dict.fromkeys(("x_vector_only_mode", "non_streaming_mode", "trim_silence"), "BOOL"),
-    **dict.fromkeys(("temperature", "top_p", "repetition_penalty"), "FP64"),
-    **dict.fromkeys(("subtalker_temperature", "subtalker_top_p"), "FP64"),
-    **dict.fromkeys(("top_k", "subtalker_top_k"), "INT32"),
-    "max_new_tokens": "INT64",
-    "seed": "UINT64",
-    "speaker_embedding": "FP32",
-}
-NUMPY = {
-    "BOOL": bool,
-    "FP64": np.float64,
-    "FP32": np.float32,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "UINT64": np.uint64,
-}
 
 Value = str | bytes | bool | int | float | list[float]
 
@@ -47,14 +25,13 @@ class Chunk:
 
 
 def tensor(name: str, value: Value) -> triton.InferInput:
-    if name not in DATATYPES:
-        raise TypeError(f"there is no input {name!r}; inputs are {', '.join(DATATYPES)}")
-    datatype = DATATYPES[name]
-    if datatype == "BYTES":
-        array = np.array([value.encode() if isinstance(value, str) else value], object)
-    else:
-        array = np.array(value, triton_to_np_dtype(datatype)).reshape(-1)
-    made = triton.InferInput(name, list(array.shape), datatype)
+    """An input; only `text` is required. docs/deploy/triton.md lists them."""
+    integer = {"seed": "UINT64", "max_new_tokens": "INT64"}.get(name, "INT32")
+    datatypes = {str: "BYTES", bytes: "BYTES", bool: "BOOL", int: integer, float: "FP64", list: "FP32"}
+    datatype = datatypes[type(value)]
+    value = value.encode() if isinstance(value, str) else value
+    array = np.array(value, triton_to_np_dtype(datatype)).reshape(-1)
+    made = triton.InferInput(name, array.shape, datatype)
     made.set_data_from_numpy(array)
     return made
 
@@ -62,8 +39,7 @@ def tensor(name: str, value: Value) -> triton.InferInput:
 async def speak(
     client: triton.InferenceServerClient, inputs: Mapping[str, Value], model: str = "oscine"
 ) -> AsyncIterator[Chunk]:
-    """Chunks as they are generated. Errors raise InferenceServerException; its message begins with a code such as
-    bad_request or overloaded. Closing the iterator cancels the speech."""
+    """Chunks as they are generated. Closing the iterator (`aclosing`) cancels the speech."""
 
     async def requests() -> AsyncIterator[dict]:
         yield {"model_name": model, "inputs": [tensor(name, value) for name, value in inputs.items()]}
@@ -90,18 +66,13 @@ async def speak(
 async def main(address: str, model: str) -> None:
     client = triton.InferenceServerClient(address)
     try:
-        inputs: dict[str, Value] = {"text": "Hello there. This is Triton speaking.", "seed": 7}
-        with wave.open("hello.wav", "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            async with aclosing(speak(client, inputs, model)) as chunks:
-                async for chunk in chunks:
-                    if not file.getnframes():
-                        file.setframerate(chunk.sample_rate)
-                    file.writeframes(chunk.samples.tobytes())
-                    print(f"{len(chunk.samples) / chunk.sample_rate:.2f} s of audio {chunk.finish_reason}")
+        inputs = {"text": "Hello there. This is Triton speaking.", "seed": 7}
+        chunks = [chunk async for chunk in speak(client, inputs, model)]
     finally:
         await client.close()
+    with wave.open("hello.wav", "wb") as file:
+        file.setparams((1, 2, chunks[0].sample_rate, 0, "NONE", ""))
+        file.writeframes(b"".join(chunk.samples.tobytes() for chunk in chunks))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _KINDS = {
     "internal_error": "http_500",
 }
 _RETRY = re.compile(r"retry in ([\d.]+) s", re.IGNORECASE)
-_NOT_INPUTS = ("model", "response_format")
+_NOT_INPUTS = ("model", "response_format", "events")
 
 
 def _library() -> Any:

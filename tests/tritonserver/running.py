@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import time
@@ -78,6 +79,7 @@ class TritonServer:
         assert self._client.stdin is not None and self._client.stdout is not None
         self._client.stdin.write(json.dumps(requests) + "\n")
         self._client.stdin.flush()
+        assert select.select([self._client.stdout], [], [], WAIT_S)[0], "no answer: a model of the server hangs"
         answers: list[dict[str, Any]] = json.loads(self._client.stdout.readline())
         return answers
 

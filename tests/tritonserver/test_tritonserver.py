@@ -163,8 +163,8 @@ def test_speech_under_load_is_recognized_as_well_as_alone(server: TritonServer, 
     oscine("eval", "run", f"triton://{server.grpc}", *options)
     figures = json.loads((tmp_path / "result" / "result.json").read_text())["figures"]
     assert figures["totals"]["wer"]["value"] < 0.15 and len(figures["recordings"]) == len(sentences)
-    for one in figures["recordings"]:
-        assert one["finish_reason"] == "stop"
+    assert {one["finish_reason"] for one in figures["recordings"]} == {"stop"}
+    for one in figures["recordings"][::4]:
         (alone,) = server.speak(SPLIT, {"text": one["text"], "seed": one["seed"]})
         recorded = np.frombuffer((tmp_path / "result" / one["file"]).read_bytes()[44:], "<i2").astype(int)
         assert len(recorded) == len(alone.samples), "alone it is the same speech"

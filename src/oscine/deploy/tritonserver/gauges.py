@@ -29,6 +29,8 @@ class EngineGauges:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join()
+        self._gauges.clear()
+        self._families.clear()  # now: Triton's process crashes if they live until it exits
 
     def _run(self) -> None:
         while not self._stopping.wait(_INTERVAL_S):

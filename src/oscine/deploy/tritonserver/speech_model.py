@@ -1,7 +1,8 @@
 """The model `oscine_speech`: business-logic scripting (BLS) that streams codes from `oscine_talker`, has `oscine_codec`
 decode them, and streams samples. A model.py names this class for Triton.
 
-Every stream has two threads, which wait for the other models most of the time.
+Every stream has two threads, which wait for the other models most of the time. A stream outlives its requests to other
+models, and the model outlives its streams: Triton 2.51 corrupts its memory otherwise.
 """
 
 from __future__ import annotations
@@ -49,13 +50,20 @@ class TritonPythonModel:
         self._trim = settings.engine.trim_silence
         self._shape = CodecShape(**json.loads((folder / CODEC_SHAPE).read_text(encoding="utf-8")))
         self._watcher = CancellationWatcher()
+        self._running: dict[threading.Thread, _SpeechStream] = {}
 
     def execute(self, requests: list[Any]) -> None:
+        self._running = {thread: stream for thread, stream in self._running.items() if thread.is_alive()}
         for request in requests:
             stream = _SpeechStream(request, self._shape, self._trim, self._watcher)
-            threading.Thread(target=stream.run, name="oscine-speech", daemon=True).start()
+            thread = threading.Thread(target=stream.run, name="oscine-speech", daemon=True)
+            self._running[thread] = stream
+            thread.start()
 
     def finalize(self) -> None:
+        for thread, stream in self._running.items():
+            stream.leave()
+            thread.join()
         self._watcher.stop()
 
 
@@ -66,17 +74,29 @@ class _SpeechStream:
         self._request, self._shape, self._trim = request, shape, trim
         self._talker_id = secrets.token_hex(16)  # nobody else can cancel it
         self._received: queue.SimpleQueue[TalkerValues | Exception | None] = queue.SimpleQueue()
-        self._left = False  # the client has
-        self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self._leave)
+        self._left = False
+        self._response = WatchedResponse(DecoupledResponse(request, SPEECH_OUTPUTS), watcher, self.leave)
 
     def run(self) -> None:
-        threading.Thread(target=self._read_talker, name="oscine-codes", daemon=True).start()
+        reader = threading.Thread(target=self._read_talker, name="oscine-codes", daemon=True)
+        reader.start()
+        failure: Exception | None = None
         try:
             self._speak()
-            self._response.end()  # the talker was cancelled, or this does nothing
         except Exception as error:
-            self._response.fail(error)
+            failure, self._left = error, True
+        if self._left and reader.is_alive():
             self._cancel_talker()
+        reader.join()
+        if failure is not None:
+            self._response.fail(failure)
+        else:
+            self._response.end()  # the client has left, or this does nothing
+
+    def leave(self) -> None:
+        """The client has left: ends the stream soon. May be called from any thread."""
+        self._left = True
+        self._received.put(None)
 
     def _speak(self) -> None:
         speech: SpeechJoiner | None = None
@@ -92,9 +112,10 @@ class _SpeechStream:
                 self._response.send({"audio": samples, "sample_rate": self._shape.sample_rate_hz, **end}, final=final)
 
     def _take(self) -> list[TalkerValues]:
-        """Waits for a response of the talker and takes all that are there. Empty: there are no more."""
+        """Waits for a response of the talker and takes those that are there, up to a window of frames: a client that
+        leaves is noticed between windows. Empty: there are no more."""
         taken: list[TalkerValues] = []
-        while not (taken and self._received.empty()):
+        while not (taken and self._received.empty()) and len(taken) < self._shape.new_frames:
             one = self._received.get()
             if isinstance(one, Exception):
                 raise one
@@ -109,26 +130,25 @@ class _SpeechStream:
             check_parameters(self._request, SPEECH_INPUTS)
             for values in self._talker_responses():
                 self._received.put(values)
+                if self._left:
+                    self._cancel_talker()  # once more: the first time may have been before the talker's start
             self._received.put(None)
         except Exception as error:
             self._received.put(error)
 
     def _talker_responses(self) -> Iterator[TalkerValues]:
-        given = (utils().get_input_tensor_by_name(self._request, spec.name) for spec in SPEECH_INPUTS)
+        given = ((spec.name, utils().get_input_tensor_by_name(self._request, spec.name)) for spec in SPEECH_INPUTS)
         names = [spec.name for spec in TALKER_OUTPUTS]
         request = utils().InferenceRequest(
             model_name=TALKER,
             request_id=self._talker_id,
             requested_output_names=names,
-            inputs=[tensor for tensor in given if tensor is not None],
+            # Copies: the request's own memory belongs to the server.
+            inputs=[utils().Tensor(name, tensor.as_numpy()) for name, tensor in given if tensor is not None],
         )
         for response in _execute(request, decoupled=True):
             if _checked(response).output_tensors():  # empty: the end of a cancelled request
                 yield {name: utils().get_output_tensor_by_name(response, name).as_numpy() for name in names}
-
-    def _leave(self) -> None:
-        self._left = True
-        self._cancel_talker()
 
     def _cancel_talker(self) -> None:
         """Does nothing if the talker has ended. Never raises: the stream has its answer, or its client has left."""
