@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         VoiceError,
     )
     from oscine.speech import Speech
-    from oscine.types import AudioChunk, SpeechEngine, SpeechRequest
+    from oscine.types import AudioChunk, SpeechEngine, SpeechRequest, TextOptions
     from oscine.utterance import Utterance
     from oscine.voice import Voice
 
@@ -39,6 +39,7 @@ __all__ = [
     "SpeechEngine",
     "SpeechOptions",
     "SpeechRequest",
+    "TextOptions",
     "TooLongError",
     "Utterance",
     "Voice",

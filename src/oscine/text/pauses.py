@@ -21,6 +21,7 @@ _TAG = re.compile(
 _CLOSING_TAG = "</break>"
 _NEWLINES = r"\n\r\x85\u2028\u2029"
 _PARAGRAPH = re.compile(rf"(?:\u2029|(?>\r\n|[{_NEWLINES}])[^\S{_NEWLINES}]*[{_NEWLINES}])")
+_SPACES = re.compile(r"\s+")
 _WHITE_CONTEXT = 32  # characters before a paragraph's end that show whether the text has begun
 
 
@@ -80,7 +81,9 @@ class ParagraphRule:
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if not text[max(0, at - _WHITE_CONTEXT) : at].strip():
             return None  # the text has not begun, or this line break belongs to an earlier one
-        end = at + len(text[at:]) - len(text[at:].lstrip())
+        spaces = _SPACES.match(text, at)
+        assert spaces is not None
+        end = spaces.end()
         if end == len(text):
             if not ended:
                 raise NeedMoreText

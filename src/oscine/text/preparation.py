@@ -21,7 +21,10 @@ Prepared = SpokenText | Pause
 
 
 def check_text_options(options: TextOptions, language: str) -> None:
-    """Raises RequestError, or MissingLibraryError if the normalizer is not installed."""
+    """Raises RequestError, also if the normalizer is not installed."""
+    if not isinstance(options, TextOptions):
+        message = f"text_options must be TextOptions(...), got {type(options).__name__}"
+        raise RequestError(message, "text_options")
     for name in ("normalize", "markup"):
         if not isinstance(getattr(options, name), bool):
             raise RequestError(f"{name} must be true or false, got {getattr(options, name)!r}", name)

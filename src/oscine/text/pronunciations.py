@@ -45,14 +45,16 @@ class PronunciationRule:
     """The longest word that matches counts. A word without capitals matches in any case, others as they are."""
 
     def __init__(self, entries: Mapping[str, str]) -> None:
-        self._entries = sorted(entries.items(), key=lambda entry: -len(entry[0]))
-        firsts = {char for word in entries for char in (word[0], word[0].upper()[:1])}
-        self.starts = f"[{''.join(map(re.escape, sorted(firsts)))}]"
+        self._by_first: dict[str, list[tuple[str, str]]] = {}  # first character -> entries, longest first
+        for word, spoken in sorted(entries.items(), key=lambda entry: -len(entry[0])):
+            for first in {word[0], word[0].upper()[:1]} if word == word.lower() else {word[0]}:
+                self._by_first.setdefault(first, []).append((word, spoken))
+        self.starts = f"[{''.join(map(re.escape, sorted(self._by_first)))}]"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if at and _joined(text[at - 1], text[at]):
             return None
-        for word, spoken in self._entries:
+        for word, spoken in self._by_first[text[at]]:
             given = text[at : at + len(word)]
             if word == word.lower():
                 given = given.lower()

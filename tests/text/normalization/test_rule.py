@@ -34,12 +34,16 @@ ENGLISH = {
     "No. 5, item (3), v2.": "No. five, item (three), v2.",
     "1234567890123456": "one two three four five six seven eight nine zero one two three four five six",
     "May 5 be with you; may I?": "May fifth be with you; may I?",
+    "the 1990s, the 80s, the 2000s, 5s": "the nineteen nineties, the eighties, the two thousands, five seconds",
+    "call +49 170 1234567 or (555) 123-4567": "call +49 170 1234567 or (555) 123-4567",
     "99/99/2026 and 25:99": "99/99/2026 and 25:99",
 }  # fmt: skip
 OTHERS = {
     "german": {
         "Am 16. November 2026": "Am sechzehnten November zweitausendsechsundzwanzig",
-        "um 14:30 Uhr": "um vierzehn Uhr dreißig",
+        "um 14:30 Uhr oder 8.05 Uhr": "um vierzehn Uhr dreißig oder acht Uhr fünf",
+        "der 3. Platz im 2. Stock": "der dritte Platz im zweiten Stock",
+        "Es sind 3. Das reicht.": "Es sind drei. Das reicht.",
         "Der 1. Mai 1984": "Der erste Mai neunzehnhundertvierundachtzig",
         "5,50 €, 1.234 km, 50 %": "fünf Euro fünfzig, eintausendzweihundertvierunddreißig Kilometer, fünfzig Prozent",
         "1 Apfel in 1 h": "ein Apfel in eine Stunde",
@@ -48,6 +52,8 @@ OTHERS = {
     "french": {
         "Le 1er mai 2026 à 14:30": "Le premier mai deux mille vingt-six à quatorze heures trente",
         "5,50 € et 1 234 km": "cinq euros cinquante et mille deux cent trente-quatre kilomètres",
+        "3 000 000 € et 1 000 000 km": "trois millions d'euros et un million de kilomètres",
+        "à 14h30": "à quatorze heures trente",
         "la 2e fois, 21 h, 80 %": "la deuxième fois, vingt-et-une heures, quatre-vingts pour cent",
     },
     "spanish": {

@@ -46,6 +46,10 @@ class Calendar:
                 return spell.spell(1, "spellout-ordinal-masculine")
         return spell.cardinal(day)
 
+    def has_article(self, before: str) -> bool:
+        """Whether a German ordinal may follow."""
+        return bool(_GERMAN_ARTICLE.search(before) or _GERMAN_DATIVE.search(before))
+
     def year(self, year: int) -> str:
         """A year after its month's name."""
         if self._code == "ru":

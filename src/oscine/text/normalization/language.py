@@ -54,7 +54,7 @@ def has_rules(language: str) -> bool:
 
 def code_of(language: str) -> str | None:
     """None: to be guessed. Raises RequestError for a language without rules."""
-    name = language.lower()
+    name = str(language).lower()
     if name == AUTO:
         return None
     if name not in CODES:

@@ -35,6 +35,11 @@ _MONTH_DAY = re.compile(
 _RUSSIAN_YEAR = re.compile(r"(\d{4})\s+(года|году|год)\b")
 _RUSSIAN_CASES = {"года": "-genitive", "году": "-locative", "год": ""}
 _TIME = re.compile(rf"([01]?\d|2[0-3]):([0-5]\d)(?![:.,]?\d){_END}")
+_TIMES = {  # beside 14:30
+    "fr": re.compile(rf"([01]?\d|2[0-3])\s?h\s?([0-5]\d){_END}"),
+    "pt": re.compile(rf"([01]?\d|2[0-3])\s?h\s?([0-5]\d){_END}"),
+    "de": re.compile(r"([01]?\d|2[0-3])\.([0-5]\d)(?=\s?Uhr\b)"),
+}
 _HALF_OF_DAY = re.compile(r"\s?[ap]\.?m\b", re.IGNORECASE)
 _HOUR_MARK = re.compile(r"\s?Uhr\b")
 
@@ -45,20 +50,29 @@ _ORDINALS = {
     "pt": re.compile(r"(\d{1,6})\.?(?:º|(ª))"),
     "it": re.compile(r"(\d{1,6})\.?(?:º|(ª))"),
 }
+_GERMAN_ORDINAL = re.compile(r"(\d{1,3})\.(?=\s[A-ZÄÖÜ])")
+_DECADE = re.compile(rf"(\d\d|\d{{4}})(?<=0)s{_END}")
+_PHONE = re.compile(r"\d{3}\)?[ -]\d{3}-\d{4}(?!\d)")
+_PHONE_AFTER_PLUS = re.compile(r"\d{1,3}(?:[ /-]?\(?\d{2,}\)?)+")
 _RANGE = re.compile(r"(\d{1,4})\s?[-–~～]\s?(?=(\d{1,4})(?![-–.,:/]?\d))")
 _TO = {
     "zh": "到", "en": " to ", "ja": "から", "ko": "에서 ", "de": " bis ", "fr": " à ", "ru": " – ", "pt": " a ",
     "es": " a ", "it": " a ",
 }  # fmt: skip
 _MAGNITUDE = re.compile(r"\s(thousand|million|billion|trillion)\b")
+_GLUED = re.compile(rf"[^\W_{WIDE}]")
 _CONTINUES = re.compile(r"[.,:/\-–]?\d")
 _UNREAD = re.compile(r"[-−]?\d[\d.,:/\-–]*\w*")
 
 # Nouns that change the form of a number before them.
 _KOREAN_COUNTER = re.compile(r"\s?(?:개|명|시간?|살|마리|번|잔|권|대|병)")
 _CHINESE_MEASURE = re.compile(r"[个只条位本张件点天年次公小米]")
-_FEMININE_NOUN = {"es": r"\s\w+as?\b", "pt": r"\s\w+as?\b", "it": r"\s\w+a\b"}
-_MASCULINE_NOUN = {"es": r"\s\w+(?:o|os|es)\b", "pt": r"\s\w+os?\b", "it": r"\s\w+o\b", "de": rf"\s{LETTER}"}
+_NOUNS: dict[str, dict[Gender, re.Pattern[str]]] = {
+    "es": {"feminine": re.compile(r"\s\w+as?\b"), "masculine": re.compile(r"\s\w+(?:o|os|es)\b")},
+    "pt": {"feminine": re.compile(r"\s\w+as?\b"), "masculine": re.compile(r"\s\w+os?\b")},
+    "it": {"feminine": re.compile(r"\s\w+a\b"), "masculine": re.compile(r"\s\w+o\b")},
+    "de": {"masculine": re.compile(rf"\s{LETTER}")},
+}
 
 
 @cache
@@ -81,6 +95,8 @@ class NumberWords:
 
     def match(self, text: str, before: str) -> tuple[int, str | None] | None:
         """What the text begins with. Without words it stays as it is; None: it is no number."""
+        if phone := (_PHONE_AFTER_PLUS if before.endswith("+") else _PHONE).match(text):
+            return phone.end(), None
         kinds = self._date, self._named_date, self._time, self._amount, self._ordinal, self._range, self._quantity
         found = next((found for kind in kinds if (found := kind(text, before))), None)
         if found is None and (unread := _UNREAD.match(text)):
@@ -114,7 +130,7 @@ class NumberWords:
         return found.end(), self._calendar.date(day, month, year, before)
 
     def _time(self, text: str, before: str) -> Found | None:
-        found = _TIME.match(text)
+        found = _TIME.match(text) or (_TIMES[self._code].match(text) if self._code in _TIMES else None)
         if found is None:
             return None
         end, hour, minute = found.end(), int(found[1]), int(found[2])
@@ -135,6 +151,11 @@ class NumberWords:
         return magnitude.end() if magnitude else found.end(), words
 
     def _ordinal(self, text: str, before: str) -> Found | None:
+        if self._code == "en" and (decade := _DECADE.match(text)):
+            words = self._spell.year(int(decade[1]))
+            return decade.end(), f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
+        if self._code == "de" and (found := _GERMAN_ORDINAL.match(text)) and self._calendar.has_article(before):
+            return found.end(), self._calendar.day(int(found[1]), before)
         found = _ORDINALS[self._code].match(text) if self._code in _ORDINALS else None
         if found is None:
             return None
@@ -158,7 +179,7 @@ class NumberWords:
         number, end = _parsed(found), found.end()
         if unit := _UNIT.match(text, end):
             return unit.end(), self._quantities.with_unit(number, UNITS[unit[1]])
-        if re.compile(rf"[^\W_{WIDE}]").match(text, end):
+        if _GLUED.match(text, end):
             return None  # "4K", "3D"
         return end, self._counted(number, text[end:]) or self._plain(number)
 
@@ -174,9 +195,10 @@ class NumberWords:
             return self._spell.digits(number.whole)
         if code == "zh" and value == 2 and _CHINESE_MEASURE.match(following):
             return "两"
-        for nouns, gender in ((_FEMININE_NOUN, "feminine"), (_MASCULINE_NOUN, "masculine")):
-            if code in nouns and (value % 10 == 1 or code == "pt") and re.match(nouns[code], following):
-                return self._spell.cardinal(value, _GENDERS[gender])
+        if value % 10 == 1 or code == "pt":
+            for gender, noun in _NOUNS.get(code, {}).items():
+                if noun.match(following):
+                    return self._spell.cardinal(value, gender)
         return None
 
     def _plain(self, number: Number) -> str:
@@ -185,14 +207,9 @@ class NumberWords:
         return self._spell.number(number.whole, number.fraction, negative=number.negative)
 
 
-_GENDERS: dict[str, Gender] = {"feminine": "feminine", "masculine": "masculine"}
-
-
 def _number_pattern(code: str) -> str:
     """Digits, with marks between groups of three, and a fraction."""
-    group, point = (",", r"\.") if code in ("en", "zh", "ja", "ko") else (r"[.\u00a0\u202f]", ",")
-    if code in ("fr", "ru"):
-        group = r"[ .\u00a0\u202f]"
+    group, point = (",", r"\.") if code in ("en", "zh", "ja", "ko") else (r"[ .\u00a0\u202f]", ",")
     return rf"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})+(?!\d)|\d+)(?:{point}(?P<fraction>\d+))?"
 
 

@@ -74,6 +74,13 @@ _COUNTRY = {
 }
 _YUAN = {"zh": "元", "ja": "元"}  # of ¥ in Chinese, and of CNY: not "人民币"
 _CENTS = {"en": " ", "de": " ", "fr": " ", "ru": " ", "es": " con ", "it": " e ", "pt": " e "}
+# "Un million de kilomètres": a round million is a noun.
+_MILLIONS = {
+    "fr": (re.compile(r"(?:million|milliard)s?$"), " de"),
+    "es": (re.compile(r"mill(?:ón|ones)$"), " de"),
+    "pt": (re.compile(r"(?:milh|bilh)(?:ão|ões)$"), " de"),
+    "it": (re.compile(r"(?:milion[ei]|miliard[oi])$"), " di"),
+}
 _FORMAT = "0.##########"
 
 
@@ -110,6 +117,8 @@ class QuantitySpeller:
         text: str = self._units.format_unit(value, unit, "long", _FORMAT, locale=code)
         digits: str = self._numbers.format_decimal(value, _FORMAT, locale=code)
         text = text.replace("\xa0", " ").replace(digits, words, 1)
+        if code == "fr":
+            return _elided(text)
         return text.replace(" ", "") if code == "ja" else _spaced(text, words) if code == "ko" else text
 
     def with_currency(self, number: Number, currency: str, *, symbol: bool, magnitude: str = "") -> str:
@@ -123,7 +132,8 @@ class QuantitySpeller:
             whole = Number(number.whole, negative=number.negative)
             words = f"{self._words(whole, currency)} {self._currency_name(whole, currency, symbol=symbol)}"
             return words if number.fraction == "00" else f"{words}{cents}{self._spell.cardinal(int(number.fraction))}"
-        return f"{self._words(number, currency)}{joint}{name}"
+        text = f"{self._words(number, currency)}{joint}{name}"
+        return _elided(text) if self._code == "fr" else text
 
     def _currency_name(self, number: Number, currency: str, *, symbol: bool, magnitude: str = "") -> str:
         if currency == "JPY" and symbol and self._code == "zh":
@@ -140,7 +150,13 @@ class QuantitySpeller:
         gender: Gender = "feminine" if noun in _FEMININE.get(self._code, "").split() else "masculine"
         if self._code == "zh" and number.whole == "2" and not number.fraction and noun != "concentr-percent":
             return "负两" if number.negative else "两"
-        return self._spell.number(number.whole, number.fraction, negative=number.negative, gender=gender)
+        words = self._spell.number(number.whole, number.fraction, negative=number.negative, gender=gender)
+        ending, of = _MILLIONS.get(self._code, (None, ""))
+        return words + of if ending and ending.search(words) else words
+
+
+def _elided(text: str) -> str:
+    return re.sub(r"\bde (?=[aeiouéè])", "d'", text)
 
 
 def _spaced(text: str, words: str) -> str:
