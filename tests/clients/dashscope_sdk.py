@@ -128,6 +128,14 @@ def http(case: Case) -> Answer:
     }
 
 
+def http_client(case: Case) -> Answer:
+    """The client of SDK version 2: the whole file, and a stream."""
+    speech = dashscope.Client(api_key="any", base_url=case["url"] + "/api/v1", max_retries=0).audio.tts.http
+    url = speech.synthesize(**case["fields"], format="flac").audio_url
+    chunks = list(speech.stream(**case["fields"]))
+    return {"url": url, "audio": b"".join(chunk.audio or b"" for chunk in chunks), "final": chunks[-1].is_final}
+
+
 def refused_settings(case: Case) -> Answer:
     with connected(case) as (session, listener):
         session.update_session(**case["fields"])

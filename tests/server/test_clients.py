@@ -129,6 +129,11 @@ CASES: dict[str, dict[str, Case]] = {
         "right key": {"how": "commit", "at": "locked", "key": "right", "texts": ["Qwen is here."], "fields": CLOUD},
         "http": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Qwen over HTTP.", "seed": 33}},
         "http stream": {"how": "http", "at": "plain", "fields": {**HTTP, "text": long_text("Qwen"), "stream": True}},
+        "http client": {
+            "how": "http_client",
+            "at": "plain",
+            "fields": {**HTTP, "text": "Qwen's client.", "parameters": {"seed": 34}},
+        },
         "http refused": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Nobody.", "voice": "wrem"}},
         "http break": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Qwen fails: !break.", "stream": True}},
         "pasted": {"how": "pasted", "at": "plain", "code": dashscope_example()},
@@ -498,6 +503,15 @@ def test_dashscope_streams_pcm_over_http(runs: ClientRuns) -> None:
     assert_joined(runs.received("dashscope_sdk", "http stream"), runs.made("Qwen has sentence"))
     answer = runs.answer("dashscope_sdk", "http stream")
     assert answer["finish_reason"] == "stop" and answer["usage"]["output_tokens"] > 0 and answer["request_id"]
+
+
+def test_dashscopes_client_of_version_2_works_over_http(runs: ClientRuns) -> None:
+    made = spoken("Qwen's client.", 34, "wren")
+    assert runs.received("dashscope_sdk", "http client") == made
+    answer = runs.answer("dashscope_sdk", "http client")
+    with urllib.request.urlopen(answer["url"]) as file:
+        assert (read_clip(file.read()).samples == samples_of(made)).all()
+    assert answer["final"] and answer["url"].startswith("data:audio/flac;base64,")
 
 
 def test_dashscope_receives_our_errors_over_http(runs: ClientRuns) -> None:

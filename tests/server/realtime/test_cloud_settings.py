@@ -12,6 +12,7 @@ from oscine.server.realtime.cloud_settings import cloud_name, own_fields
     [
         ({"language_type": "Chinese", "speech_rate": 1.5}, {"language": "Chinese", "speed": 1.5}),
         ({"enable_tn": True}, {"normalize": True}),
+        ({"response_format": "mp3"}, {"response_format": "mp3"}),
         ({"volume": 50, "pitch_rate": 1.0, "optimize_instructions": False}, {}),
         ({"volume": 80, "new": []}, {"volume": 80, "new": []}),
     ],
@@ -38,3 +39,8 @@ def test_a_setting_gets_our_name_unless_it_asks_for_nothing(settings: dict[str, 
 )
 def test_hosted_models_stand_for_any_served_one(model: object, is_cloud: bool) -> None:
     assert own_fields({"model": model}) == ({} if is_cloud else {"model": model})
+
+
+def test_the_http_calls_format_is_the_response_format() -> None:
+    assert own_fields({"format": "mp3"}) == {"response_format": "mp3"}
+    assert own_fields({"format": "mp3", "response_format": "wav"}) == {"response_format": "wav"}

@@ -17,6 +17,8 @@ def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     asked = {name: value for name, value in settings.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
     if _is_cloud_model(asked.get("model")):
         del asked["model"]
+    if "format" in asked:  # of the HTTP call
+        asked.setdefault("response_format", asked.pop("format"))
     return {_NAMES.get(name, name): value for name, value in asked.items()}
 
 
