@@ -128,6 +128,13 @@ def http(case: Case) -> Answer:
     }
 
 
+def synthesizer(case: Case) -> Answer:
+    """The older name of the call."""
+    dashscope.base_http_api_url = case["url"] + "/api/v1"
+    got = dashscope.audio.qwen_tts.SpeechSynthesizer.call(api_key="any", **case["fields"])
+    return {"url": got.output.audio["url"]}
+
+
 def http_client(case: Case) -> Answer:
     """The client of SDK version 2: the whole file, and a stream."""
     speech = dashscope.Client(api_key="any", base_url=case["url"] + "/api/v1", max_retries=0).audio.tts.http

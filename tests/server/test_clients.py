@@ -128,6 +128,7 @@ CASES: dict[str, dict[str, Case]] = {
         "wrong key": {"how": "refused_connection", "at": "locked", "key": "wrong"},
         "right key": {"how": "commit", "at": "locked", "key": "right", "texts": ["Qwen is here."], "fields": CLOUD},
         "http": {"how": "http", "at": "plain", "fields": {**HTTP, "text": "Qwen over HTTP.", "seed": 33}},
+        "synthesizer": {"how": "synthesizer", "at": "plain", "fields": {**HTTP, "text": "Qwen over HTTP.", "seed": 33}},
         "http stream": {"how": "http", "at": "plain", "fields": {**HTTP, "text": long_text("Qwen"), "stream": True}},
         "http client": {
             "how": "http_client",
@@ -497,6 +498,7 @@ def test_dashscope_receives_a_file_as_data_url_over_http(runs: ClientRuns) -> No
         clip = read_clip(file.read())
     assert (clip.samples == samples_of(spoken("Qwen over HTTP.", 33, "wren"))).all()
     assert answer["finish_reason"] == "stop" and answer["usage"]["characters"] == len("Qwen over HTTP.")
+    assert runs.answer("dashscope_sdk", "synthesizer")["url"] == answer["url"]
 
 
 def test_dashscope_streams_pcm_over_http(runs: ClientRuns) -> None:
