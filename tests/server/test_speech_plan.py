@@ -73,6 +73,12 @@ def test_a_transcript_beside_references_is_used(
     assert isinstance(request.voice, Voice) and request.voice.transcript == transcript
 
 
+def test_a_voice_beside_a_clip_is_named_as_ignored(engine: ScriptedEngine) -> None:
+    with client_of(engine, BASE_CARD) as client:
+        assert ask(client, ref_audio=CLIP_URL, voice="alloy").headers["x-ignored-fields"] == "voice"
+        assert "x-ignored-fields" not in ask(client, ref_audio=CLIP_URL).headers
+
+
 def test_two_different_transcripts_of_one_clip_are_refused(engine: ScriptedEngine) -> None:
     with client_of(engine, BASE_CARD) as client:
         answer = ask(client, references=[{"audio_path": CLIP_URL, "text": "some words"}], ref_text="other words")

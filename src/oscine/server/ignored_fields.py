@@ -14,9 +14,9 @@ _NOT_LISTED = re.compile(r"[^\x21-\x2b\x2d-\x7e]")  # commas separate the names 
 
 
 def ignored_fields(options: VoiceOptions, card: ModelCard) -> tuple[str, ...]:
-    # Clients of vLLM-Omni and OpenAI always send a voice; with VoiceDesign the instructions define it.
-    voices = {"voice", "speaker"} if card.kind == "voice_design" else set()
-    given = {name for name in voices if getattr(options, name) is not None}
+    # Clients of vLLM-Omni and OpenAI always send a voice, also where the instructions or a clip define it.
+    is_defined = card.kind == "voice_design" or options.ref_audio or options.references or options.speaker_embedding
+    given = {name for name in ("voice", "speaker") if is_defined and getattr(options, name) is not None}
     return listed_fields({*options.ignored_fields, *given, *(field.path for field in options.unknown_fields())})
 
 

@@ -109,12 +109,13 @@ class LenientModel(BaseModel):
     @classmethod
     def _remember_unknown(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         known = cls.model_fields
-        unknown = [shown_name(name) for name in given if name not in known] if isinstance(given, dict) else []
+        unknown = [name for name in given if name not in known] if isinstance(given, dict) else []
         if len(unknown) > _MAX_UNKNOWN:
-            message = f"there are {len(unknown)} unknown fields, such as {unknown[0]!r}; send only fields of this API"
-            raise _bad_name(unknown[0], message)
+            name = shown_name(unknown[0])
+            message = f"there are {len(unknown)} unknown fields, such as {name!r}; send only fields of this API"
+            raise _bad_name(name, message)
         model = validate(given)
-        model._unknown = tuple(unknown)
+        model._unknown = tuple(map(shown_name, unknown))
         return model
 
     def unknown_fields(self, container: str = "") -> Iterator[UnknownField]:
@@ -124,9 +125,11 @@ class LenientModel(BaseModel):
             yield UnknownField(name, container, known)
         for name, value in self.__dict__.items():
             prefix = f"{container}.{name}" if container else name
-            for index, inner in enumerate(value if isinstance(value, list) else [value]):
-                if isinstance(inner, LenientModel):
-                    yield from inner.unknown_fields(f"{prefix}.{index}" if isinstance(value, list) else prefix)
+            if isinstance(value, LenientModel):
+                yield from value.unknown_fields(prefix)
+            elif isinstance(value, list) and value and isinstance(value[0], LenientModel):
+                for index, inner in enumerate(value):
+                    yield from inner.unknown_fields(f"{prefix}.{index}")
 
     def check_known(self) -> None:
         """Raises 400 for the first unknown field."""
