@@ -94,3 +94,22 @@ def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> N
         assert text.pending_chars == 0
 
     asyncio.run(run())
+
+
+def test_clear_drops_words_that_were_held_back() -> None:
+    async def run() -> None:
+        options = TextOptions(normalize=True)
+        text = LiveText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
+        text.push("There are 5")
+        segment = await text.next_item()
+        assert isinstance(segment, LiveSegment)
+        text.clear(segment)
+        assert (segment.text, segment.complete) == ("There are ", True)
+        assert text.pending_chars == len(segment.text)
+        text.end_segment(segment)
+        text.push("Go on.")
+        text.end()
+        following = await text.next_item()
+        assert isinstance(following, LiveSegment) and following.text == "Go on."
+
+    asyncio.run(run())

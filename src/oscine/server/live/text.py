@@ -112,7 +112,8 @@ class LiveText:
 
     def clear(self, spoken: LiveSegment | None) -> None:
         """Drops everything but `spoken`, the segment that is being spoken."""
-        self.give_slot_back()
+        if self._growing and self._growing not in self._waiting:
+            self._growing.give_slot_back()
         self._preparation = self._open_preparation()
         self._waiting.clear()
         self._growing = None
