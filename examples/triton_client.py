@@ -44,22 +44,21 @@ async def speak(
     async def requests() -> AsyncIterator[dict]:
         yield {"model_name": model, "inputs": [tensor(name, value) for name, value in inputs.items()]}
 
-    responses, ended = client.stream_infer(requests()), False
+    responses, ended, failure = client.stream_infer(requests()), False, None
     try:
-        async for result, error in responses:
-            ended = error is not None or bool(result.as_numpy("final")[0])
-            if error is not None:
-                raise error
-            yield Chunk(
-                samples=result.as_numpy("audio"),
-                sample_rate=int(result.as_numpy("sample_rate")[0]),
-                finish_reason=result.as_numpy("finish_reason")[0].decode(),
-                seed=int(result.as_numpy("seed")[0]),
-            )
-            if ended:
-                return
+        async for result, failure in responses:
+            ended = failure is not None or bool(result.as_numpy("final")[0])
+            if failure is None:
+                yield Chunk(
+                    samples=result.as_numpy("audio"),
+                    sample_rate=int(result.as_numpy("sample_rate")[0]),
+                    finish_reason=result.as_numpy("finish_reason")[0].decode(),
+                    seed=int(result.as_numpy("seed")[0]),
+                )
+        if failure is not None:
+            raise failure
     finally:
-        if not ended:  # Triton 2.51 never unloads a model of which an ended stream was cancelled
+        if not ended:  # Triton 2.51 never unloads a model of which an ended stream was cancelled: it is read to its end
             responses.cancel()
 
 

@@ -72,24 +72,27 @@ class TritonClient:
         async def requests() -> AsyncIterator[dict[str, Any]]:
             yield {"model_name": self._target.served_model, "inputs": inputs}
 
-        responses, ended = self._client.stream_infer(requests()), False
+        responses, ended, failure = self._client.stream_infer(requests()), False, None
         try:
             exchange.sent_s = self._clock()
-            async for result, error in responses:
+            async for result, failure in responses:
                 now_s = self._clock()
-                ended = error is not None or bool(result.as_numpy("final")[0])
-                if error is not None:
-                    raise error
+                ended = failure is not None or bool(result.as_numpy("final")[0])
+                if failure is not None:
+                    continue
                 if len(samples := result.as_numpy("audio")):
                     exchange.add(now_s, samples.tobytes())
                 if ended:
                     exchange.status = 200
                     exchange.headers["x-sample-rate"] = str(result.as_numpy("sample_rate")[0])
                     exchange.headers["x-finish-reason"] = result.as_numpy("finish_reason")[0].decode()
-                    return
-            exchange.failure = RequestFailure("cut", "the stream ended without its last response")
+            if failure is not None:
+                raise failure
+            if not ended:
+                exchange.failure = RequestFailure("cut", "the stream ended without its last response")
         finally:
-            if not ended:  # Triton 2.51 never unloads a model of which an ended stream was cancelled
+            # Triton 2.51 never unloads a model of which an ended stream was cancelled, so that one is read to its end.
+            if not ended:
                 responses.cancel()
 
     async def _read_datatypes(self) -> dict[str, str]:

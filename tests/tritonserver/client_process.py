@@ -55,8 +55,6 @@ async def codes(client: triton.InferenceServerClient, request: Answer) -> Answer
         if error is not None:
             return {"error": error.message()}
         pieces.append(result.as_numpy("codes"))
-        if result.as_numpy("final")[0]:
-            break
     return {"codes": np.concatenate(pieces).tolist(), "chunks": len(pieces)}
 
 
