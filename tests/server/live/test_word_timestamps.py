@@ -98,6 +98,15 @@ def test_without_the_field_nothing_changes(client: Client) -> None:
     assert configured(client).say(TEXT).kinds == ["audio.start", "audio.done", "session.done"]
 
 
+def test_times_of_each_sentence_begin_at_zero(client: Client) -> None:
+    configured(client, timestamp_type="word", split_granularity="sentence")
+    received = client.say("Hello there. Hello again.")
+    starts = [
+        done["timestamp_info"]["word_alignment"]["word_start_times_seconds"][0] for done in received.all("audio.done")
+    ]
+    assert len(starts) == 2 and max(starts) < 0.5
+
+
 @pytest.mark.parametrize(
     "fields", [{"word_timestamps": True}, {"timestamp_type": "word"}], ids=["vLLM-Omni", "LiveKit"]
 )
@@ -115,16 +124,28 @@ def test_an_aligner_that_fails_costs_only_the_times(client: Client, whisper: Pat
         assert last["timestamps"] is None and "no memory" in last["warning"]
 
 
-def test_the_next_utterance_does_not_wait_for_the_aligner(server: Server, whisper: Path) -> None:
+@pytest.fixture
+def hanging(whisper: Path) -> Iterator[None]:
     (whisper / "behavior").write_text("hang")
-    try:
-        with server.client() as client:
-            configured(client, word_timestamps=True, events=["audio.words"])
-            client.write(TEXT)
-            client.send("input.done")
-            client.write(TEXT)
-            received = client.until("session.done")
-            warning = received.one("audio.words")["warning"]
-            assert "the aligner was not done in time" in warning
-    finally:
-        (whisper / "behavior").write_text("")
+    yield
+    (whisper / "behavior").write_text("")
+
+
+def test_the_next_utterance_does_not_wait_for_the_aligner(server: Server, hanging: None) -> None:
+    with server.client() as client:
+        configured(client, word_timestamps=True, events=["audio.words"])
+        client.write(TEXT)
+        client.send("input.done")
+        client.write(TEXT)
+        received = client.until("session.done")
+        assert "the aligner was not done in time" in received.one("audio.words")["warning"]
+
+
+def test_the_next_sentence_does_not_wait_for_the_aligner(server: Server, hanging: None) -> None:
+    with server.client() as client:
+        configured(client, word_timestamps=True, split_granularity="sentence", events=["audio.words"])
+        client.write("Hello there. Hello again.")
+        client.send("input.done")
+        received = client.until("audio.done")
+        assert "the aligner was not done in time" in received.one("audio.words")["warning"]
+        client.until("audio.start")

@@ -1,5 +1,5 @@
-"""Which utterance the listener is hearing, and which words of it have been played. An estimate, because there is no
-aligner: within a segment, time is spread evenly over the characters."""
+"""Which utterance the listener is hearing, and which words of it have been played. An estimate, because an
+aligner would come too late: within a segment, time is spread evenly over the characters."""
 
 from __future__ import annotations
 

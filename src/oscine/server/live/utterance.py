@@ -237,8 +237,9 @@ class LiveUtterance:
             await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage), **words)
 
     def _next_is_due(self) -> bool:
-        """Whether the listener would hear a gap if the next utterance waited any longer."""
-        return (self.is_followed or self._split is not None) and self._clock.unplayed_s < _LEAD_S
+        """Whether the listener would hear a gap if the next sentence or utterance waited any longer."""
+        is_followed = self.is_followed or (self._split is not None and self._text.pending_chars > 0)
+        return is_followed and self._clock.unplayed_s < _LEAD_S
 
     async def _send_start(self, plan: SpeechPlan) -> None:
         text = self._segment.written if self._segment else ""
