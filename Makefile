@@ -95,10 +95,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --d
 check: lint
 	$(PYTEST) -m 'not slow and not gpu'
 
-# Missing environments fail the tests instead of skipping them, except Ray's: its tests run after `make ray`.
-test: dev oracle clients asr lowest linters tritonserver
+# Missing environments fail the tests instead of skipping them.
+test: dev oracle clients asr lowest linters tritonserver ray
 	OSCINE_ORACLE=required OSCINE_CLIENTS=required OSCINE_ASR=required OSCINE_LOWEST=required OSCINE_LINTERS=required \
-		OSCINE_TRITONSERVER=required $(PYTEST)
+		OSCINE_TRITONSERVER=required OSCINE_RAY=required $(PYTEST)
 
 test-triton: dev triton
 	PYTHONPATH=.venv-triton $(BIN)/python -c 'import triton; assert triton.__version__ == "$(OTHER_TRITON)", triton'

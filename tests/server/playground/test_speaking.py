@@ -3,6 +3,7 @@
 import pytest
 
 from oscine.audio import wav_header
+from oscine.config import ServerConfig
 from tests.server.browsing import PLAIN_HOST, Visit
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
@@ -68,7 +69,7 @@ def test_settings_reach_the_engine_unchanged(one: Visit) -> None:
 
 
 def test_without_a_worklet_the_page_plays_the_same_samples(opened: Opener) -> None:
-    one = opened(host=PLAIN_HOST, card=BASE_CARD)
+    one = opened(host=PLAIN_HOST, card=BASE_CARD, config=ServerConfig(allowed_hosts=(PLAIN_HOST,)))
     assert one.page.evaluate("window.isSecureContext") is False
     assert one.page.is_disabled("#record")
     one.page.set_input_files("#clip-file", files=[{"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"}])
