@@ -30,7 +30,7 @@ _DAY_MONTH = re.compile(
     rf"(?:(?:\s+de|,)?\s+{_YEAR}(?P<tail>\s+года|\s+г\.)?)?"
 )
 _MONTH_DAY = re.compile(
-    rf"(?P<month>{LETTER}+)\.?\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?![.,:/]?\d)(?:,?\s+{_YEAR})?"
+    rf"(?P<month>[A-Z][a-z]+)\.?\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?![.,:/]?\d)(?:,?\s+{_YEAR})?"
 )
 _RUSSIAN_YEAR = re.compile(r"(\d{4})\s+(года|году|год)\b")
 _RUSSIAN_CASES = {"года": "-genitive", "году": "-locative", "год": ""}

@@ -22,7 +22,7 @@ UNITS = {
     "MB": "digital-megabyte", "GB": "digital-gigabyte", "TB": "digital-terabyte", "m²": "area-square-meter",
     "m2": "area-square-meter", "km²": "area-square-kilometer", "km2": "area-square-kilometer", "ha": "area-hectare",
     "m³": "volume-cubic-meter", "m3": "volume-cubic-meter", "W": "power-watt", "kW": "power-kilowatt",
-    "kWh": "energy-kilowatt-hour", "V": "electric-volt", "A": "electric-ampere", "Hz": "frequency-hertz",
+    "kWh": "energy-kilowatt-hour", "V": "electric-volt", "Hz": "frequency-hertz",
     "kHz": "frequency-kilohertz", "MHz": "frequency-megahertz", "GHz": "frequency-gigahertz",
     "км": "length-kilometer", "м": "length-meter", "см": "length-centimeter", "мм": "length-millimeter",
     "кг": "mass-kilogram", "г": "mass-gram", "л": "volume-liter", "км/ч": "speed-kilometer-per-hour",
@@ -94,7 +94,7 @@ class Number:
     grouped: bool = False  # "1,234", not "1234"
 
     @property
-    def magnitude(self) -> Decimal:
+    def value(self) -> Decimal:
         """Without its sign. "1.0" is not "1": its noun is in the plural."""
         return Decimal(f"{self.whole}.{self.fraction}" if self.fraction else self.whole)
 
@@ -113,7 +113,7 @@ class QuantitySpeller:
         pattern = _PATTERNS.get(self._code, {}).get(unit)
         if pattern is not None:
             return pattern.format(words)
-        value, code = number.magnitude, self._code
+        value, code = number.value, self._code
         text: str = self._units.format_unit(value, unit, "long", _FORMAT, locale=code)
         digits: str = self._numbers.format_decimal(value, _FORMAT, locale=code)
         text = text.replace("\xa0", " ").replace(digits, words, 1)
@@ -140,7 +140,7 @@ class QuantitySpeller:
             currency = "CNY"
         if currency == "CNY" and self._code in _YUAN:
             return _YUAN[self._code]
-        value = Decimal(1_000_000) if magnitude else number.magnitude
+        value = Decimal(1_000_000) if magnitude else number.value
         name: str = self._numbers.get_currency_name(currency, value, self._code)
         if self._code == "pt":
             name = name.lower()

@@ -20,11 +20,8 @@ _MINUS = {
     "pt": "menos ", "es": "menos ", "it": "meno ",
 }  # fmt: skip
 _DIGITS = {"zh": "零一二三四五六七八九", "ja": "零一二三四五六七八九", "ko": "영일이삼사오육칠팔구"}
-# CLDR's rules for a number that is not counted ("eins") and for one before a noun ("ein"). None: the same.
-_COUNTING = {
-    "masculine": "spellout-cardinal-masculine",
-    "feminine": "spellout-cardinal-feminine",
-}
+# CLDR's names of the rules before a noun ("ein", "eine"); alone, a number follows "spellout-numbering" ("eins").
+_BEFORE_NOUN = {"masculine": "spellout-cardinal-masculine", "feminine": "spellout-cardinal-feminine"}
 _WITHOUT_GENDER = ("en", "zh", "ja", "ko")
 _YEARS = {"en": range(1100, 2100), "de": range(1100, 2000)}  # "nineteen eighty-four", "neunzehnhundertvierundachtzig"
 
@@ -48,7 +45,7 @@ class Speller:
             return "영"
         if gender is None or self.code in _WITHOUT_GENDER:
             return self.spell(number, "spellout-numbering")
-        return self.spell(number, _COUNTING[gender])
+        return self.spell(number, _BEFORE_NOUN[gender])
 
     def digits(self, digits: str) -> str:
         if self.code in _DIGITS:
