@@ -77,6 +77,14 @@ def test_a_cloned_stream_is_the_speech_in_pieces(base: Oscine, in_context: Voice
     np.testing.assert_array_equal(np.concatenate(pieces), speech.audio)
 
 
+def test_trimming_an_echo_changes_nothing_where_there_is_none(base: Oscine, in_context: Voice) -> None:
+    for text in ("hello", "you"):
+        fields: dict[str, Any] = {"voice": in_context, "seed": 3, "max_new_tokens": 60}
+        speech, trimmed = base.speak(text, **fields), base.speak(text, **fields, trim_echo=True)
+        np.testing.assert_array_equal(trimmed.audio, speech.audio)
+        np.testing.assert_array_equal(trimmed.codes, speech.codes)
+
+
 def test_a_batch_is_each_of_its_rows(preset: Oscine) -> None:
     requests = [
         SpeechRequest(text="hello you", voice="ryan", seed=1, max_new_tokens=16),

@@ -59,6 +59,7 @@ class SpeechOptions(TypedDict, total=False):
     subtalker_top_p: float | None
     max_new_tokens: int | None
     trim_silence: bool | None
+    trim_echo: bool | None
     normalize: bool
     markup: bool
     paragraph_pause_s: float

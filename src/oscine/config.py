@@ -108,6 +108,20 @@ class TrimConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class EchoConfig:
+    """Trimming of an echo of the reference clip at the start of speech with in-context cloning."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Trim echoes from streams too, unless a request says otherwise; they start later then.",
+    )
+    min_agreement: Float = _number(5.0, 2, 100, "Frames that agree with the end of the reference, less what does not.")
+    probe_frames: Int = _number(16, 2, 100, "Audible frames after which speech that hardly agrees is sent.")
+    max_frames: Int = _number(40, 8, 200, "Frames that are held back at most.")
+    silence_dbfs: Float = _number(-45.0, -96, -20, "A frame above this level is audible.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class RunawayConfig:
     """Runaway detection: ends speech that the model would not end."""
 
@@ -166,6 +180,7 @@ class EngineConfig:
     chunks: ChunkConfig = Field(default_factory=ChunkConfig)
     pacing: PacingConfig = Field(default_factory=PacingConfig)
     trim_silence: TrimConfig = Field(default_factory=TrimConfig)
+    trim_echo: EchoConfig = Field(default_factory=EchoConfig)
     runaway: RunawayConfig = Field(default_factory=RunawayConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
 

@@ -42,6 +42,7 @@ class NarrationChunk:
     usage: Usage = _NO_USAGE  # of all segments that have ended
     # Of the segment that ends with this chunk (return_codes), or of the frames since the chunk before (stream_codes).
     codes: Codes | None = None
+    echo_s: float = 0.0  # on the last chunk: echoes of the reference that were trimmed, of all segments
 
 
 class PlaybackClock:
@@ -91,6 +92,7 @@ class Narration:
         self._leading_pause = b""  # silence before the first segment, sent when that segment speaks
         self._paused = False  # since the last segment
         self._usage = _NO_USAGE
+        self._echo_s = 0.0
         self._finish: FinishReason = "stop"
 
     def segment(self, text: str, *, streaming_text: bool = False, resumes: bool = False) -> Utterance:
@@ -128,7 +130,9 @@ class Narration:
         )
         self._segments += 1
         over = last or self._finish == "length"
-        return NarrationChunk(pcm, segment, self._finish if over else None, self._usage, audio.codes)
+        self._echo_s += audio.echo_s
+        reason = self._finish if over else None
+        return NarrationChunk(pcm, segment, reason, self._usage, audio.codes, self._echo_s)
 
     def pause(self, seconds: float) -> Iterator[NarrationChunk]:
         """Silence between two segments. Before the first one nothing is sent: the engine may still refuse it."""
@@ -143,7 +147,7 @@ class Narration:
 
     def finish(self) -> NarrationChunk:
         """The last chunk of a speech that ends with a pause."""
-        return NarrationChunk(b"", None, self._finish, self._usage)
+        return NarrationChunk(b"", None, self._finish, self._usage, echo_s=self._echo_s)
 
     def _sent(self, pcm: bytes) -> bytes:
         if self._leading_pause and pcm:

@@ -121,6 +121,7 @@ class SpeechRequest:
     subtalker_top_p: float | None = None
     max_new_tokens: int | None = None
     trim_silence: bool | None = None  # drop the silence before the first sound; None: the engine's setting
+    trim_echo: bool | None = None  # drop an echo of the reference; None: the engine's setting
     text_options: TextOptions | None = None  # applied before an engine gets the text; an engine refuses them
     return_codes: bool = False  # the last chunk carries the codes of all frames
     stream_codes: bool = False  # instead: every chunk carries the codes of the frames since the chunk before
@@ -154,7 +155,7 @@ class SpeechRequest:
         )
 
     def check_delivery(self) -> None:
-        """Checks trim_silence, continues_s and that the text is ready to be spoken. Raises RequestError."""
+        """Checks trim_silence, trim_echo, continues_s and that the text is ready to be spoken. Raises RequestError."""
         if self.text_options is not None:
             raise RequestError(
                 "an engine speaks the text as it is; prepare it with oscine.text.preparation, or use Oscine.speak",
@@ -163,6 +164,8 @@ class SpeechRequest:
         trim, left_s = self.trim_silence, self.continues_s
         if trim is not None and not isinstance(trim, bool):
             raise RequestError(f"trim_silence must be true or false, got {trim!r}", "trim_silence")
+        if self.trim_echo is not None and not isinstance(self.trim_echo, bool):
+            raise RequestError(f"trim_echo must be true or false, got {self.trim_echo!r}", "trim_echo")
         real = isinstance(left_s, _REAL) and not isinstance(left_s, bool)
         if left_s is not None and not (real and 0 <= left_s <= MAX_CONTINUES_S):
             raise RequestError(
@@ -224,6 +227,7 @@ class AudioChunk:
     seed: int = 0
     usage: Usage | None = None  # on the last chunk
     codes: Codes | None = None  # [frames, 16], for a request with return_codes or stream_codes
+    echo_s: float = 0.0  # on the last chunk: how much of an echo of the reference was trimmed
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig, TrimConfig
+from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.session import Session, StreamSpec
 from oscine.errors import TooLongError
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
@@ -204,6 +205,7 @@ def session_of(
     max_new_tokens: int | None = None,
     streaming_text: bool = False,
     trim_silence: bool | None = None,
+    echo: EchoTrimmer | None = None,
     continues: bool = False,
     resumes: bool = False,
     plays_until_s: float | None = None,
@@ -219,6 +221,7 @@ def session_of(
         budgeted=max_new_tokens is None,
         streaming_text=streaming_text,
         trim_silence=trim_silence,
+        echo=echo,
         continues=continues,
         resumes=resumes,
         plays_until_s=plays_until_s,

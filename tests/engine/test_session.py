@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from oscine.config import ChunkConfig, EngineConfig, RunawayConfig, TrimConfig
+from oscine.config import ChunkConfig, EchoConfig, EngineConfig, RunawayConfig, TrimConfig
+from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.session import Session
 from oscine.errors import TooLongError
 from oscine.types import SamplingParams, Usage
@@ -240,3 +241,21 @@ def test_a_gap_is_no_underrun_if_the_text_was_late() -> None:
     session.append_text([9, 9], spoken_ids=2, ended=False)
     session.idle_since_s = None
     assert not underruns(session, 9.0) and underruns(session, 10.0)
+
+
+def test_an_echo_is_dropped_before_the_first_chunk_and_reported_with_the_last() -> None:
+    reference = np.zeros((30, 16), np.int64)
+    reference[:, 0] = 100 + np.arange(30)
+    trimmer = EchoTrimmer(EchoConfig(), reference, SPEC.sample_rate_hz)
+    session = session_of(1, 0, quiet, max_new_tokens=1000, echo=trimmer)
+    first_codes = [*range(118, 130), *range(200, 230)]  # twelve frames of echo
+    chunks = []
+    for number, code in enumerate(first_codes):
+        session.frames_launched += 1
+        assert session.take_frame(np.full(16, code), FRAME, -20.0) is None
+        if chunk := session.due_chunk(number * 0.001, 0.001):
+            chunks.append(chunk)
+    last = session.last_chunk("stop", None, 1.0)
+    assert chunks[0].first_sample == 0
+    assert sum(len(chunk.pcm) for chunk in [*chunks, last]) == 2 * SAMPLES_PER_FRAME * 30
+    assert last.echo_s == pytest.approx(12 * 0.08) and last.usage == Usage(10, 42)

@@ -301,3 +301,29 @@ def test_vanished_clients_leave_no_streams_behind() -> None:
                     pass
         eventually(lambda: engine.status().slots_active == 0 and app.state.service.streams == 0)
     engine.stop()
+
+
+class EchoEngine(ScriptedEngine):
+    def _end(self, utterance_id: str, reason: Any, error: Any = None) -> None:
+        one = self._running[utterance_id]
+        deliver = one.deliver
+        one.deliver = lambda chunk: deliver(replace(chunk, echo_s=1.2 if one.request.trim_echo else 0.0))
+        super()._end(utterance_id, reason, error)
+
+
+def test_an_echo_is_trimmed_from_whole_files_and_from_streams_that_ask_for_it() -> None:
+    engine = EchoEngine()
+    with client_of(engine, CARD) as client:
+        whole, stream = (
+            {"stream": False, "response_format": "mp3"},
+            {"stream_format": "audio", "response_format": "mp3"},
+        )
+        assert say(client, "Hi.", **whole).headers["x-echo-trimmed-seconds"] == "1.20"
+        assert say(client, "Hi.", **whole, speed=2).headers["x-echo-trimmed-seconds"] == "0.60"
+        assert "x-echo-trimmed-seconds" not in say(client, "Hi.", **whole, trim_echo=False).headers
+        for fields in ({}, {"trim_echo": True}):
+            assert say(client, "Hi.", **stream, **fields).status_code == 200
+        items = {"items": [{"input": "Hi."}]}
+        assert client.post("/v1/audio/speech/batch", json=items).status_code == 200
+    engine.stop()
+    assert [request.trim_echo for request in engine.submitted] == [True, True, False, None, True, True]

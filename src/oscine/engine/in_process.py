@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from oscine.capabilities import check_can_clone
 from oscine.config import EngineConfig
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown
+from oscine.engine.echo_trimming import EchoTrimmer, begins_like_end
 from oscine.engine.loop import EngineLoop
 from oscine.engine.session import Session, StreamSpec
 from oscine.engine.streaming_text import StreamingText
@@ -153,9 +154,20 @@ class InProcessEngine:
             budgeted=request.max_new_tokens is None,
             streaming_text=streaming_text,
             trim_silence=request.trim_silence,
+            echo=None if streaming_text else self._echo_trimmer(request),
             continues=unplayed_s is not None,
             resumes=request.resumes,
             plays_until_s=self._clock() + unplayed_s if unplayed_s else None,
             return_codes=request.return_codes,
             stream_codes=request.stream_codes,
         )
+
+    def _echo_trimmer(self, request: SpeechRequest) -> EchoTrimmer | None:
+        """None: it is not wanted, or there can be no echo."""
+        config, voice = self._config.trim_echo, request.voice
+        wanted = config.enabled if request.trim_echo is None else request.trim_echo
+        if not wanted or isinstance(voice, str | None) or voice.reference_codes is None or voice.transcript is None:
+            return None
+        if begins_like_end(request.text, voice.transcript):
+            return None
+        return EchoTrimmer(config, voice.reference_codes, self._spec.sample_rate_hz)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig
+from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
 from oscine.engine.silence_trimming import SilenceTrimmer
@@ -42,6 +43,7 @@ class Session:
         budgeted: bool,
         streaming_text: bool = False,
         trim_silence: bool | None = None,
+        echo: EchoTrimmer | None = None,
         continues: bool = False,
         resumes: bool = False,
         plays_until_s: float | None = None,
@@ -74,6 +76,7 @@ class Session:
         self._stream_codes = stream_codes
         self._runaway = RunawayDetector(config.runaway)
         trim = config.trim_silence.enabled if trim_silence is None else trim_silence
+        self._echo = echo  # before the trimmer: silence may follow an echo
         self._trimmer = SilenceTrimmer(config.trim_silence, spec.sample_rate_hz, spec.samples_per_frame, enabled=trim)
         self._buffer = _ChunkBuffer(config.chunks, spec, plays_until_s)
 
@@ -144,7 +147,8 @@ class Session:
         self.frames_made += 1
         if self._codes is not None:
             self._codes.append(codes.copy())
-        self._buffer.put(self._trimmer.push(pcm))
+        for let_go in self._echo.push(pcm, code, level_dbfs) if self._echo else (pcm,):
+            self._buffer.put(self._trimmer.push(let_go))
         text_spoken = self.text_ended and self.frames_made >= self.text_ids
         if self._runaway.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
             return "runaway"
@@ -164,9 +168,11 @@ class Session:
         if reason == "cancelled":
             self.ran_dry = False
             return AudioChunk(b"", self._buffer.sent_samples, reason, error, self.sampling.seed, usage)
+        for let_go in self._echo.finish() if self._echo else ():
+            self._buffer.put(self._trimmer.push(let_go))
         self._buffer.put(self._trimmer.finish())
-        codes = self._take_codes()
-        return replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage, codes=codes)
+        last = replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage, codes=self._take_codes())
+        return replace(last, echo_s=self._echo.echo_s) if self._echo else last
 
     def _chunk(self, now_s: float) -> AudioChunk:
         self.ran_dry = self._buffer.late(now_s) and not self._text_was_late

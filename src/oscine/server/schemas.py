@@ -229,6 +229,9 @@ class VoiceOptions(LenientModel):
         None, description="true: the prompt holds the whole text before the first frame."
     )
     trim_silence: bool | None = Field(None, description="Remove the silence at the start.")
+    trim_echo: bool | None = Field(
+        None, description="Cloning with a transcript: remove an echo of the clip at the start. Delays streams."
+    )
     suppress_bootstrap_silence: bool | None = Field(None, description="Alias of `trim_silence`.")
     skip_fixed_bootstrap_audio: bool | None = Field(None, description="Alias of `trim_silence`.")
     normalize: bool | None = Field(

@@ -75,8 +75,9 @@ class SpeechHandler:
                 with model.streams:
                     plan = await self._service.planner.plan(model, self._body, self._body.input)
                     self._words = self._word_timer(plan)
-                    send = self._send_whole if self._form in ("whole", "json") else self._send_stream
-                    async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+                    whole = self._form in ("whole", "json")
+                    send = self._send_whole if whole else self._send_stream
+                    async with contextlib.aclosing(self._service.narrate(plan, whole=whole)) as chunks:
                         last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
             self._log_done(plan, last)
@@ -146,6 +147,7 @@ class SpeechHandler:
             "x-audio-seconds": f"{plan.playback_s(samples):.3f}",
             "x-input-tokens": str(last.usage.text_ids),
             "x-output-tokens": str(last.usage.frames),
+            **({"x-echo-trimmed-seconds": f"{last.echo_s / plan.speed:.2f}"} if last.echo_s else {}),
         }
         await writer.start({**self._headers(plan), **headers})
         await writer.write(data, more=False)

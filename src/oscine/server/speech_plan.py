@@ -174,6 +174,7 @@ def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> Spe
         text_mode=_TEXT_MODES[options.non_streaming_mode],
         seed=secrets.randbits(63) if seed is None else seed,
         trim_silence=options.trim_silence,
+        trim_echo=options.trim_echo,
         **sampling_fields(options),
     )
 
