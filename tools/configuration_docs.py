@@ -20,6 +20,7 @@ from oscine.commands.settings import Settings, setting_fields, variable_of
 from oscine.config import (
     CheckpointConfig,
     ChunkConfig,
+    EchoConfig,
     EngineConfig,
     MemoryConfig,
     PacingConfig,
@@ -37,6 +38,7 @@ SECTIONS: dict[str, type[Any]] = {
     "engine.chunks": ChunkConfig,
     "engine.pacing": PacingConfig,
     "engine.trim_silence": TrimConfig,
+    "engine.trim_echo": EchoConfig,
     "engine.runaway": RunawayConfig,
     "engine.memory": MemoryConfig,
     "worker": WorkerConfig,

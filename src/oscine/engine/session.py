@@ -171,8 +171,9 @@ class Session:
         for let_go in self._echo.finish() if self._echo else ():
             self._buffer.put(self._trimmer.push(let_go))
         self._buffer.put(self._trimmer.finish())
-        last = replace(self._chunk(now_s), finish_reason=reason, error=error, usage=usage, codes=self._take_codes())
-        return replace(last, echo_s=self._echo.echo_s) if self._echo else last
+        codes, echo_s = self._take_codes(), self._echo.echo_s if self._echo else 0.0
+        last = self._chunk(now_s)
+        return replace(last, finish_reason=reason, error=error, usage=usage, codes=codes, echo_s=echo_s)
 
     def _chunk(self, now_s: float) -> AudioChunk:
         self.ran_dry = self._buffer.late(now_s) and not self._text_was_late
