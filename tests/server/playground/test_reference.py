@@ -40,7 +40,7 @@ def test_the_form_shows_errors_and_sends_the_key(opened: Opener) -> None:
     refused = send(one, "GET /v1/audio/voices")
     assert refused.startswith("401 Unauthorized · application/json") and "an API key is required" in refused
     one.page.fill("#key", "sesame")
-    assert "did you mean 'input'?" in send(one, "POST /v1/audio/speech", Body='{"text": "Hi."}')
+    assert "did you mean it by 'text'?" in send(one, "POST /v1/audio/speech", Body='{"text": "Hi."}')
     one.complaints.clear()  # browsers log every refused request
 
 
