@@ -1,10 +1,12 @@
 """Speaking on the playground: the samples that the server generates are the samples that are played."""
 
+from pathlib import Path
+
 import pytest
 
 from oscine.audio import wav_header
 from oscine.config import ServerConfig
-from tests.server.browsing import PLAIN_HOST, Visit
+from tests.server.browsing import PLAIN_HOST, Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken
 from tests.server.serving import eventually
@@ -68,11 +70,11 @@ def test_settings_reach_the_engine_unchanged(one: Visit) -> None:
     assert one.stats()["samplesPlayed"] == pytest.approx(2 * FRAME_SAMPLES / 4, abs=FRAME_SAMPLES / 4)
 
 
-def test_without_a_worklet_the_page_plays_the_same_samples(opened: Opener) -> None:
+def test_without_a_worklet_the_page_plays_the_same_samples(opened: Opener, tmp_path: Path) -> None:
     one = opened(host=PLAIN_HOST, card=BASE_CARD, config=ServerConfig(allowed_hosts=(PLAIN_HOST,)))
     assert one.page.evaluate("window.isSecureContext") is False
     assert one.page.is_disabled("#record")
-    one.page.set_input_files("#clip-file", files=[{"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"}])
+    one.page.set_input_files("#clip-file", clip_file(tmp_path))
     one.speak("Hello.")
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == 6 * FRAME_SAMPLES
