@@ -41,6 +41,7 @@ class Whisper:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # of either library: RuntimeError, ValueError, Exception
             raise ConfigError(f"the aligner {str(folder)!r} cannot be loaded: {error}") from None
+        self._tokenizer.encode_special_tokens = True  # "<|en|>" in a text is text
         self._view: Any = ctranslate2.StorageView.from_array
         self.late_s = 0.0
         self.late_s = lateness_s(lambda speech, text: self._align_window(speech, text, split_words(text), "english"))

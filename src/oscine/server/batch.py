@@ -24,7 +24,7 @@ from oscine.server.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import usage_fields, whole_file
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
-from oscine.server.word_fields import verbose_words
+from oscine.server.word_fields import missing_times, verbose_words
 
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0
@@ -41,6 +41,7 @@ class BatchResult(BaseModel):
     ignored_fields: tuple[str, ...] | None = None
     usage: dict[str, int] | None = None
     words: list[dict[str, Any]] | None = None
+    warning: str | None = None
     error: dict[str, Any] | None = None
     _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
 
@@ -178,6 +179,7 @@ class _SpeechBatch:
                 data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks), words)
         metrics.sent_whole(samples)
         metrics.ended(200, last.finish_reason)
+        timed = await words.rest() if words else []
         result = BatchResult(
             index=index,
             status="success",
@@ -186,7 +188,8 @@ class _SpeechBatch:
             seed=plan.seed,
             ignored_fields=plan.ignored_fields or None,
             usage=usage_fields(last.usage),
-            words=verbose_words(await words.rest()) if words else None,
+            words=verbose_words(timed) if words else None,
+            warning=missing_times(timed),
         )
         result._audio = data
         return result

@@ -26,7 +26,7 @@ from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
-from oscine.server.word_fields import verbose_words, word_event, word_headers
+from oscine.server.word_fields import missing_times, verbose_words, word_event, word_headers
 from oscine.server.word_timer import SegmentWords, WordTimer
 from oscine.types import Usage
 
@@ -40,6 +40,7 @@ _OK: dict[int | str, dict[str, Any]] = {
         "content": {
             **{form.media_type: _BINARY for form in FORMATS.values()},
             "text/event-stream": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"type": "object"}},
         },
     }
 }
@@ -163,7 +164,7 @@ class SpeechHandler:
         last: NarrationChunk,
         words: list[SegmentWords],
     ) -> None:
-        warning = next((segment.warning for segment in words if segment.warning), None)
+        warning = missing_times(words)
         fields = {
             "text": self._body.input,
             "response_format": plan.format.name,
@@ -229,13 +230,16 @@ async def whole_file(
 ) -> tuple[bytes, int, NarrationChunk]:
     """The encoded file, its number of engine samples, and the last chunk."""
     pieces, samples, chunk = [], 0, NarrationChunk(b"")
-    with contextlib.closing(service.file_encoder(plan)) as encoder:
+    with contextlib.ExitStack() as on_error, contextlib.closing(service.file_encoder(plan)) as encoder:
+        if words:
+            on_error.callback(words.close)
         async for chunk in chunks:
             if words:
                 words.push(chunk)
             pieces.append(await encoder.push(chunk.pcm))
             samples += len(chunk.pcm) // 2
         pieces.append(await encoder.finish())
+        on_error.pop_all()
     return b"".join(pieces), samples, chunk
 
 

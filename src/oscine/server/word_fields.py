@@ -24,32 +24,36 @@ def verbose_words(segments: Sequence[SegmentWords]) -> list[dict[str, Any]]:
     return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
 
 
-def millisecond_words(words: Sequence[TimedWord], offset_s: float = 0.0) -> list[dict[str, Any]]:
+def millisecond_words(words: Sequence[TimedWord]) -> list[dict[str, Any]]:
     """vLLM-Omni's; words without times are left out."""
     return [
-        {"word": word.word, "start_ms": round(1000 * (start_s - offset_s)), "end_ms": round(1000 * (end_s - offset_s))}
+        {"word": word.word, "start_ms": round(1000 * word.start_s), "end_ms": round(1000 * word.end_s)}
         for word in words
-        if (start_s := word.start_s) is not None and (end_s := word.end_s) is not None
+        if word.start_s is not None and word.end_s is not None
     ]
 
 
-def word_alignment(words: Sequence[TimedWord], offset_s: float = 0.0) -> dict[str, Any]:
-    """The `timestamp_info` that LiveKit's plug-in for Baseten reads."""
-    timed = [(word.word, word.start_s, word.end_s) for word in words if word.start_s is not None]
+def word_alignment(words: Sequence[TimedWord]) -> dict[str, Any]:
+    """The `timestamp_info` that LiveKit's plug-in for Baseten reads; words without times are left out."""
+    timed = [word for word in words if word.start_s is not None]
     return {
         "word_alignment": {
-            "words": [word for word, _, _ in timed],
-            "word_start_times_seconds": [round(start_s - offset_s, 3) for _, start_s, _ in timed],
-            "word_end_times_seconds": [round((end_s or 0.0) - offset_s, 3) for _, _, end_s in timed],
+            "words": [word.word for word in timed],
+            "word_start_times_seconds": [word.start_s for word in timed],
+            "word_end_times_seconds": [word.end_s for word in timed],
         }
     }
+
+
+def missing_times(segments: Sequence[SegmentWords]) -> str | None:
+    """Why words have no times."""
+    return next((segment.warning for segment in segments if segment.warning), None)
 
 
 def word_headers(segments: Sequence[SegmentWords]) -> dict[str, str]:
     """vLLM-Omni's headers of a whole file."""
     name = "x-word-timestamps"
-    warning = next((segment.warning for segment in segments if segment.warning), None)
-    if warning:
+    if warning := missing_times(segments):
         return {f"{name}-omitted": " ".join(warning.encode("ascii", "replace").decode().split())}
     words = [word for segment in segments for word in segment.words]
     header = json.dumps(millisecond_words(words))  # ASCII: other characters are escaped

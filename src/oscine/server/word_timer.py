@@ -58,13 +58,14 @@ class WordTimer:
 
     async def rest(self, gives_up: Callable[[], bool] | None = None) -> list[SegmentWords]:
         """The segments that are left. Those that are not aligned when `gives_up` says so have no times."""
-        while waiting := [task for _, task in self._segments if not task.done()]:
-            if gives_up and gives_up():
-                break
-            await asyncio.wait(waiting, timeout=_LOOK_S if gives_up else None)
-        left = [task.result() if task.done() else _untimed(segment, _LATE) for segment, task in self._segments]
-        self.close()
-        return left
+        try:
+            while waiting := [task for _, task in self._segments if not task.done()]:
+                if gives_up and gives_up():
+                    break
+                await asyncio.wait(waiting, timeout=_LOOK_S if gives_up else None)
+            return [task.result() if task.done() else _untimed(segment, _LATE) for segment, task in self._segments]
+        finally:
+            self.close()
 
     def close(self) -> None:
         for _, task in self._segments:
@@ -80,6 +81,9 @@ class WordTimer:
         except AlignerError as error:
             _log.warning("word timestamps are missing: %s", error)
             return _untimed(segment, str(error))
+        except Exception:  # a bug here must not fail the speech
+            _log.exception("word timestamps are missing")
+            return _untimed(segment, "an internal error")
         return SegmentWords(segment.index, tuple(_shifted(word, segment.start_s, plan.speed) for word in words))
 
 

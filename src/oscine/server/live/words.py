@@ -10,7 +10,7 @@ from oscine.narration import NarrationChunk
 from oscine.server.live.connection import LiveConnection
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
-from oscine.server.word_fields import millisecond_words, word_alignment, word_event
+from oscine.server.word_fields import millisecond_words, missing_times, word_alignment, word_event
 from oscine.server.word_timer import SegmentWords, WordTimer
 
 
@@ -48,7 +48,7 @@ class LiveWords:
             return {}
         await self._send_events(await self._timer.rest(gives_up))
         words = [word for segment in self._segments for word in segment.words]
-        warning = next((segment.warning for segment in self._segments if segment.warning), None)
+        warning = missing_times(self._segments)
         if self._plan.words == "chunks":
             await self._send_chunk(b"", 0, self._samples, None if warning else millisecond_words(words), warning)
         return {"timestamp_info": word_alignment(words)} if self._plan.words == "at_end" else {}
