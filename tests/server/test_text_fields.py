@@ -23,10 +23,23 @@ from tests.server.serving import client_of
 SPEECH = "/v1/audio/speech"
 
 
-@pytest.fixture
-def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedEngine, httpx.Client]]:
+    engine = ScriptedEngine()
     with client_of(engine, CARD) as client:
-        yield client
+        yield engine, client
+    engine.stop()
+
+
+@pytest.fixture
+def engine(running: tuple[ScriptedEngine, httpx.Client]) -> ScriptedEngine:
+    running[0].submitted.clear()
+    return running[0]
+
+
+@pytest.fixture
+def client(running: tuple[ScriptedEngine, httpx.Client], engine: ScriptedEngine) -> httpx.Client:
+    return running[1]
 
 
 def say(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:

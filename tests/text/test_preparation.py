@@ -134,7 +134,7 @@ WORDS += [
 WORDS += ["<", "word", "USD", "may"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=25), st.sampled_from(["english", "auto", "chinese"]))
 def test_a_streaming_text_is_prepared_alike_however_it_is_cut(pieces: list[str], language: str) -> None:
     whole = streamed(["".join(pieces)], ALL, language)

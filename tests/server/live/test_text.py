@@ -9,13 +9,21 @@ from oscine.segmenter import SegmenterConfig
 from oscine.server.live.text import LiveSegment, LiveText
 from oscine.text.preparation import StreamingPreparation
 from oscine.types import TextOptions
-from tests.server.live.live_client import Client, server_of
+from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ScriptedEngine, Server]]:
+    engine = ScriptedEngine()
+    with server_of(engine) as server:
+        yield engine, server
+    engine.stop()
+
+
 @pytest.fixture
-def client(engine: ScriptedEngine) -> Iterator[Client]:
-    with server_of(engine) as server, server.client() as client:
+def client(running: tuple[ScriptedEngine, Server]) -> Iterator[Client]:
+    with running[1].client() as client:
         yield client
 
 
@@ -46,16 +54,14 @@ def test_a_text_of_pauses_is_no_utterance(client: Client) -> None:
 
 
 @pytest.mark.parametrize("pieces", [["Pay $5.", "50 or 1", "2 k", "m, Os", "cine!"], ["Pay $5.50 or 12 km, Oscine!"]])
-def test_numbers_and_words_in_pieces_are_spoken_alike(
-    client: Client, engine: ScriptedEngine, pieces: list[str]
-) -> None:
+def test_numbers_and_words_in_pieces_are_spoken_alike(client: Client, pieces: list[str]) -> None:
     client.configure(seed=3, language="english", normalize=True, pronunciations={"Oscine": "OSS-een"})
     received = client.say(*pieces)
     assert received.sound == spoken("Pay five dollars fifty or twelve kilometers, OSS-een!", 3)
     assert received.one("audio.segment")["text"] == "Pay $5.50 or 12 km, Oscine!"
 
 
-def test_barge_in_reports_the_words_of_the_user(client: Client, engine: ScriptedEngine) -> None:
+def test_barge_in_reports_the_words_of_the_user(client: Client) -> None:
     client.configure(seed=3, language="english", normalize=True)
     client.say("It is $5 <break time='2s'/>now. ")
     cancelled = client.cancel(played_s=10_000, utterance_index=0).one("input.cancelled")
@@ -66,7 +72,7 @@ def test_barge_in_reports_the_words_of_the_user(client: Client, engine: Scripted
     assert cancelled["spoken_text"] == "It is $5"
 
 
-def test_a_bad_tag_ends_the_utterance_after_the_words_before_it(client: Client, engine: ScriptedEngine) -> None:
+def test_a_bad_tag_ends_the_utterance_after_the_words_before_it(client: Client) -> None:
     client.configure(seed=3)
     received = client.say("One. <break time=soon/> Two.")
     assert received.one("audio.segment")["text"] == "One. "
