@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from oscine.errors import VoiceError
 from oscine.server.errors import ApiError
 
-SOURCES = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL, or as a path)"
+SOURCES = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL, or a path)"
 
 _SLICE_CHARS = 2**18
 _MAX_ESCAPES = 2**16  # outside of base64; each takes half a microsecond
