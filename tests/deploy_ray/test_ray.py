@@ -106,7 +106,7 @@ SPEECHES: list[dict[str, Any]] = [
     {"input": TEXT, "seed": 3, "response_format": "wav", "voice": "wren", "speed": 1.2},
     {"input": TEXT, "seed": 4, "stream": False, "response_format": "flac"},
     {"input": TEXT, "voice": "nobody"},
-    {"input": TEXT, "sed": 3},
+    {"input": TEXT, "sed": 3, "seed": 3},
     {"input": ""},
 ]
 REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
