@@ -28,6 +28,8 @@ def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: 
     one.page.press("#consent", "Enter")
     one.page.wait_for_selector("#voice-delete:visible")
     assert one.page.is_checked("#voice-anna")
+    words = one.page.text_content("#notice-text") or ""  # the clip is a tone
+    assert words.startswith("The voice is saved, but the clip seems to hold no speech")
     assert one.page.is_hidden("#clip-card")
     one.speak("Hello.")
     one.until("window.oscineStats.samplesPlayed === 11520")

@@ -18,11 +18,14 @@ export class Settings {
   #instructions;
   #changed;
   #failed;
+  #warned;
   #shown;
 
-  // changed(): a field has another value. shown(model): its fields are on the page. preview(voice): play its sample.
-  constructor({ failed, shown, changed, preview }) {
+  // warned(message): it worked, but. changed(): a field has another value. shown(model): its fields are on the page.
+  // preview(voice): play its sample.
+  constructor({ failed, warned, shown, changed, preview }) {
     this.#failed = failed;
+    this.#warned = warned;
     this.#shown = shown;
     this.#changed = changed;
     this.#clip = new Clip({ failed, changed });
@@ -176,12 +179,13 @@ export class Settings {
       if (this.#clip.words) form.append("ref_text", this.#clip.words);
       for (const [name, value] of Object.entries(this.#models.fields)) form.append(name, value);
       status.textContent = "Saving";
-      const { voice } = await (await call("v1/audio/voices", { method: "POST", body: form })).json();
+      const { voice, warnings } = await (await call("v1/audio/voices", { method: "POST", body: form })).json();
       await this.#loadVoices();
       this.#showVoices(voice.id);
       this.#showVoice();
       this.voices.focus();
       status.textContent = "";
+      if (warnings.length > 0) this.#warned(`The voice is saved, but ${warnings.join("; ")}`);
     } catch (error) {
       status.textContent = "";
       this.#failed(error);
