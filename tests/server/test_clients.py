@@ -91,6 +91,7 @@ CASES: dict[str, dict[str, Case]] = {
         "again": {**openai_case("again", "At last.", at="narrow", **PCM), "held": {"input": "word " * 500, **PCM}},
         "break": openai_case("create", "Hello !break there.", **PCM),
     },
+    "open_webui_requests": {"voices": {"at": "plain", "text": "Open WebUI speaks."}},
     "litellm_sdk": {
         "pcm": {"at": "plain", "fields": {**PCM, "model": "openai/scripted", "input": "LiteLLM as pcm."}},
         "no format": {"at": "plain", "fields": {**OPENAI, "model": "openai/tts-1", "input": "LiteLLM."}},
@@ -363,6 +364,16 @@ def test_the_openai_sdk_detects_an_incomplete_response(runs: ClientRuns) -> None
 
 
 # --- the others -----------------------------------------------------------------------------------------------------
+
+
+def test_open_webui_lists_the_voices_and_speaks_with_one(runs: ClientRuns) -> None:
+    answer = runs.answer("open_webui_requests", "voices")
+    assert answer["voices"] == {name: name for name in CARD.speakers}
+    assert answer["type"] == "audio/mpeg"  # it stores the file as .mp3
+    (request,) = runs.requests("Open WebUI speaks.")
+    assert request.voice == CARD.speakers[-1]
+    (made,) = runs.made("Open WebUI speaks.")
+    assert_similar(read_clip(runs.received("open_webui_requests", "voices")), made)
 
 
 def test_litellm_receives_the_exact_samples(runs: ClientRuns) -> None:
