@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,8 @@ CONFIGS: list[dict[str, Any]] = [
     {"max_new_tokens": 1},
     {"language": "klingon"},
     {"non_streaming_mode": True},
+    {"split_granularity": "sentence", "events": ["session.ready", "audio.segment"]},
+    {"split_granularity": "clause", "response_format": "flac", "stream_audio": False},
     {"voice": "nobody"},
     {"extra_params": {"top_k": "x"}},
 ]
@@ -128,7 +131,7 @@ def test_any_messages_in_any_order_get_well_formed_answers(running: tuple[Script
 def check(code: int, received: Received) -> None:
     assert code in (1000, 1008, 1009), code
     sounding: int | None = None  # the utterance between its start and its end
-    started, over = set[int](), list[int]()
+    files, over = Counter[int](), list[int]()  # files by utterance
     for message in received.messages:
         if isinstance(message, bytes):
             assert message and sounding is not None
@@ -137,17 +140,17 @@ def check(code: int, received: Received) -> None:
         assert message.keys() >= EVENTS[kind], message
         match kind:
             case "audio.start":
-                assert sounding is None and index not in started
-                started.add(index)
+                assert sounding is None and message["sentence_index"] == files[index]
                 sounding = index
             case "audio.segment":
                 assert index == sounding
             case "audio.done":
-                assert sounding == index
+                assert sounding == index and message["sentence_index"] == files[index]
+                files[index] += 1
                 sounding = None
             case "session.done":
-                assert sounding is None
+                assert sounding is None and message["total_sentences"] == files[index]
                 over.append(index)
     assert over == list(range(len(over)))
     if code == 1000:
-        assert started <= set(over)
+        assert set(files.elements()) <= set(over)
