@@ -104,9 +104,8 @@ def trim_at_pause(clip: Clip, max_s: float = MAX_S) -> Clip:
     end = min(len(levels), len(levels) - int(speech[::-1].argmax()) + margin)
     limit = begin + round(max_s / _BLOCK_S)
     if end > limit:
-        pauses = (
-            np.flatnonzero(~speech[begin + 1 : limit] & speech[begin : limit - 1]) + begin + 1
-        )  # where speech stops
+        speech_stops = ~speech[begin + 1 : limit] & speech[begin : limit - 1]
+        pauses = np.flatnonzero(speech_stops) + begin + 1
         if len(pauses):
             end = _end_of_pause(speech, int(pauses[-1]), limit, margin)
         else:

@@ -43,6 +43,13 @@ def test_names_are_resolved_case_insensitively() -> None:
     assert voices_of(BASE, "anna").resolve("Anna") == timbre(4)
 
 
+def test_any_name_and_its_id_are_resolved() -> None:
+    voices = voices_of(BASE, "Anna / 小明")
+    (stored,) = voices.store.all()
+    for name in ("Anna / 小明", "ANNA / 小明", stored.id):
+        assert voices.resolve(name) == timbre(9)
+
+
 @pytest.mark.parametrize(
     ("voices", "name", "message"),
     [

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from oscine.server.cloned_voices import clip_hash
 from oscine.server.errors import handle_errors
 from oscine.server.metrics import Metrics
 from oscine.server.model_registry import LoadedModel, ModelRegistry
@@ -253,11 +254,19 @@ def test_an_import_replaces_a_voice_only_where_asked(api: Api) -> None:
     assert api("POST", "/import?overwrite=true", content=file).json()["content_hash"] == timbre(7).content_hash
 
 
+def test_an_imported_voice_cannot_pass_for_a_clip(api: Api) -> None:
+    """A file may name the hash of somebody's clip; an upload of that clip still finds that the voices differ."""
+    file = timbre(7).to_bytes({"name": "anna", "consent": "yes", "source_hash": clip_hash(wav(b"clip"), None)})
+    assert api("POST", "/import", content=file).status_code == 200
+    api.refused(409, "name", "another voice is called 'anna'", api.upload(b"clip"))
+
+
 def notes_of(**notes: str) -> dict[str, str]:
     return {"name": "anna", "consent": "yes", **notes}
 
 
 LONG = Voice(np.zeros(WIDTH, np.float32), np.zeros((751, 16), np.int64), "hello")
+SURROGATE = Voice(np.zeros(WIDTH, np.float32), np.zeros((9, 16), np.int64), "\ud800")
 WORDY = Voice(np.zeros(WIDTH, np.float32), np.zeros((9, 16), np.int64), "x" * 5000)
 
 
@@ -277,6 +286,9 @@ WORDY = Voice(np.zeros(WIDTH, np.float32), np.zeros((9, 16), np.int64), "x" * 50
         (400, "voice", "has 3 numbers, this checkpoint needs 8", Voice(np.ones(3, np.float32)).to_bytes(notes_of())),
         (400, "voice", "too long; the maximum is 750 reference frames", LONG.to_bytes(notes_of())),
         (400, "voice", "transcript of 4096 characters", WORDY.to_bytes(notes_of())),
+        (400, "voice", "not Unicode", timbre().to_bytes(notes_of(consent="\ud800"))),
+        (400, "voice", "not Unicode", timbre().to_bytes(notes_of(anything="\ud800"))),
+        (400, "voice", "not Unicode", SURROGATE.to_bytes(notes_of())),
         (413, None, "exceeds the limit of 1 MiB", bytes(2**20 + 1)),
     ],
 )

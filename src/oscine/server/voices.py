@@ -31,6 +31,7 @@ from oscine.server.voice_upload import (
 from oscine.voice import Voice
 
 _MAX_VOICE_BYTES = 2**20  # of a voice file: one of a minute has 100 kB
+_MAX_NOTE_CHARS = {"consent": MAX_CONSENT_CHARS, "speaker_description": MAX_TEXT_CHARS, "mime_type": 64}
 _MAX_REFERENCE_FRAMES = 750  # of an imported voice: the longest clip that is cloned here, a minute
 # Open WebUI lists voices with the default name of its HTTP library, aiohttp, and reads objects.
 _READS_OBJECTS = re.compile(r"Python/[\d.]+ aiohttp/")
@@ -213,6 +214,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     ) -> VoiceUploaded:
         """The body is a file that the export of this or another server returned. `name` and `consent` replace those
         in the file."""
+        # The hash of the clip is not taken over: a later upload of that clip must be compared with this voice.
         content = await limited_body(request, _MAX_VOICE_BYTES)
         voice, notes = await asyncio.to_thread(_checked_import, content, name, consent)
         service.models.route_needs(Needs(clone_param="voice", speaker_width=len(voice.speaker)))
@@ -222,7 +224,6 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             voice,
             consent=notes["consent"],
             speaker_description=notes.get("speaker_description"),
-            source_hash=notes.get("source_hash"),
             mime_type=notes.get("mime_type"),
             overwrite=overwrite,
         )
@@ -289,13 +290,11 @@ def _checked_import(content: bytes, name: str | None, consent: str | None) -> tu
     for field in given:
         if not notes.get(field, "").strip():
             raise field_error(f"the file has no {field}; give it as ?{field}=", field)
-    limits_chars = {
-        "consent": MAX_CONSENT_CHARS,
-        "speaker_description": MAX_TEXT_CHARS,
-        "mime_type": 64,
-        "source_hash": 64,
-    }
-    for field, max_chars in limits_chars.items():
+    for field, max_chars in _MAX_NOTE_CHARS.items():
         if len(notes.get(field, "")) > max_chars:
             raise field_error(f"{field} has more than {max_chars} characters", field)
+    try:
+        "".join((voice.transcript or "", *notes.values())).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: the list of voices could not be sent
+        raise VoiceError("the file has text that is not Unicode; export the voice again", "voice") from None
     return voice, notes
