@@ -47,6 +47,7 @@ class EchoDetector:
         self._tail = np.asarray(reference, np.int64)[-_TAIL_FRAMES:]
         # Of alignments that end at the previous frame and each frame of the tail.
         self._scores = np.zeros(len(self._tail) + 1)
+        self._costs = _MISS * np.arange(len(self._scores))
         self._frames = self._audible = self._best_frame = self._best_column = 0
         self._best = 0.0
 
@@ -83,9 +84,8 @@ class EchoDetector:
         agrees = np.where(self._tail == code, 1.0, -_MISS)
         scores = np.zeros(len(before))
         scores[1:] = np.maximum(np.maximum(before[:-1] + agrees, before[1:] - _MISS), 0.0)
-        for column in range(1, len(scores)):  # frames of the reference that were left out
-            scores[column] = max(scores[column], scores[column - 1] - _MISS)
-        self._scores = scores
+        # Frames of the reference may be left out: no score is below the one before it, less the cost.
+        scores = self._scores = np.maximum.accumulate(scores + self._costs) - self._costs
         late = max(1, len(scores) - _LATE_FRAMES)
         column = late + int(scores[late:].argmax()) if late < len(scores) else 0
         if scores[column] > self._best:
