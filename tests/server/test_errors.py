@@ -318,8 +318,8 @@ BAD_REQUESTS: list[tuple[str, str, bytes, dict[str, str], int, str, str]] = [
         f"{SPEECH}/batch",
         json.dumps({"items": [{"input": "a"}] * 4}).encode(),
         {},
-        413,
-        "too_large",
+        400,
+        "invalid_field",
         "the batch has 4 items, the limit is 3; split it",
     ),
 ]

@@ -42,7 +42,7 @@ class BatchResult(BaseModel):
     usage: dict[str, int] | None = None
     words: list[dict[str, Any]] | None = None
     warning: str | None = None
-    error: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None  # written as null too: vLLM-Omni's clients read it from every result
     _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
 
 
@@ -80,7 +80,8 @@ async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
     about = response.model_dump_json(exclude={"results"})
     await writer.write(f'{about[:-1]},"results":['.encode())
     for number, result in enumerate(response.results):
-        fields = ("," if number else "") + result.model_dump_json(exclude_none=True)
+        absent = {name for name, value in result if value is None and name != "error"}
+        fields = ("," if number else "") + result.model_dump_json(exclude=absent)
         if result._audio is None:
             await writer.write(fields.encode())
             continue
@@ -103,7 +104,7 @@ class _SpeechBatch:
         max_items = self._service.config.max_batch_items
         if len(self._items) > max_items:
             message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
-            raise ApiError(413, message, param="items")
+            raise field_error(message, param="items")
         if self._service.config.strict:
             self._body.check_known()
         self._progress_s = time.monotonic()
@@ -112,7 +113,11 @@ class _SpeechBatch:
             results = await asyncio.gather(*(self._run_item(index, item) for index, item in enumerate(self._items)))
         total, succeeded = len(results), sum(result.status == "success" for result in results)
         return BatchResponse(
-            id=request_id.get(), results=results, total=total, succeeded=succeeded, failed=total - succeeded
+            id=f"speech-batch-{request_id.get()}",
+            results=results,
+            total=total,
+            succeeded=succeeded,
+            failed=total - succeeded,
         )
 
     async def _run_item(self, index: int, item: Any) -> BatchResult:

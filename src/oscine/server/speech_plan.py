@@ -143,7 +143,9 @@ class SpeechPlanner:
         clip, transcript = _reference(options)
         if options.speaker_embedding is not None:
             if clip is not None:
-                raise RequestError("give ref_audio or speaker_embedding, not both", "speaker_embedding")
+                raise RequestError(
+                    "ref_audio and speaker_embedding are mutually exclusive; give one", "speaker_embedding"
+                )
             check_can_clone(model.card, "speaker_embedding")
             check_speaker_width(len(options.speaker_embedding), model.card, "speaker_embedding")
             return Voice.from_embedding(options.speaker_embedding)
