@@ -138,6 +138,7 @@ class _SpeechBatch:
     def _validated(self, item: Any) -> BatchItem:
         if not isinstance(item, dict):
             raise field_error("the item is not a JSON object; give one with the fields of a single request")
+        item = {name: value for name, value in item.items() if value is not None or name == "input"}  # null inherits
         defaults = self._defaults
         for alias, name in ALIASES.items():
             if alias in item or name in item:  # an item with both would be refused
