@@ -1,0 +1,35 @@
+"""The table of tested clients is generated, and no test of a client is missing in it."""
+
+import json
+import subprocess
+
+from client_table import CLIENTS, PAGE, ROOT, filled, names_of_tests, table, works
+from tests.conftest import require_environment
+
+CLIENT_TESTS = ROOT / "tests" / "server" / "test_clients.py"
+VERSIONS = "import importlib.metadata, json, sys; print(json.dumps([*map(importlib.metadata.version, sys.argv[1:])]))"
+
+
+def test_the_table_of_clients_is_up_to_date() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert filled(page) == page, "run `python tools/client_table.py`"
+
+
+def test_every_test_of_a_client_is_in_exactly_one_row() -> None:
+    for name in names_of_tests(CLIENT_TESTS):
+        rows = [
+            client.name
+            for client in CLIENTS
+            if client.tests == CLIENT_TESTS.name and any(mark in name for mark in client.marks)
+        ]
+        assert len(rows) == 1, f"{name} is in the rows {rows}; see CLIENTS in tools/client_table.py"
+    assert all(list(works(client)) for client in CLIENTS)
+
+
+def test_the_versions_are_those_that_the_tests_run() -> None:
+    python = require_environment("clients", "the clients are") / "bin" / "python"
+    packaged = [client for client in CLIENTS if client.package]
+    packages = [str(client.package) for client in packaged]
+    done = subprocess.run([python, "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
+    listed = dict(row.split(" | ")[:2] for row in table().splitlines()[2:])
+    assert [listed[f"| {client.name}"] for client in packaged] == json.loads(done.stdout)
