@@ -10,6 +10,7 @@ import io
 import json
 import wave
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -140,6 +141,15 @@ def test_the_served_model_is_listed_under_its_name(custom_voice: Running) -> Non
     assert client.get("/health").status_code == 200
     assert NAMES["CustomVoice"] in [model["id"] for model in client.get("/v1/models").json()["data"]]
     assert set(client.get("/v1/audio/voices").json()["voices"]) == {"vivian", "ryan"}
+
+
+def test_five_requests_at_once_each_get_their_own_audio(custom_voice: Running) -> None:
+    engine, client = custom_voice
+    fields = {"stream": False, "response_format": "wav", "task_type": "CustomVoice", "voice": "vivian"}
+    texts = [f"Request number {number}." for number in range(5)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        answers = list(pool.map(lambda text: client.post(SPEECH, json={"input": text, **fields}), texts))
+    assert [samples(answer.content) for answer in answers] == [said(engine, text) for text in texts]
 
 
 @pytest.mark.parametrize("mode", ["CustomVoice", "Base"])
@@ -341,3 +351,25 @@ def test_the_token_level_client_gets_the_whole_text(custom_voice: Running) -> No
     how = {"voice": "vivian", "streaming_mode": "token_level", "response_format": "pcm"}
     (start, _, _), (frames,) = session(custom_voice[1], pieces, **how)
     assert b"".join(frames) == spoken("".join(pieces), start["seed"], "vivian")
+
+
+def test_a_connection_speaks_several_utterances_and_closes_when_asked(custom_voice: Running) -> None:
+    """input.done ends an utterance, not the connection; the settings stay until others are sent."""
+    client, files = custom_voice[1], []
+    with connect(
+        str(client.base_url.copy_with(scheme="ws", path=STREAM)), proxy=None, additional_headers=KEY
+    ) as socket:
+        for text, settings in (("One.", {"voice": "vivian"}), ("Two.", None), ("Three.", {"voice": "ryan"})):
+            if settings is not None:
+                socket.send(json.dumps({"type": "session.config", "response_format": "pcm", "seed": 3, **settings}))
+            socket.send(json.dumps({"type": "input.text", "text": text}))
+            socket.send(json.dumps({"type": "input.done"}))
+            audio, event = b"", dict[str, Any](type="")
+            while event["type"] != "session.done":
+                message = socket.recv(timeout=60)
+                audio, event = (audio + message, event) if isinstance(message, bytes) else (audio, json.loads(message))
+            files.append((event["utterance_index"], audio))
+        socket.send(json.dumps({"type": "session.close"}))
+        assert not list(socket) and socket.close_code == 1000
+    said_by = (("One.", "vivian"), ("Two.", "vivian"), ("Three.", "ryan"))
+    assert files == [(index, spoken(text, 3, voice)) for index, (text, voice) in enumerate(said_by)]
