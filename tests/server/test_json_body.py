@@ -45,7 +45,7 @@ def client() -> Iterator[httpx.Client]:
     ("path", "body", "status"),
     [
         (BATCH, b'{"items":[' + ones(3 * 2**19) + b"]}", 413),
-        (BATCH, b'{"items":[' + ones(MANY) + b"]}", 413),
+        (BATCH, b'{"items":[' + ones(MANY) + b"]}", 400),
         (BATCH, b'{"items":[{"input":"a","ref_audio":[' + ones(MANY) + b"]}]}", 200),
         (BATCH, b'{"items":[{"input":"a",' + names(MANY_NAMES) + b"}]}", 200),
         (SPEECH, b'{"input":"a",' + names(3 * 2**17) + b"}", 413),
