@@ -2,7 +2,8 @@
 
     python tools/playground_pictures.py [--aligner FOLDER] [--out docs/images]
 
-With a Whisper folder for the aligner, the pictures show the words while they are heard.
+With a Whisper folder for the aligner, the pictures show the words while they are heard. They were
+taken with Inter as the system's font (Debian: fonts-inter).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def take_speaking(page: Page, path: Path) -> None:
     page.get_by_text("Slow", exact=True).click()
     page.click("#speak")
     page.wait_for_function(f"() => Number(document.getElementById('figure-played').value) > {_PLAYED_S}")
+    page.evaluate("() => scrollTo(0, 0)")
     page.screenshot(path=path)
 
 
@@ -59,6 +61,7 @@ def take_comparison(page: Page, path: Path) -> None:
     page.check("[name=share][value=curl]")
     page.click("#speak")
     page.wait_for_function("() => document.getElementById('compare-state-b').textContent.includes('seed')")
+    page.evaluate("() => scrollTo(0, 0)")
     page.screenshot(path=path)
 
 
