@@ -13,7 +13,7 @@ from oscine.config import ServerConfig
 from oscine.server.response_form import response_form
 from oscine.server.schemas import SpeechBody
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine, spoken
-from tests.server.serving import client_of
+from tests.server.serving import client_of, eventually
 
 SPEECH = "/v1/audio/speech"
 DEFAULT, EVENTS, OPEN_WAV = ServerConfig(), ServerConfig(stream_events=True), ServerConfig(stream_wav=True)
@@ -92,6 +92,7 @@ def test_a_client_that_streams_a_wav_gets_its_first_byte_before_the_speech_is_co
             with client.stream("POST", SPEECH, json=body, headers=headers) as response:
                 pieces = response.iter_raw()  # keep it: httpx closes the response when its iterator is collected
                 assert next(pieces)[:4] == b"RIFF" and engine.status().slots_active == 1
+            eventually(lambda: engine.status().slots_active == 0)  # or this stream would take the next one's frames
             engine.max_frames += 5
     engine.stop()
 
