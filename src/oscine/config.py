@@ -113,7 +113,7 @@ class EchoConfig:
 
     enabled: bool = Field(
         default=False,
-        description="Trim echoes from streams too, unless a request says otherwise; they start later then.",
+        description="Trim echoes, unless a request says otherwise; streams start later then.",
     )
     min_agreement: Float = _number(5.0, 2, 100, "Frames that agree with the end of the reference, less what does not.")
     probe_frames: Int = _number(16, 2, 100, "Audible frames after which speech that hardly agrees is sent.")

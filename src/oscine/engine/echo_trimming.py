@@ -4,8 +4,8 @@ The words come back with similar codes, not with the same ones. Code 0 of a fram
 so an echo shows as an alignment of the first frames with the end of the reference in which many of these codes agree.
 Speech with other words agrees in a few.
 
-Frames are held back until the answer is known, so a stream begins later: this is for whole files, and for streams that
-ask for it. Only samples are dropped; frames, codes and the codec's state stay as they are.
+Frames are held back until the answer is known, so a stream begins later: this is for requests that ask for it.
+Only samples are dropped; frames, codes and the codec's state stay as they are.
 """
 
 from __future__ import annotations

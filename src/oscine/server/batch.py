@@ -180,7 +180,7 @@ class _SpeechBatch:
         metrics.use(model.metrics)
         with model.streams:
             plan = await self._service.planner.plan(model, item, item.input)
-            async with contextlib.aclosing(self._service.narrate(plan, whole=True)) as chunks:
+            async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                 words = self._service.word_timer(plan) if item.word_timestamps else None
                 data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks), words)
         metrics.sent_whole(samples)

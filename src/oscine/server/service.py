@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,8 @@ class Service:
         """Running streams; draining waits for them."""
         return self.api_keys.streams
 
-    def narrate(self, plan: SpeechPlan, *, whole: bool = False) -> AsyncGenerator[NarrationChunk, None]:
-        """`whole`: the client gets no audio before all of it is there, so trimming an echo delays nothing."""
-        request = plan.request
-        if whole and request.trim_echo is None:
-            request = replace(request, trim_echo=True)
-        return narrate(plan.model.engine, request, plan.script, plan.rate_hz, self.submit_pool, plan.speed)
+    def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
+        return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, self.submit_pool, plan.speed)
 
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None

@@ -76,9 +76,8 @@ class SpeechHandler:
                 with model.streams:
                     plan = await self._service.planner.plan(model, self._body, self._body.input)
                     self._words = self._word_timer(plan)
-                    whole = self._form in ("whole", "json")
-                    send = self._send_whole if whole else self._send_stream
-                    async with contextlib.aclosing(self._service.narrate(plan, whole=whole)) as chunks:
+                    send = self._send_whole if self._form in ("whole", "json") else self._send_stream
+                    async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                         last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
             self._log_done(plan, last)
