@@ -21,14 +21,13 @@ from pathlib import Path
 
 import uvicorn
 
-from benchmarks.instant_engine import FRAME_SAMPLES, RATE_HZ, build
+from benchmarks.instant_engine import CARD, build
 from benchmarks.results import save
 from oscine.engine.remote.client import EngineClient
 from oscine.server.app import build_app
-from oscine.types import Cancel, ModelCard, SpeechRequest
+from oscine.types import Cancel, SpeechRequest
 from oscine_bench.metrics import percentile
 
-CARD = ModelCard("instant", "custom_voice", ("wren",), ("english",), (), True, RATE_HZ, FRAME_SAMPLES, 8)
 BODY = json.dumps({"input": "Hello there, how are you today?", "response_format": "pcm", "voice": "wren"}).encode()
 
 

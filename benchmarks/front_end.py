@@ -1,0 +1,295 @@
+"""Measures the front end alone: HTTP, planning, tokenizing, the way to the engine process and back. The engine process
+builds each prompt and delivers ready-made frames, the first at once, the others in real time; no model runs.
+
+    python -m benchmarks.front_end [--rates 1 100 300] [--streams 200 1000] [--clients 4]
+
+Front end, engine and clients are processes of one machine with one clock. The engine writes its times into the audio,
+so every request tells how long it took to the engine, to its prompt and back. --rates are short requests per second,
+--streams long ones whose number is held; both arrive at random (Poisson). The front end's share of the first byte is
+all of it but the engine's own part. The event loop's lag is sampled every 20 ms and includes the resolution of its
+timer (1 ms).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+
+from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
+from benchmarks.report_table import table
+from benchmarks.results import save
+from oscine.config import ServerConfig
+from oscine.frames import FRAME_RATE_HZ
+from oscine_bench.exchange import Exchange
+from oscine_bench.load import LoadRun, OfferedLoad, RunLength
+from oscine_bench.metrics import spread
+from oscine_bench.search import seconds_for_p95
+from oscine_bench.session import open_client, run_async
+from oscine_bench.targets import Target
+from oscine_bench.workload import load_workload
+
+START_S = 120.0
+WARMUP_S = 2.0
+IDLE_S = 1.0
+PARTS = ("to_engine", "prompt", "engine", "back")  # of the first byte
+Row = dict[str, Any]
+
+
+# --- the front end, in a process of its own ---
+
+
+def serve(pipe: Pipe, model: str) -> None:
+    """`oscine serve` with the instant engine. Answers every message of `pipe` with what the process used since the last
+    one; ends when the pipe is closed."""
+    from oscine.engine.remote.client import EngineClient
+    from oscine.engine.remote.heap import freeze_gc
+    from oscine.model.checkpoint import find_checkpoint
+    from oscine.model.config import read_config
+    from oscine.server.app import build_app
+    from oscine.server.logs import log_to_stderr
+    from oscine.server.loop_lag import watch_loop_lag
+    from oscine.server.web_server import WebServer, bind, raise_file_limit
+
+    class LagWatchingServer(WebServer):
+        lags_s: ClassVar[list[float]] = []
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            self._watching = asyncio.get_running_loop().create_task(watch_loop_lag(self.lags_s.append))
+
+    config = ServerConfig()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # log lines cost what they cost a server, but nobody reads them
+    log_to_stderr(config.log_format, config.log_level)
+    raise_file_limit(config.max_connections)
+    with EngineClient(partial(build_with_prompts, model, 1.0)) as engine:
+        engine.wait_ready(START_S)
+        listener = bind("127.0.0.1", 0)
+        server = LagWatchingServer(build_app(engine, read_config(find_checkpoint(model)).card("instant"), config))
+        (worker,) = psutil.Process().children()
+
+        def answer() -> None:
+            before_s = (time.perf_counter(), time.process_time(), _cpu_s(worker))
+            while _received(pipe):
+                now_s = (time.perf_counter(), time.process_time(), _cpu_s(worker))
+                took_s, front_end_s, engine_s = (now - before for now, before in zip(now_s, before_s, strict=True))
+                lags_s, server.lags_s[:] = list(server.lags_s), []
+                pipe.send({"took_s": took_s, "front_end_s": front_end_s, "engine_s": engine_s, "lags_s": lags_s})
+                before_s = now_s
+            server.should_exit = True
+
+        freeze_gc()
+        pipe.send(listener.getsockname()[1])
+        threading.Thread(target=answer, daemon=True).start()
+        server.run_until_stopped(listener)
+
+
+def _received(pipe: Pipe) -> bool:
+    try:
+        pipe.recv()
+    except EOFError:
+        return False
+    return True
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    url: str
+    _pipe: Pipe
+
+    def used(self) -> Row:
+        """Since the last call."""
+        self._pipe.send("used")
+        used: Row = self._pipe.recv()
+        return used
+
+
+@contextmanager
+def serving(model: str) -> Iterator[FrontEnd]:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(there, model))
+    process.start()
+    there.close()
+    try:
+        yield FrontEnd(f"http://127.0.0.1:{here.recv()}", here)
+    finally:
+        here.close()
+        process.join(START_S)
+
+
+# --- the clients, each in a process of its own ---
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One client's part of a load."""
+
+    url: str
+    rate_per_s: float
+    frames: int
+    length: RunLength
+    seed: int
+
+
+@dataclass(slots=True)
+class Stamps:
+    """Seconds of each part of the first byte, and from the engine to the client for every chunk."""
+
+    parts_s: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in PARTS})
+    chunks_s: list[float] = field(default_factory=list)
+
+    def __call__(self, exchange: Exchange) -> None:
+        if exchange.failure is not None or exchange.request.phase != "measured":
+            return
+        body, reads = b"".join(exchange.body), np.frombuffer(exchange.body_bytes, np.int64)
+        ends = np.array([*frames_after_chunks(len(body) // FRAME_BYTES)]) * FRAME_BYTES
+        stamps = np.array([STAMPS.unpack_from(body, offset) for offset in (0, *ends[:-1].tolist())])
+        self.chunks_s += (np.frombuffer(exchange.arrived_s)[np.searchsorted(reads, ends)] - stamps[:, 2]).tolist()
+        times_s = (exchange.sent_s, *stamps[0].tolist(), exchange.arrived_s[0])
+        for part, seconds in zip(PARTS, np.diff(times_s).tolist(), strict=True):
+            self.parts_s[part].append(seconds)
+
+
+async def measure_share(share: Share) -> Row:
+    target = Target(url=share.url, frames=share.frames)
+    stamps = Stamps()
+    async with open_client(target) as client:
+        workload = load_workload("english", ["short"], share.seed)
+        run = LoadRun(client, target, workload, OfferedLoad("open", share.rate_per_s), share.length, keep=stamps)
+        row = await run.run()
+        kept = {name: row[name] for name in ("requests", "succeeded", "failures", "peak_in_flight", "client")}
+        return {**kept, "sent": run.progress.sent, "parts_s": stamps.parts_s, "chunks_s": stamps.chunks_s}
+
+
+def run_share(share: Share) -> Row:
+    return run_async(measure_share(share))
+
+
+# --- one load ---
+
+
+def measure(front_end: FrontEnd, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
+    front_end.used()
+    rows = list(clients.map(run_share, shares))
+    used = front_end.used()
+    parts_s = {part: [value for row in rows for value in row["parts_s"][part]] for part in PARTS}
+    every = np.array([parts_s[part] for part in PARTS])
+    failures: dict[str, int] = {}
+    for row in rows:
+        for kind, count in row["failures"].items():
+            failures[kind] = failures.get(kind, 0) + count
+    sent = sum(row["sent"] for row in rows)
+    return {
+        "requests": sum(row["requests"] for row in rows),
+        "succeeded": sum(row["succeeded"] for row in rows),
+        "failures": failures,
+        "peak_streams": sum(row["peak_in_flight"] for row in rows),
+        "first_byte_ms": spread(every.sum(axis=0).tolist(), scale=1e3),
+        "front_end_ms": spread((every.sum(axis=0) - every[PARTS.index("engine")]).tolist(), scale=1e3),
+        "parts_ms": {part: spread(values, scale=1e3) for part, values in parts_s.items()},
+        "chunk_ms": spread([value for row in rows for value in row["chunks_s"]], scale=1e3),
+        "loop_lag_ms": spread(used["lags_s"], scale=1e3),
+        # Of one core, warm-up included.
+        "front_end_cpu_share": used["front_end_s"] / used["took_s"],
+        "engine_cpu_share": used["engine_s"] / used["took_s"],
+        "front_end_cpu_us_per_request": 1e6 * (used["front_end_s"] - idle_share * used["took_s"]) / sent,
+        "client": {
+            "cpu_share": max(row["client"]["cpu_share"] for row in rows),
+            "loop_lag_p99_ms": max((row["client"]["loop_lag_ms"] or {"p99": 0.0})["p99"] for row in rows),
+        },
+    }
+
+
+def idle_cpu_share(front_end: FrontEnd) -> float:
+    front_end.used()
+    time.sleep(IDLE_S)
+    used = front_end.used()
+    return float(used["front_end_s"] / used["took_s"])
+
+
+def shares_of(front_end: FrontEnd, options: argparse.Namespace, rate_per_s: float, frames: int) -> list[Share]:
+    """The load in equal parts; a low rate needs only one client, and more time."""
+    clients = max(1, min(options.clients, int(rate_per_s // 10)))
+    warmup_s = WARMUP_S + frames / FRAME_RATE_HZ  # until as many streams end as begin
+    length = RunLength(max(options.seconds, seconds_for_p95(rate_per_s)), warmup_s=warmup_s)
+    return [Share(front_end.url, rate_per_s / clients, frames, length, seed) for seed in range(clients)]
+
+
+def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print) -> Row:
+    long_s = options.stream_frames / FRAME_RATE_HZ
+    loads = [(f"{rate:g} requests/s", rate, options.frames) for rate in options.rates]
+    loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
+    figures: Row = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0], "loads": {}}
+    context = multiprocessing.get_context("spawn")
+    with serving(options.model) as front_end, ProcessPoolExecutor(options.clients, context) as clients:
+        idle_share = figures["idle_cpu_share"] = idle_cpu_share(front_end)
+        for name, rate_per_s, frames in loads:
+            shares = shares_of(front_end, options, rate_per_s, frames)
+            row = measure(front_end, clients, shares, idle_share)
+            figures["loads"][name] = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares), **row}
+            say(f"{name}: {row['succeeded']} of {row['requests']}, failures {row['failures'] or 'none'}")
+    return figures
+
+
+def loads_table(loads: Row) -> str:
+    head = ["load", "first byte, ms", "front end's share", "back, each chunk", "loop lag", "CPU", "CPU per request"]
+    rows = [
+        [
+            name,
+            *(_p50_p95_p99(row[figure]) for figure in ("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms")),
+            f"{100 * row['front_end_cpu_share']:.0f} %",
+            f"{row['front_end_cpu_us_per_request']:.0f} us",
+        ]
+        for name, row in loads.items()
+    ]
+    return table(head, rows)
+
+
+def _p50_p95_p99(figure: dict[str, float] | None) -> str:
+    return "-" if figure is None else " / ".join(f"{figure[name]:.2f}" for name in ("p50", "p95", "p99"))
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", nargs="*", type=float, default=[1, 100, 300], help="requests per second")
+    parser.add_argument("--streams", nargs="*", type=int, default=[200, 1000], help="held at once")
+    parser.add_argument("--frames", type=int, default=13, help="of 80 ms, of the requests of --rates")
+    parser.add_argument("--stream-frames", type=int, default=125, help="of the requests of --streams")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each load; longer at low rates")
+    parser.add_argument("--clients", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="processes")
+    parser.add_argument(
+        "--model", default="demo", help="whose tokenizer builds the prompts: a folder, a hub id or demo"
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    options = arguments()
+    figures = measure_all(options, partial(print, flush=True))
+    print(loads_table(figures["loads"]))
+    print(save(options.out, "front-end", figures, "uvicorn", "fastapi", "msgspec"))
+
+
+if __name__ == "__main__":
+    main()

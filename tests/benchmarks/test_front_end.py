@@ -1,0 +1,58 @@
+"""benchmarks/front_end.py: its engine, its stamps, and a short run."""
+
+import queue
+from itertools import pairwise
+
+import pytest
+
+from benchmarks.front_end import PARTS, Stamps, arguments, loads_table, measure_all
+from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
+from oscine.types import AudioChunk, SpeechRequest
+from oscine_bench.exchange import Exchange
+from oscine_bench.workload import PlannedRequest
+
+
+def test_chunks_grow_to_the_size_of_the_engine_s_and_carry_every_frame_once() -> None:
+    assert [*frames_after_chunks(1)] == [1]
+    assert [*frames_after_chunks(30)] == [1, 2, 4, 8, 16, 24, 30]
+
+
+def test_the_instant_engine_delivers_the_asked_number_of_stamped_frames() -> None:
+    chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
+    InstantEngine(x_real_time=100).submit(SpeechRequest(text="x", max_new_tokens=6), chunks.put)
+    got = [chunks.get(timeout=60) for _ in range(5)]
+    assert [chunk.first_sample for chunk in got] == [FRAME_SAMPLES * frame for frame in (0, 1, 2, 4, 5)]
+    assert [chunk.finish_reason for chunk in got] == [None] * 4 + ["stop"]
+    stamps = [STAMPS.unpack_from(chunk.pcm) for chunk in got[:-1]]
+    assert len({(arrived_s, built_s) for arrived_s, built_s, _ in stamps}) == 1
+    assert all(one[2] < later[2] for one, later in pairwise(stamps))
+
+
+def test_the_stamps_of_the_first_chunk_divide_the_first_byte_s_time() -> None:
+    exchange = Exchange(PlannedRequest("x", 0, 0), due_s=0.0, sent_s=1.0)
+    exchange.add(5.5, STAMPS.pack(2.0, 2.5, 4.5) + bytes(FRAME_BYTES - STAMPS.size))
+    exchange.add(8.0, STAMPS.pack(2.0, 2.5, 6.0) + bytes(100))
+    exchange.add(9.0, bytes(FRAME_BYTES - STAMPS.size - 100))  # the read that completes the second chunk
+    stamps = Stamps()
+    stamps(exchange)
+    assert stamps.parts_s == {"to_engine": [1.0], "prompt": [0.5], "engine": [2.0], "back": [1.0]}
+    assert stamps.chunks_s == [1.0, 3.0]
+
+
+@pytest.mark.slow
+def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WARMUP_S", "IDLE_S"):
+        monkeypatch.setattr(f"benchmarks.front_end.{name}", 0.0)
+    monkeypatch.setattr("benchmarks.front_end.seconds_for_p95", lambda rate_per_s: 3 / rate_per_s)
+    words = "--rates 30 --streams 4 --frames 2 --stream-frames 4 --seconds 0.2 --clients 1"
+    said: list[str] = []
+    figures = measure_all(arguments(words.split()), said.append)
+    assert said == [
+        f"{name}: {row['requests']} of {row['requests']}, failures none" for name, row in figures["loads"].items()
+    ]
+    assert [*figures["loads"]] == ["30 requests/s", "4 streams"]
+    for row in figures["loads"].values():
+        assert row["requests"] >= 1 and set(row["parts_ms"]) == set(PARTS)
+        assert 0 < row["front_end_ms"]["p50"] <= row["first_byte_ms"]["p50"]
+        assert row["loop_lag_ms"]["p50"] >= 0 and row["front_end_cpu_share"] > 0
+    assert loads_table(figures["loads"]).count("\n") == 3
