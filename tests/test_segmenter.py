@@ -257,6 +257,38 @@ def test_white_space_with_an_accent_is_not_a_border() -> None:
     assert stream(text, SegmenterConfig(5, 10, 20)) == stream([text], SegmenterConfig(5, 10, 20)) == [text]
 
 
+@pytest.mark.parametrize(
+    ("text", "ends", "may_end"),
+    [
+        ("Hello.", True, True),
+        ("Hello. ", True, True),
+        ("你好。", True, True),
+        ("He said 'yes!'", True, True),
+        ("Ask Dr.", False, True),
+        ("I have 3.", False, True),
+        ("Hello,", False, False),
+        ("Hello ", False, False),
+        ("Hello", False, False),
+        ("...", False, False),
+        ("", False, False),
+    ],
+)
+def test_a_text_that_pauses_can_end_its_sentence(text: str, ends: bool, may_end: bool) -> None:
+    for in_doubt, expected in ((False, ends), (True, may_end)):
+        segmenter = Segmenter(SegmenterConfig(1, 1, 800))
+        pieces = [*segmenter.push(text), *segmenter.end_sentence(in_doubt=in_doubt)]
+        assert any(piece.ends for piece in pieces) == expected
+        assert (
+            "".join(piece.text for piece in (*pieces, *segmenter.push(" Next"), *segmenter.finish())) == f"{text} Next"
+        )
+
+
+def test_a_pause_ends_a_clause_where_clauses_are_segments() -> None:
+    segmenter = Segmenter(SegmenterConfig(1, 1, 800, ends_at_clauses=True))
+    assert "".join(piece.text for piece in (*segmenter.push("Well,"), *segmenter.end_sentence())) == "Well,"
+    assert segmenter.finish() == []
+
+
 def test_a_segmenter_starts_a_new_text_after_finish() -> None:
     segmenter = Segmenter(SMALL)
     assert segmenter.finish() == [] and segmenter.push("") == []

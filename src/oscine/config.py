@@ -351,6 +351,10 @@ class ServerConfig:
         "for streaming.",
     )
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
+    live_protocol: Literal["vllm-omni", "sglang-omni"] = Field(
+        default="vllm-omni",
+        description="Whose protocol a client of /v1/audio/speech/stream speaks if its first message does not tell.",
+    )
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
     live_pause_s: Float = _number(
         1.0, 0.1, _DAY_S, "On a full server, a WebSocket text that pauses this long gives its slot back."

@@ -321,6 +321,16 @@ class Segmenter:
             self._emit(pieces, ends=False)
         return pieces
 
+    def end_sentence(self, *, in_doubt: bool = False) -> list[SegmentPiece]:
+        """Ends the segment if a sentence ends with the text so far. `in_doubt`: also after "Dr." and "3."."""
+        is_short = self._gap_weight <= _CONTEXT_CHARS  # else the time of many calls would be quadratic
+        gap = "".join(self._gap).rstrip() if self._before and is_short else ""
+        border = _border(self._before, f"{gap} ", "A") if gap else None
+        if border is None:
+            return []
+        is_long = self._weight + _weigh(gap) >= self._min_chars[border[1]]
+        return self.finish() if is_long or (in_doubt and _MARKS.search(gap)) else []
+
     def finish(self) -> list[SegmentPiece]:
         """The rest of the text. The next `push` starts a new text."""
         pieces: list[SegmentPiece] = []

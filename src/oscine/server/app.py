@@ -19,7 +19,6 @@ from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
 from oscine.server.encode import encode_routes
 from oscine.server.errors import ApiError, error_response, handle_errors
-from oscine.server.live.session import live_routes
 from oscine.server.logs import drop_expected_errors, request_id
 from oscine.server.loop_lag import watch_loop_lag
 from oscine.server.middleware import RequestMiddleware
@@ -94,7 +93,6 @@ def build_models_app(
     app.include_router(speech_routes(service, _ERRORS))
     app.include_router(batch_routes(service, _ERRORS))
     app.include_router(encode_routes(service, _ERRORS))
-    app.include_router(live_routes(service))
     app.include_router(realtime_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
     app.include_router(model_routes(service, _ERRORS))

@@ -161,6 +161,13 @@ class StreamingPreparation:
             return []
         return self._prepared(self._scanner.finish())
 
+    def end_sentence(self, *, in_doubt: bool) -> list[StreamResult]:
+        """The text paused: if it ends with a sentence, its segment ends too. `in_doubt`: also if it may go on."""
+        results = self.flush() if in_doubt else []
+        if self._failed or (self._scanner and self._scanner.held):
+            return results
+        return [*results, *self._pieces(self._segmenter.end_sentence(in_doubt=in_doubt))]
+
     def finish(self) -> list[StreamResult]:
         """The rest of the text."""
         results = self._prepared(self._scanner.finish() if self._scanner else ())

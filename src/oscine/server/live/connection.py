@@ -44,12 +44,19 @@ class InputClear(StrictModel):
     type: Literal["input.clear"] = "input.clear"
 
 
+class SentenceEnd(StrictModel):
+    """The next piece of the text may come late: a sentence that is complete is spoken now. Not a message of this
+    protocol either."""
+
+    type: Literal["input.sentence_end"] = "input.sentence_end"
+
+
 class SessionClose(LenientModel):
     type: Literal["session.close"]
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
-ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SessionClose
+ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SentenceEnd | SessionClose
 _MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,
     "input.text": InputText,
@@ -98,9 +105,15 @@ class LiveConnection:
 
     async def receive(self) -> ClientMessage:
         """Raises ApiError for a message that is refused, and WebSocketDisconnect."""
+        return self._parse(await self._receive_frame())
+
+    async def _receive_frame(self) -> Message:
         frame = await self._socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame["code"])
+        return frame
+
+    def _parse(self, frame: Message) -> ClientMessage:
         try:
             return parse_message(frame, _MESSAGES)
         except ApiError as error:

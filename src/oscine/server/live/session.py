@@ -13,8 +13,7 @@ import time
 from collections import deque
 from dataclasses import replace
 
-from fastapi import APIRouter, WebSocket
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.capabilities import check_characters, resolve_request
 from oscine.errors import OscineError, RequestError
@@ -30,6 +29,7 @@ from oscine.server.live.connection import (
     InputText,
     LiveConnection,
     RefusedConfigError,
+    SentenceEnd,
     SessionClose,
 )
 from oscine.server.live.playback_position import UtteranceTimeline, playback_position
@@ -48,21 +48,10 @@ _PUSH_CHARS = 2000  # segmented at once; a thousand characters take a millisecon
 _PUSH_NUMBERS = 100  # the same for texts whose numbers are spelled out; one takes up to a tenth of a millisecond
 
 
-def live_routes(service: Service) -> APIRouter:
-    router = APIRouter()
-
-    @router.websocket("/v1/audio/speech/stream")
-    async def live(socket: WebSocket) -> None:
-        await LiveSession(socket, service).run()
-
-    return router
-
-
 class LiveSession:
-    def __init__(self, socket: WebSocket, service: Service, connection: LiveConnection | None = None) -> None:
-        """`connection` speaks another protocol than this one (realtime/)."""
-        self._socket, self._service = socket, service
-        self._connection = connection or LiveConnection(socket, service.config.stalled_s)
+    def __init__(self, socket: WebSocket, service: Service, connection: LiveConnection) -> None:
+        """`connection` may speak another protocol than this one (realtime/)."""
+        self._socket, self._service, self._connection = socket, service, connection
         self._clock = PlaybackClock()
         self._api_key = ""
         self._plan: SpeechPlan | None = None  # None: the defaults
@@ -172,6 +161,9 @@ class LiveSession:
             case InputClear():
                 if self._open:
                     self._open.clear_text()
+            case SentenceEnd():
+                if self._open:
+                    self._open.end_sentence()
             case InputCancel():
                 await self._cancel(message)
             case SessionClose():

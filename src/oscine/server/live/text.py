@@ -92,6 +92,9 @@ class LiveText:
         self.chars += len(text)
         self._add(self._preparation.push(text))
 
+    def end_sentence(self, *, in_doubt: bool = False) -> None:
+        self._add(self._preparation.end_sentence(in_doubt=in_doubt))
+
     def end(self) -> None:
         self._add(self._preparation.finish())
         self.ended.set()

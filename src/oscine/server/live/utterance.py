@@ -91,10 +91,18 @@ class LiveUtterance:
         """Drops the text that is not being spoken yet."""
         self._text.clear(self._segment)
 
+    def end_sentence(self) -> None:
+        """With files for sentences, and if the text so far ends with one: it does not wait for the next word."""
+        if self._split:
+            self._text.end_sentence()
+
     def give_slot_back(self) -> None:
         """If the text has paused for too long: its words so far are spoken, and its slot is free for others."""
-        paused = time.monotonic() - self._active_s >= self._service.config.live_pause_s
-        if paused and self._model and (self._model.is_full or self._connection.speaks_at_pauses):
+        if time.monotonic() - self._active_s < self._service.config.live_pause_s:
+            return
+        if self._split and self._connection.speaks_at_pauses:
+            self._text.end_sentence(in_doubt=True)
+        elif self._model and (self._model.is_full or self._connection.speaks_at_pauses):
             self._text.give_slot_back()
 
     @property
@@ -190,9 +198,8 @@ class LiveUtterance:
                 item = await self._text.next_item()
                 continue
             segment = self._segment = item
-            async with narration.segment(
-                segment.begin(), streaming_text=not self._whole_text, resumes=resumes
-            ) as utterance:
+            text = segment.begin().lstrip() if self._split else segment.begin()
+            async with narration.segment(text, streaming_text=not self._whole_text, resumes=resumes) as utterance:
                 segment.attach(utterance)
                 while not (audio := await utterance.next()).finish_reason:
                     await self._send(plan, encoder, narration.chunk(audio))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import abc
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.types import Message
+from starlette.websockets import WebSocket
 
 from oscine.server.errors import ApiError
 from oscine.server.live.connection import ClientMessage, InputText, LiveConnection, parse_message
@@ -40,11 +41,11 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
     async def receive(self) -> ClientMessage:
         if not self._translated:
-            frame = await self._socket.receive()
-            if frame["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(frame["code"])
-            self._translated.extend(await self._translate(parse_message(frame, self._kinds)) or (_NOTHING,))
+            await self._take_frame(await self._receive_frame())
         return self._translated.popleft()
+
+    async def _take_frame(self, frame: Message) -> None:
+        self._translated.extend(await self._translate(parse_message(frame, self._kinds)) or (_NOTHING,))
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
@@ -59,9 +60,10 @@ class ForeignConnection(LiveConnection, abc.ABC):
     async def _send_error(self, error: ApiError, utterance_index: int | None) -> None: ...
 
 
-def live_config(fields: Mapping[str, Any]) -> LiveConfig:
-    """Settings of a session in our names, without those of the live protocol alone. Raises ApiError."""
-    given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY}
+def live_config(fields: Mapping[str, Any], shared: Collection[str] = ()) -> LiveConfig:
+    """Settings of a session in our names, without those of the live protocol alone, but for `shared` ones. Raises
+    ApiError."""
+    given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY or name in shared}
     try:
         return LiveConfig.model_validate({**given, "type": "session.config"})
     except ValidationError as error:

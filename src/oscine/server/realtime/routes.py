@@ -1,4 +1,5 @@
-"""Endpoints of other servers' protocols. The WebSockets are live sessions with a connection that translates."""
+"""The WebSockets, and endpoints of other servers' protocols. A WebSocket is a live session, with a connection that
+translates where the client speaks another protocol."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ from oscine.server.live.session import LiveSession
 from oscine.server.realtime.dashscope import DashScopeConnection
 from oscine.server.realtime.dashscope_http import dashscope_routes
 from oscine.server.realtime.nari import NariConnection
+from oscine.server.realtime.sglang_omni import SglangOmniConnection
 from oscine.server.service import Service
 
 
 def realtime_routes(service: Service) -> APIRouter:
     router = APIRouter()
     router.include_router(dashscope_routes(service))
+
+    @router.websocket("/v1/audio/speech/stream")
+    async def live(socket: WebSocket) -> None:
+        await LiveSession(socket, service, SglangOmniConnection(socket, service)).run()
 
     @router.websocket("/api-ws/v1/realtime")
     async def dashscope(socket: WebSocket) -> None:
