@@ -17,25 +17,29 @@ import asyncio
 import multiprocessing
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
 from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
-from benchmarks.report_table import table
+from benchmarks.piped_server import PipedServer, piped_server, serve_app
+from benchmarks.report_latency import front_end_table
 from benchmarks.results import save
-from oscine.config import ServerConfig
+from oscine.engine.remote.client import EngineClient
 from oscine.frames import FRAME_RATE_HZ
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.config import read_config
+from oscine.server.app import build_app
+from oscine.server.loop_lag import watch_loop_lag
+from oscine.server.web_server import WebServer
 from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
@@ -49,92 +53,57 @@ WARMUP_S = 2.0
 IDLE_S = 1.0
 PARTS = ("to_engine", "prompt", "engine", "back")  # of the first byte
 Row = dict[str, Any]
+_T = TypeVar("_T")
 
 
 # --- the front end, in a process of its own ---
 
 
+class LagWatchingServer(WebServer):
+    lags_s: ClassVar[list[float]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._watching = asyncio.get_running_loop().create_task(watch_loop_lag(self.lags_s.append))
+
+
 def serve(pipe: Pipe, model: str) -> None:
-    """`oscine serve` with the instant engine. Answers every message of `pipe` with what the process used since the last
-    one; ends when the pipe is closed."""
-    from oscine.engine.remote.client import EngineClient
-    from oscine.engine.remote.heap import freeze_gc
-    from oscine.model.checkpoint import find_checkpoint
-    from oscine.model.config import read_config
-    from oscine.server.app import build_app
-    from oscine.server.logs import log_to_stderr
-    from oscine.server.loop_lag import watch_loop_lag
-    from oscine.server.web_server import WebServer, bind, raise_file_limit
-
-    class LagWatchingServer(WebServer):
-        lags_s: ClassVar[list[float]] = []
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            self._watching = asyncio.get_running_loop().create_task(watch_loop_lag(self.lags_s.append))
-
-    config = ServerConfig()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # log lines cost what they cost a server, but nobody reads them
-    log_to_stderr(config.log_format, config.log_level)
-    raise_file_limit(config.max_connections)
+    """Answers with what the processes have used so far, and with the lags since the last answer."""
     with EngineClient(partial(build_with_prompts, model, 1.0)) as engine:
         engine.wait_ready(START_S)
-        listener = bind("127.0.0.1", 0)
-        server = LagWatchingServer(build_app(engine, read_config(find_checkpoint(model)).card("instant"), config))
         (worker,) = psutil.Process().children()
 
-        def answer() -> None:
-            before_s = (time.perf_counter(), time.process_time(), _cpu_s(worker))
-            while _received(pipe):
-                now_s = (time.perf_counter(), time.process_time(), _cpu_s(worker))
-                took_s, front_end_s, engine_s = (now - before for now, before in zip(now_s, before_s, strict=True))
-                lags_s, server.lags_s[:] = list(server.lags_s), []
-                pipe.send({"took_s": took_s, "front_end_s": front_end_s, "engine_s": engine_s, "lags_s": lags_s})
-                before_s = now_s
-            server.should_exit = True
+        def used() -> Row:
+            lags_s, LagWatchingServer.lags_s[:] = list(LagWatchingServer.lags_s), []
+            times = worker.cpu_times()
+            engine_s = float(times.user + times.system)
+            now = {"at_s": time.perf_counter(), "front_end_s": time.process_time(), "engine_s": engine_s}
+            return {**now, "lags_s": lags_s}
 
-        freeze_gc()
-        pipe.send(listener.getsockname()[1])
-        threading.Thread(target=answer, daemon=True).start()
-        server.run_until_stopped(listener)
-
-
-def _received(pipe: Pipe) -> bool:
-    try:
-        pipe.recv()
-    except EOFError:
-        return False
-    return True
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+        card = read_config(find_checkpoint(model)).card("instant")
+        serve_app(pipe, build_app(engine, card, health=lambda: engine.health), used, LagWatchingServer)
 
 
 @dataclass(frozen=True, slots=True)
-class FrontEnd:
-    url: str
-    _pipe: Pipe
+class Used:
+    """Of one core, between two answers."""
 
-    def used(self) -> Row:
-        """Since the last call."""
-        self._pipe.send("used")
-        used: Row = self._pipe.recv()
-        return used
+    took_s: float
+    front_end_s: float
+    engine_s: float
+    lags_s: list[float]
 
+    @classmethod
+    def during(cls, server: PipedServer, work: Callable[[], _T]) -> tuple[Used, _T]:
+        before = server.ask()
+        done = work()
+        after = server.ask()
+        took_s, front_end_s, engine_s = (after[name] - before[name] for name in ("at_s", "front_end_s", "engine_s"))
+        return cls(took_s, front_end_s, engine_s, after["lags_s"]), done
 
-@contextmanager
-def serving(model: str) -> Iterator[FrontEnd]:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(there, model))
-    process.start()
-    there.close()
-    try:
-        yield FrontEnd(f"http://127.0.0.1:{here.recv()}", here)
-    finally:
-        here.close()
-        process.join(START_S)
+    @property
+    def front_end_share(self) -> float:
+        return self.front_end_s / self.took_s
 
 
 # --- the clients, each in a process of its own ---
@@ -188,10 +157,8 @@ def run_share(share: Share) -> Row:
 # --- one load ---
 
 
-def measure(front_end: FrontEnd, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
-    front_end.used()
-    rows = list(clients.map(run_share, shares))
-    used = front_end.used()
+def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
+    used, rows = Used.during(server, lambda: list(clients.map(run_share, shares)))
     parts_s = {part: [value for row in rows for value in row["parts_s"][part]] for part in PARTS}
     every = np.array([parts_s[part] for part in PARTS])
     failures: dict[str, int] = {}
@@ -208,11 +175,11 @@ def measure(front_end: FrontEnd, clients: ProcessPoolExecutor, shares: Sequence[
         "front_end_ms": spread((every.sum(axis=0) - every[PARTS.index("engine")]).tolist(), scale=1e3),
         "parts_ms": {part: spread(values, scale=1e3) for part, values in parts_s.items()},
         "chunk_ms": spread([value for row in rows for value in row["chunks_s"]], scale=1e3),
-        "loop_lag_ms": spread(used["lags_s"], scale=1e3),
+        "loop_lag_ms": spread(used.lags_s, scale=1e3),
         # Of one core, warm-up included.
-        "front_end_cpu_share": used["front_end_s"] / used["took_s"],
-        "engine_cpu_share": used["engine_s"] / used["took_s"],
-        "front_end_cpu_us_per_request": 1e6 * (used["front_end_s"] - idle_share * used["took_s"]) / sent,
+        "front_end_cpu_share": used.front_end_share,
+        "engine_cpu_share": used.engine_s / used.took_s,
+        "front_end_cpu_us_per_request": 1e6 * (used.front_end_share - idle_share) * used.took_s / sent,
         "client": {
             "cpu_share": max(row["client"]["cpu_share"] for row in rows),
             "loop_lag_p99_ms": max((row["client"]["loop_lag_ms"] or {"p99": 0.0})["p99"] for row in rows),
@@ -220,19 +187,12 @@ def measure(front_end: FrontEnd, clients: ProcessPoolExecutor, shares: Sequence[
     }
 
 
-def idle_cpu_share(front_end: FrontEnd) -> float:
-    front_end.used()
-    time.sleep(IDLE_S)
-    used = front_end.used()
-    return float(used["front_end_s"] / used["took_s"])
-
-
-def shares_of(front_end: FrontEnd, options: argparse.Namespace, rate_per_s: float, frames: int) -> list[Share]:
+def shares_of(url: str, options: argparse.Namespace, rate_per_s: float, frames: int) -> list[Share]:
     """The load in equal parts; a low rate needs only one client, and more time."""
     clients = max(1, min(options.clients, int(rate_per_s // 10)))
     warmup_s = WARMUP_S + frames / FRAME_RATE_HZ  # until as many streams end as begin
     length = RunLength(max(options.seconds, seconds_for_p95(rate_per_s)), warmup_s=warmup_s)
-    return [Share(front_end.url, rate_per_s / clients, frames, length, seed) for seed in range(clients)]
+    return [Share(url, rate_per_s / clients, frames, length, seed) for seed in range(clients)]
 
 
 def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print) -> Row:
@@ -241,32 +201,15 @@ def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print)
     loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
     figures: Row = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0], "loads": {}}
     context = multiprocessing.get_context("spawn")
-    with serving(options.model) as front_end, ProcessPoolExecutor(options.clients, context) as clients:
-        idle_share = figures["idle_cpu_share"] = idle_cpu_share(front_end)
+    with piped_server(serve, options.model) as server, ProcessPoolExecutor(options.clients, context) as clients:
+        idle, _ = Used.during(server, partial(time.sleep, IDLE_S))
+        figures["idle_cpu_share"] = idle.front_end_share
         for name, rate_per_s, frames in loads:
-            shares = shares_of(front_end, options, rate_per_s, frames)
-            row = measure(front_end, clients, shares, idle_share)
+            shares = shares_of(server.url, options, rate_per_s, frames)
+            row = measure(server, clients, shares, idle.front_end_share)
             figures["loads"][name] = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares), **row}
             say(f"{name}: {row['succeeded']} of {row['requests']}, failures {row['failures'] or 'none'}")
     return figures
-
-
-def loads_table(loads: Row) -> str:
-    head = ["load", "first byte, ms", "front end's share", "back, each chunk", "loop lag", "CPU", "CPU per request"]
-    rows = [
-        [
-            name,
-            *(_p50_p95_p99(row[figure]) for figure in ("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms")),
-            f"{100 * row['front_end_cpu_share']:.0f} %",
-            f"{row['front_end_cpu_us_per_request']:.0f} us",
-        ]
-        for name, row in loads.items()
-    ]
-    return table(head, rows)
-
-
-def _p50_p95_p99(figure: dict[str, float] | None) -> str:
-    return "-" if figure is None else " / ".join(f"{figure[name]:.2f}" for name in ("p50", "p95", "p99"))
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -287,7 +230,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     figures = measure_all(options, partial(print, flush=True))
-    print(loads_table(figures["loads"]))
+    print(front_end_table(figures["loads"]))
     print(save(options.out, "front-end", figures, "uvicorn", "fastapi", "msgspec"))
 
 

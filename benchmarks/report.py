@@ -23,6 +23,7 @@ from benchmarks.report_engine import (
     reference_section,
 )
 from benchmarks.report_export import export_tables
+from benchmarks.report_latency import first_audio_images, first_audio_section, front_end_section
 from benchmarks.report_server import images, load_section, overhead_section, readme_server_table, server_section
 from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, paragraph, table
 from demo_card import demo_card
@@ -46,6 +47,8 @@ class Report:
         peers = self._peers()
         made = [
             self._made("server-gpu-*", lambda results: server_section(results, peers)),
+            self._made("first-audio-gpu-*", first_audio_section),
+            self._made("front-end", lambda results: front_end_section(results[0])),
             self._made("bench-model-*", model_bench_section),
             self._made("frame", lambda results: frame_section(results[0])),
             self._made("listeners-gpu-*", gpu_listeners_section),
@@ -71,11 +74,17 @@ class Report:
 
     def images(self) -> dict[str, str]:
         """SVG by file name in docs/images."""
-        try:
-            return images(self._all("server-gpu-*"), self._peers())
-        except _UNUSABLE as error:
-            self._complain("server-gpu-*", error)
-            return {}
+        charts: dict[str, Callable[[list[Result]], dict[str, str]]] = {
+            "server-gpu-*": lambda results: images(results, self._peers()),
+            "first-audio-gpu-*": first_audio_images,
+        }
+        drawn: dict[str, str] = {}
+        for pattern, draw in charts.items():
+            try:
+                drawn |= draw(self._all(pattern))
+            except _UNUSABLE as error:
+                self._complain(pattern, error)
+        return drawn
 
     def card(self) -> str | None:
         """None without figures for it."""

@@ -155,3 +155,25 @@ def timeline_plot(title: str, example: Row) -> str:
     chart.axes.set_xlim(left=0)
     chart.axes.set_ylim(bottom=0)
     return chart.svg()
+
+
+def waterfall_plot(title: str, x_name: str, stages: Sequence[tuple[str, float]]) -> str:
+    """Stages that follow each other: each bar begins where the one before ends."""
+    chart = _Chart(title, x_name, "")
+    total = sum(length for _, length in stages)
+    begin = 0.0
+    for row, (name, length) in enumerate(stages):
+        chart.axes.barh(row, length, left=begin, color=_COLORS[0])
+        before = begin + length > 0.6 * total  # the bar's name stands where there is room
+        chart.axes.text(
+            begin if before else begin + length,
+            row,
+            f" {name}: {_label(length)} ",
+            ha="right" if before else "left",
+            va="center",
+        )
+        begin += length
+    chart.axes.set_yticks([])
+    chart.axes.invert_yaxis()
+    chart.axes.set_xlim(0, total)
+    return chart.svg()

@@ -2,13 +2,17 @@
 
 import queue
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from benchmarks.front_end import PARTS, Stamps, arguments, loads_table, measure_all
+from benchmarks.front_end import PARTS, Stamps, arguments, measure_all
 from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
+from benchmarks.report import Report
+from benchmarks.report_latency import front_end_table
 from oscine.types import AudioChunk, SpeechRequest
 from oscine_bench.exchange import Exchange
+from oscine_bench.record import script_result, write_result
 from oscine_bench.workload import PlannedRequest
 
 
@@ -55,4 +59,13 @@ def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None
         assert row["requests"] >= 1 and set(row["parts_ms"]) == set(PARTS)
         assert 0 < row["front_end_ms"]["p50"] <= row["first_byte_ms"]["p50"]
         assert row["loop_lag_ms"]["p50"] >= 0 and row["front_end_cpu_share"] > 0
-    assert loads_table(figures["loads"]).count("\n") == 3
+    assert front_end_table(figures["loads"]).count("\n") == 3
+
+
+def test_a_result_has_a_table(tmp_path: Path) -> None:
+    times = {"p50": 1.0, "p95": 2.0, "p99": 3.0}
+    row = dict.fromkeys(("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms"), times)
+    figures = {"loads": {"300 requests/s": {**row, "front_end_cpu_share": 0.5, "front_end_cpu_us_per_request": 900.0}}}
+    write_result(tmp_path / "front-end.json", script_result("front-end", ["-m", "benchmarks.front_end"], figures))
+    page = Report(tmp_path).benchmarks()
+    assert "## The front end alone" in page and "| 300 requests/s | 1.00 / 2.00 / 3.00 |" in page

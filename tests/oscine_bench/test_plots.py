@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from oscine.errors import OscineError
-from oscine_bench.plots import Series, line_plot, timeline_plot
+from oscine_bench.plots import Series, line_plot, timeline_plot, waterfall_plot
 from tests.oscine_bench.test_report import row
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,3 +85,8 @@ def test_a_missing_matplotlib_is_reported_with_the_command_to_install_it(monkeyp
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     with pytest.raises(OscineError, match=r"pip install 'oscine\[bench\]'"):
         chart((1.0, 5.0))
+
+
+def test_a_waterfall_names_each_stage_with_its_length() -> None:
+    drawn = texts(waterfall_plot("title", "ms", [("parse", 1.25), ("prefill", 30.0), ("encode", 0.5)]))
+    assert [one.strip() for one in drawn if ":" in one] == ["parse: 1.25", "prefill: 30", "encode: 0.5"]

@@ -1,0 +1,125 @@
+"""Clock points in the worker: wrappers of Runner and Backend. See clock_points.py.
+
+Times of a GPU are events, placed on the host's clock by the last event that the host waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.clock_points import ClockPoints, clock
+from oscine.runner.backend import Backend, CaptureProgress
+from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
+from oscine.runner.slot_runner import SlotRunner
+from oscine.types import Prompt, SamplingParams
+
+
+class DeviceClock:
+    """Marks in the device's queue of work, and their times once the device has reached them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._anchor: tuple[torch.cuda.Event, float] | None = None  # an event, and when the host saw it
+
+    def record(self) -> torch.cuda.Event | float:
+        if not self._on_gpu:
+            return clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark: torch.cuda.Event | float) -> None:
+        if isinstance(mark, torch.cuda.Event) and (self._anchor is None or not mark.query()):
+            mark.synchronize()
+            self._anchor = mark, clock()
+
+    def at_s(self, mark: torch.cuda.Event | float) -> float:
+        if isinstance(mark, float):
+            return mark
+        assert self._anchor is not None
+        event, seen_s = self._anchor
+        return seen_s + event.elapsed_time(mark) / 1e3
+
+
+class TimedBackend:
+    """Marks the work of a tick on the device: its prefills, then its frame with the copy to the host."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self.device_clock = backend, DeviceClock(backend.model.device)
+        self.launch_begun_s = 0.0
+        self.marks: list[torch.cuda.Event | float] = []  # of the last launch: begun, prefilled, framed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def flush_prefill(self) -> None:
+        self.launch_begun_s = clock()
+        begun = self.device_clock.record()
+        self._backend.flush_prefill()
+        self.marks = [begun, self.device_clock.record()]
+
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
+        ticket = self._backend.launch(slots, sampling, max_context)
+        self.marks.append(self.device_clock.record())
+        return ticket
+
+
+class TimedRunner:
+    """Marks admissions, and the first tick of each admitted request. A Runner."""
+
+    points: ClockPoints  # set before the engine is built
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = TimedBackend(backend)
+        self._runner = SlotRunner(self._backend)  # type: ignore[arg-type]
+        self.slots, self.eos_id = self._runner.slots, self._runner.eos_id
+        self.sample_rate_hz, self.samples_per_frame = self._runner.sample_rate_hz, self._runner.samples_per_frame
+        self._admitted: list[int] = []  # seeds of requests that no tick has run yet
+        self._ticks: dict[int, tuple[list[int], list[torch.cuda.Event | float]]] = {}  # by the ticket's id
+
+    def capture(self, progress: CaptureProgress) -> None:
+        self._runner.capture(progress)
+
+    def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
+        return self._runner.room_for(prompt, sampling)
+
+    def admit(self, assignment: SlotAssignment) -> None:
+        seed = assignment.sampling.seed
+        self.points.mark(seed, "admit_begun")
+        self._runner.admit(assignment)
+        self.points.mark(seed, "admitted")
+        self._admitted.append(seed)
+
+    def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
+        self._runner.append_text(slot, text_ids, ended=ended)
+
+    def launch(self, slots: Sequence[int]) -> Ticket:
+        seeds, self._admitted = self._admitted, []
+        ticket = self._runner.launch(slots)
+        for seed in seeds:
+            self.points.mark(seed, "launched", self._backend.launch_begun_s)
+        self._ticks[id(ticket)] = seeds, self._backend.marks
+        return ticket
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        seeds, marks = self._ticks.pop(id(ticket))
+        device_clock = self._backend.device_clock
+        device_clock.wait(marks[-1])
+        output = self._runner.collect(ticket)
+        if seeds:
+            for name, mark in zip(("device_begun", "prefilled", "framed"), marks, strict=True):
+                at_s = device_clock.at_s(mark)
+                for seed in seeds:
+                    self.points.mark(seed, name, at_s)
+            for seed in seeds:
+                self.points.mark(seed, "collected")
+        return output
+
+    def release(self, slot: int) -> None:
+        self._runner.release(slot)
+
+    def counts(self) -> RunnerCounts:
+        return self._runner.counts()
