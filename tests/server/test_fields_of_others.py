@@ -115,7 +115,49 @@ def test_a_strict_server_refuses_unknown_fields(engine: ScriptedEngine) -> None:
         assert ask(client, ignore_eos=True, user="me").headers["x-ignored-fields"] == "ignore_eos, user"
 
 
+@pytest.mark.parametrize("fields", [{"response_format": "WAV"}, {"task_type": "custom-voice"}], ids=str)
+def test_a_strict_server_refuses_other_spellings(engine: ScriptedEngine, fields: dict[str, Any]) -> None:
+    with client_of(engine, CARD, ServerConfig(strict=True)) as client:
+        answer = ask(client, **fields)
+        assert (answer.status_code, [answer.json()["error"]["param"]]) == (400, list(fields))
+        assert "must be spelled" in answer.json()["error"]["message"]
+        batch = client.post(f"{SPEECH}/batch", json={"items": [{"input": "One."}], **fields})
+        assert batch.status_code == 400
+        assert ask(client, response_format="wav", task_type="CustomVoice").status_code == 200
+
+
 # --- other names and values ---
+
+
+@pytest.mark.parametrize("name", ["CustomVoice", "customvoice", "custom-voice", "custom_voice", "CUSTOM_VOICE"])
+def test_a_task_type_may_be_spelled_as_in_sglang_omni(client: httpx.Client, name: str) -> None:
+    assert ask(client, task_type=name).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["WAV", "Wav"])
+def test_a_format_may_be_spelled_in_another_case(client: httpx.Client, name: str) -> None:
+    answer = ask(client, response_format=name)
+    assert answer.headers["content-type"] == "audio/wav" and "x-ignored-fields" not in answer.headers
+    (result,) = client.post(f"{SPEECH}/batch", json={"items": [{"input": "Hi.", "response_format": name}]}).json()[
+        "results"
+    ]
+    assert result["media_type"] == "audio/wav"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"task_type": "voice-design"}, "'VoiceDesign' is not available"),
+        ({"task_type": "voice-clone"}, "'CustomVoice'"),
+        ({"response_format": "wave"}, "'wav'"),
+        ({"response_format": ["WAV"]}, "'wav'"),
+    ],
+    ids=str,
+)
+def test_other_values_are_still_refused(client: httpx.Client, fields: dict[str, Any], said: str) -> None:
+    answer = ask(client, **fields)
+    assert (answer.status_code, [answer.json()["error"]["param"]]) == (400, list(fields))
+    assert said in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, WithJsonSchema, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from oscine.config import FormatName
 from oscine.errors import nearest, unknown_choice
 from oscine.server.errors import ApiError, field_error
 from oscine.server.language_codes import language_name
+from oscine.server.spellings import ResponseFormat, TaskType
 
 RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
@@ -187,6 +187,7 @@ ALIASES = {
 class VoiceOptions(LenientModel):
     """All fields of a request but its text and the kind of response."""
 
+    _respelled: tuple[str, ...] = PrivateAttr(())  # fields that the client spelled in another way
     model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
     voice: Name | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
@@ -200,7 +201,7 @@ class VoiceOptions(LenientModel):
         None, max_length=64, description="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN)."
     )
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
-    response_format: FormatName | None = Field(
+    response_format: ResponseFormat = Field(
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
     )
     speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
@@ -238,7 +239,7 @@ class VoiceOptions(LenientModel):
     pronunciations: dict[str, str] | None = Field(
         None, description='What is spoken instead of whole words: `{"Oscine": "OSS-een"}`.'
     )
-    task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
+    task_type: TaskType = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
     ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")
     x_vector_only_mode: bool | None = Field(None, description="Clone only the timbre of the clip.")
@@ -262,6 +263,15 @@ class VoiceOptions(LenientModel):
     duration_tokens: Any = _Ignored
     stage_params: Any = _Ignored
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_respelled(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        model = validate(given)
+        if isinstance(given, dict):
+            names = ("response_format", "task_type")
+            model._respelled = tuple(name for name in names if given.get(name) != getattr(model, name))
+        return model
+
     @model_validator(mode="after")
     def _use_aliases(self) -> Self:
         for alias, name in ALIASES.items():
@@ -275,6 +285,11 @@ class VoiceOptions(LenientModel):
                 setattr(self, alias, None)
                 self.model_fields_set.discard(alias)
         return self
+
+    def check_known(self) -> None:
+        super().check_known()
+        for name in self._respelled:
+            raise field_error(f"{name} must be spelled {getattr(self, name)!r}: this server is strict", param=name)
 
     @property
     def language_name(self) -> str:
@@ -311,33 +326,7 @@ class BatchBody(VoiceOptions):
     items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
 
 
-# Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
-OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
-OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
-
-
-Split = Literal["sentence", "clause"]
-
-
-class LiveConfig(VoiceOptions):
-    """`session.config` of the WebSocket."""
-
-    type: Literal["session.config"]
-    events: Annotated[list[OwnEvent], Field(fail_fast=True)] | None = Field(
-        None, description="Events to send beside the usual ones."
-    )
-    timestamp_type: Literal["word"] | None = Field(
-        None, description="As LiveKit's plug-in asks for word timestamps: they come with `audio.done`."
-    )
-    timestamp_transport_strategy: Literal["sync"] | None = None
-    split_granularity: Literal["none", "sentence", "clause"] | None = Field(
-        None, description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`."
-    )
-    stream_audio: bool | None = Field(None, description="false: each file in one frame, when it is complete.")
-
-    @property
-    def split(self) -> Split | None:
-        return None if self.split_granularity == "none" else self.split_granularity
+Split = Literal["sentence", "clause"]  # what is a file of its own in a live session
 
 
 _WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")

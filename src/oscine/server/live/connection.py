@@ -16,7 +16,8 @@ from oscine.errors import unknown_choice
 from oscine.server.api_keys import SUBPROTOCOL
 from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
-from oscine.server.schemas import OWN_EVENTS, LenientModel, LiveConfig, StrictModel, invalid_field, shown_name
+from oscine.server.live.config import OWN_EVENTS, LiveConfig
+from oscine.server.schemas import LenientModel, StrictModel, invalid_field, shown_name
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123

@@ -20,6 +20,7 @@ from oscine.errors import OscineError, RequestError
 from oscine.narration import PlaybackClock
 from oscine.server.async_aligner import check_aligner
 from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
@@ -36,7 +37,6 @@ from oscine.server.live.playback_position import UtteranceTimeline, playback_pos
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.logs import request_id
 from oscine.server.sampling_fields import given_seed
-from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan, WordForm
 

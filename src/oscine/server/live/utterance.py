@@ -20,6 +20,7 @@ from oscine.encoding.encoders import AsyncEncoder
 from oscine.errors import RequestError
 from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
+from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
@@ -27,7 +28,6 @@ from oscine.server.live.words import LiveWords
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
 from oscine.server.model_registry import ServedModel
-from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.speech import segment_fields, usage_fields
 from oscine.server.speech_plan import SpeechPlan

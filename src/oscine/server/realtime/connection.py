@@ -17,8 +17,9 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from oscine.server.errors import ApiError
+from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import ClientMessage, InputText, LiveConnection, parse_message
-from oscine.server.schemas import LiveConfig, VoiceOptions, invalid_field
+from oscine.server.schemas import VoiceOptions, invalid_field
 from oscine.server.service import Service
 
 # Has no effect on the session, but shows that the client is there.

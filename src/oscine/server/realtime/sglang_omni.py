@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 
 from oscine.server.errors import ApiError, field_error
 from oscine.server.json_body import parse_json
+from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
@@ -27,7 +28,6 @@ from oscine.server.live.connection import (
     SessionClose,
 )
 from oscine.server.realtime.connection import ForeignConnection, ForeignMessage, live_config
-from oscine.server.schemas import LiveConfig
 from oscine.server.service import Service
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 

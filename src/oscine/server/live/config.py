@@ -1,0 +1,34 @@
+"""Settings of a live session: those of a request, and of the WebSocket itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from oscine.server.schemas import Split, VoiceOptions
+
+# Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
+OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
+OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
+
+
+class LiveConfig(VoiceOptions):
+    """`session.config` of the WebSocket."""
+
+    type: Literal["session.config"]
+    events: Annotated[list[OwnEvent], Field(fail_fast=True)] | None = Field(
+        None, description="Events to send beside the usual ones."
+    )
+    timestamp_type: Literal["word"] | None = Field(
+        None, description="As LiveKit's plug-in asks for word timestamps: they come with `audio.done`."
+    )
+    timestamp_transport_strategy: Literal["sync"] | None = None
+    split_granularity: Literal["none", "sentence", "clause"] | None = Field(
+        None, description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`."
+    )
+    stream_audio: bool | None = Field(None, description="false: each file in one frame, when it is complete.")
+
+    @property
+    def split(self) -> Split | None:
+        return None if self.split_granularity == "none" else self.split_granularity
