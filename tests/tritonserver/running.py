@@ -70,7 +70,10 @@ class Spoken:
 
 
 class TritonServer:
-    def __init__(self, http_port: int, grpc_port: int, metrics_port: int, client: subprocess.Popen[str]) -> None:
+    def __init__(
+        self, http_port: int, grpc_port: int, metrics_port: int, client: subprocess.Popen[str], log: Path
+    ) -> None:
+        self._log = log
         self.http, self.grpc = f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}"
         self._metrics, self._client = f"http://127.0.0.1:{metrics_port}/metrics", client
 
@@ -79,9 +82,13 @@ class TritonServer:
         assert self._client.stdin is not None and self._client.stdout is not None
         self._client.stdin.write(json.dumps(requests) + "\n")
         self._client.stdin.flush()
-        assert select.select([self._client.stdout], [], [], WAIT_S)[0], "no answer: a model of the server hangs"
+        assert select.select([self._client.stdout], [], [], WAIT_S)[0], f"no answer; the server's log:\n{self.log()}"
         answers: list[dict[str, Any]] = json.loads(self._client.stdout.readline())
         return answers
+
+    def log(self) -> str:
+        """Its end."""
+        return self._log.read_text(errors="replace")[-5000:]
 
     def speak(self, model: str, *inputs: dict[str, Any]) -> list[Spoken]:
         """Side by side."""
@@ -145,10 +152,10 @@ def triton_server(folder: Path, *options: str) -> Iterator[TritonServer]:
             stdout=subprocess.PIPE,
             text=True,
         )
-        server = TritonServer(*ports, client)
+        server = TritonServer(*ports, client, folder / "log")
 
         def is_ready() -> bool:
-            assert process.poll() is None, (folder / "log").read_text(errors="replace")[-5000:]
+            assert process.poll() is None, server.log()
             try:
                 return server.get("/v2/health/ready")[0] == 200
             except OSError:
@@ -160,7 +167,8 @@ def triton_server(folder: Path, *options: str) -> Iterator[TritonServer]:
         finally:
             assert client.stdin is not None and client.stdout is not None
             client.stdin.close()
-            client.wait(60)
+            client.terminate()
+            client.wait(WAIT_S)
             client.stdout.close()
             process.terminate()
             process.wait(WAIT_S)

@@ -107,6 +107,14 @@ def test_streams_side_by_side_give_what_each_gives_alone(server: TritonServer, m
         assert sum(shared.values()) > 0, "windows of different streams were decoded together"
 
 
+@pytest.mark.parametrize("model", [FAST, SPLIT])
+def test_far_more_streams_than_slots_are_served(server: TritonServer, model: str) -> None:
+    """More than the 32 threads that Triton gives to a model by default, too."""
+    fields = [{"text": "Hello.", "seed": index % 3, "max_new_tokens": 4} for index in range(6 * STREAMS)]
+    for spoken in server.speak(model, *fields):
+        assert spoken.finish_reason == "length" and len(spoken.samples) > 0
+
+
 @pytest.mark.parametrize(("model", "holds_slots"), [(FAST, FAST), (SPLIT, TALKER)])
 def test_clients_that_leave_free_their_slots(server: TritonServer, model: str, holds_slots: str) -> None:
     left = server.ask(*({"model": model, "inputs": {"text": LONG}, "stop_after": 1} for _ in range(STREAMS)))

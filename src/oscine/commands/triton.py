@@ -62,7 +62,7 @@ def triton(
 ) -> None:
     """Write a model repository for NVIDIA's Triton Inference Server, and start the server with --run."""
     from oscine.commands.settings import load_settings, parse_assignments
-    from oscine.deploy.tritonserver.launch import Addresses, run_server
+    from oscine.deploy.tritonserver.launch import Addresses, model_options, run_server
     from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, write_repository
 
     flags: dict[str, Any] = {
@@ -85,8 +85,7 @@ def triton(
         print(shlex.join(plan_command))
     if run and not plan_command:
         sys.exit(run_server(repository, models, Addresses(host, http_port, grpc_port, metrics_port)))
-    command = ["tritonserver", f"--model-repository={repository.absolute()}", "--model-control-mode=explicit"]
-    print(shlex.join([*command, *(f"--load-model={name}" for name in models)]))
+    print(shlex.join(["tritonserver", *model_options(repository, models)]))
 
 
 def _absolute(model: str | None) -> str | None:

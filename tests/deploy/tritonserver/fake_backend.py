@@ -110,14 +110,9 @@ def fake_backend(models: Mapping[str, Model]) -> ModuleType:
     """`models` answer the requests of business-logic scripting."""
 
     class InferenceRequest:
-        def __init__(
-            self, model_name: str, inputs: list[Tensor], requested_output_names: list[str], request_id: str = ""
-        ) -> None:
+        def __init__(self, model_name: str, inputs: list[Tensor], requested_output_names: list[str]) -> None:
             self._name = model_name
-            self._inputs = {tensor.name(): tensor.as_numpy() for tensor in inputs} | {"id": np.array([request_id])}
-
-        def model_name(self) -> str:
-            return self._name
+            self._inputs = {tensor.name(): tensor.as_numpy() for tensor in inputs}
 
         def exec(self, decoupled: bool = False) -> Any:
             if self._name not in models:

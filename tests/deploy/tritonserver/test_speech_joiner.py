@@ -9,7 +9,7 @@ import pytest
 
 from oscine.config import TrimConfig
 from oscine.deploy.tritonserver.codec_windows import Window
-from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, merge_parts
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart
 from oscine.narration import SegmentJoiner
 
 SHAPE = CodecShape(left_context_frames=3, new_frames=4, samples_per_frame=2, sample_rate_hz=1000)
@@ -55,7 +55,6 @@ def cut(values: Sequence[int], sizes: Sequence[int], **fields: object) -> list[T
 @pytest.mark.parametrize("sizes", [[11], [1] * 11, [1, 2, 8], [6, 5]])
 def test_samples_do_not_depend_on_how_codes_arrive(sizes: list[int]) -> None:
     assert spoken(cut(VALUES, sizes)) == expected(VALUES)
-    assert spoken(list(merge_parts(cut(VALUES, sizes)))) == expected(VALUES)
 
 
 def test_a_segment_continues_its_reference_clip() -> None:
@@ -86,6 +85,3 @@ def test_segments_are_joined_as_an_engine_joins_them() -> None:
     joined = joiner.push(np.array(expected(first), np.int16).tobytes()) + joiner.end_segment(last=False)
     joined += joiner.push(np.array(expected(second), np.int16).tobytes()) + joiner.end_segment(last=True)
     assert spoken(parts, segments=2) == np.frombuffer(joined, "<i2").tolist()
-    merged = list(merge_parts(parts))
-    assert [len(part.codes) for part in merged] == [6, 4] and merged[-1].final
-    assert spoken(merged, segments=2) == np.frombuffer(joined, "<i2").tolist()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,28 @@ SHAPE = {"left_context_frames": 3, "new_frames": 4, "samples_per_frame": 2, "sam
 
 
 class Models:
-    """The talker streams `codes`, one frame per response, and waits for a cancellation before the end if `endless`."""
+    """The talker has `count` frames, one per response; if `endless` it never has the last one."""
 
     def __init__(self, count: int = 6, *, endless: bool = False) -> None:
         self.count, self.endless = count, endless
-        self.cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.windows = 0
-        self.talker_id = ""
+        self.given = self.windows = 0
+        self.stream_id, self.cancelled, self.waited = b"", threading.Event(), threading.Event()
 
     def talker(self, inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
         if "cancel" in inputs:
-            self.cancelled.put(inputs["cancel"][0].decode())
+            assert inputs["cancel"].tolist() == [self.stream_id]
+            self.cancelled.set()
             return
-        assert inputs["text"].tolist() == [b"Hello."]
-        self.talker_id = str(inputs["id"][0])
-        for frame in range(self.count):
-            last = frame == self.count - 1 and not self.endless
-            yield _talker_response(frame + 1, last=last)
-        if self.endless:
-            assert self.cancelled.get(timeout=60) == self.talker_id
-            yield InferenceResponse()
+        if "text" in inputs:
+            assert inputs["text"].tolist() == [b"Hello."] and not self.stream_id
+            self.stream_id = inputs["pull"][0]
+        assert inputs["pull"].tolist() == [self.stream_id] and inputs["max_frames"].tolist() == [4]
+        if self.given == self.count:
+            self.waited.set()
+            yield InferenceResponse()  # no codes yet
+            return
+        self.given += 1
+        yield _talker_response(self.given, last=self.given == self.count and not self.endless)
 
     def codec(self, inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
         codes, context = inputs["codes"], inputs["context_frames"]
@@ -76,10 +77,18 @@ def model(tmp_path: Path) -> Iterator[TritonPythonModel]:
     model.finalize()
 
 
-def ask(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch, **models: Any) -> Request:
+def ask(
+    model: TritonPythonModel,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_cancelled: Callable[[], bool] | None = None,
+    **models: Any,
+) -> Request:
     named = {f"oscine_{name}": function for name, function in models.items()}
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake_backend(named))
     request = Request({"text": np.array([b"Hello."], object)})
+    if is_cancelled is not None:
+        monkeypatch.setattr(request, "is_cancelled", is_cancelled)
     model.execute([request])
     return request
 
@@ -92,32 +101,53 @@ def test_every_frame_is_heard_once_and_in_order(model: TritonPythonModel, monkey
     assert [bool(final[0]) for final in request.sender.values("final")][-1:] == [True]
     assert request.sender.values("finish_reason")[-1].tolist() == [b"stop"]
     assert {int(seed[0]) for seed in request.sender.values("seed")} == {9}
-    assert 8 <= models.windows <= 30
+    assert models.windows == 30
 
 
 def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
+    assert models.waited.wait(60)
     request.cancelled = True
-    assert not any(response.has_error() for response in request.sender.wait())
+    assert not any(response.has_error() for response in request.sender.wait()) and models.cancelled.is_set()
 
 
-def test_a_talker_that_ends_while_the_codec_works_ends_the_stream(
+def test_unloading_ends_the_streams(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = Models(endless=True)
+    request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
+    assert models.waited.wait(60)
+    model.finalize()
+    assert request.sender.ended.is_set() and models.cancelled.is_set()
+
+
+def test_responses_of_the_talker_are_kept_until_triton_has_forgotten_them(
     model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models, ended = Models(endless=True), threading.Event()
+    """It deletes what nobody else holds in a thread without the GIL, but before it answers about a cancellation."""
+    models, alive = Models(count=30), 0
 
-    def talker(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
-        yield from models.talker(inputs)
-        if "cancel" not in inputs:
-            ended.set()
+    class Responses:
+        def __init__(self, inputs: dict[str, np.ndarray]) -> None:
+            nonlocal alive
+            alive += 1
+            self._responses = models.talker(inputs)
 
-    def codec(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
-        models.cancelled.put(models.talker_id)  # not by the client: it is still there
-        assert ended.wait(60)
-        yield from models.codec(inputs)
+        def __next__(self) -> InferenceResponse:
+            return next(self._responses)
 
-    assert not ask(model, monkeypatch, talker=talker, codec=codec).sender.wait()[-1].has_error()
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    asked = []
+
+    def is_cancelled() -> bool:
+        asked.append(alive)
+        return False
+
+    request = ask(model, monkeypatch, is_cancelled=is_cancelled, talker=Responses, codec=models.codec)
+    request.sender.wait()
+    assert asked == [1] * 30
 
 
 def test_an_error_of_the_talker_is_the_answer(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +165,7 @@ def test_a_failure_of_the_codec_ends_the_talker_too(model: TritonPythonModel, mo
 
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=fail)
-    assert request.sender.error().message() == "out of memory"
+    assert request.sender.error().message() == "out of memory" and models.cancelled.is_set()
 
 
 def test_a_model_that_is_not_loaded_is_named(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:

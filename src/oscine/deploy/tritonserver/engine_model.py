@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from oscine.commands.settings import load_settings
-from oscine.deploy.tritonserver.backend import SETTINGS, DecoupledResponse, ModelInstance, read_tensors
+from oscine.deploy.tritonserver.backend import (
+    SETTINGS,
+    DecoupledResponse,
+    ModelInstance,
+    ResponseStream,
+    read_tensors,
+)
 from oscine.deploy.tritonserver.gauges import EngineGauges
 from oscine.deploy.tritonserver.speech_host import SpeechHost
 from oscine.deploy.tritonserver.tensors import ENGINE, SPEECH_INPUTS, SPEECH_OUTPUTS, TensorSpec
@@ -20,22 +26,20 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         instance = ModelInstance.of(args)
         settings = load_settings(instance.folder / SETTINGS, {})
-        self._host = SpeechHost(settings, instance.index, codec=self.codec)
-        self._gauges = EngineGauges({"model": self.name, "instance": str(instance.index)}, self._host.figures)
+        self.host = SpeechHost(settings, instance.index, codec=self.codec)
+        self._gauges = EngineGauges({"model": self.name, "instance": str(instance.index)}, self.host.figures)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
             response = DecoupledResponse(request, self.outputs)
             try:
-                tensors = read_tensors(request, self.inputs)
-                if (cancelled := tensors.pop("cancel", None)) is None:
-                    self._host.answer(request.request_id(), tensors, response)
-                else:
-                    self._host.cancel(cancelled.decode(errors="replace"))
-                    response.end()
+                self.answer(request.request_id(), read_tensors(request, self.inputs), response)
             except Exception as error:
                 response.fail(error)
 
+    def answer(self, request_id: str, tensors: dict[str, Any], response: ResponseStream) -> None:
+        self.host.answer(request_id, tensors, response)
+
     def finalize(self) -> None:
         self._gauges.stop()
-        self._host.stop()
+        self.host.stop()

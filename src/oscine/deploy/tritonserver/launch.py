@@ -22,6 +22,9 @@ _HOW_TO_GET_ONE = (
     "no Triton server was found: run this in NVIDIA's container nvcr.io/nvidia/tritonserver, put `tritonserver` on the "
     "PATH, or `pip install nvidia-pytriton`, which carries one"
 )
+# Of each model. A request of one model to another keeps a thread until it is answered, and a response needs one too:
+# 32 streams of `oscine_speech` would use up Triton's default of 32.
+_BACKEND_THREADS = "--backend-config=python,thread-pool-size=256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,12 @@ class Addresses:
     metrics_port: int = 8002
 
 
+def model_options(repository: Path, models: Sequence[str]) -> list[str]:
+    """What any Triton server needs to serve these models."""
+    folder = f"--model-repository={repository.resolve()}"
+    return [folder, "--model-control-mode=explicit", *(f"--load-model={name}" for name in models), _BACKEND_THREADS]
+
+
 @contextlib.contextmanager
 def server_command(
     repository: Path, models: Sequence[str], addresses: Addresses, extra: Sequence[str] = ()
@@ -39,9 +48,7 @@ def server_command(
     """The command that serves these models, and its environment. Models can be unloaded and loaded again while it
     runs. Raises ConfigError if there is no server."""
     arguments = [
-        f"--model-repository={repository.resolve()}",
-        "--model-control-mode=explicit",
-        *(f"--load-model={name}" for name in models),
+        *model_options(repository, models),
         *(f"--{kind}-address={addresses.host}" for kind in ("http", "grpc", "metrics")),
         f"--http-port={addresses.http_port}",
         f"--grpc-port={addresses.grpc_port}",

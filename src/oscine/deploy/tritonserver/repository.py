@@ -128,8 +128,7 @@ class _Writer:
             TALKER_INPUTS,
             TALKER_OUTPUTS,
             about="The engine without its codec: text to codes. It batches its streams itself.",
-            decoupled=True,
-            instances=len(self._settings.devices),
+            decoupled=True,  # one instance: requests for the same stream must reach the same process
         )
         self._write_settings(self._write_model(TALKER, config, "talker_model"))
 

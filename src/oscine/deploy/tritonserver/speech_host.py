@@ -13,6 +13,7 @@ import numpy as np
 from oscine.commands.settings import Settings
 from oscine.deploy.tritonserver.backend import ResponseStream
 from oscine.deploy.tritonserver.fields import speech_fields
+from oscine.deploy.tritonserver.pulled_streams import PulledStreams
 from oscine.deploy.tritonserver.streams import Streams
 from oscine.engine.build import build_engine
 from oscine.engine.remote.heap import freeze_gc
@@ -51,13 +52,23 @@ class SpeechHost:
         self._trims_silence = settings.engine.trim_silence.enabled
         self._speak = self._speak_samples if codec else self._speak_codes
         self._streams = Streams()
+        self._pulled = PulledStreams(self._streams)
         freeze_gc()
 
     def answer(self, request_id: str, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         """Returns at once; the answer is sent as it is made."""
         self._streams.start(request_id, lambda watched: self._speak(tensors, watched), response)
 
+    def pull(self, stream_id: str, tensors: Mapping[str, Any], max_frames: int, response: ResponseStream) -> None:
+        """Answers once, with the codes that are there. Only the first request for a stream has `tensors`. Returns at
+        once."""
+        if tensors:
+            self._pulled.start(stream_id, lambda watched: self._speak(tensors, watched), max_frames, response)
+        else:
+            self._pulled.pull(stream_id, max_frames, response)
+
     def cancel(self, request_id: str) -> None:
+        """Of a request, or of a stream that is pulled."""
         self._streams.cancel(request_id)
 
     def figures(self) -> EngineFigures:

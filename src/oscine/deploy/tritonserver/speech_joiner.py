@@ -3,8 +3,8 @@ with its own codec does. No Triton here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,22 +39,6 @@ class TalkerPart:
     context_codes: Codes  # on the first part of a segment: frames before its own
     segment_end: bool
     final: bool
-
-
-def merge_parts(parts: Iterable[TalkerPart]) -> Iterator[TalkerPart]:
-    """Joins the parts of the same segment: a window with many new frames costs as much as one with a single frame."""
-    merged: TalkerPart | None = None
-    for part in parts:
-        if merged is None:
-            merged = part
-        else:
-            codes = np.concatenate((merged.codes, part.codes))
-            merged = replace(part, codes=codes, context_codes=merged.context_codes)
-        if part.segment_end:
-            yield merged
-            merged = None
-    if merged is not None:
-        yield merged
 
 
 class SpeechJoiner:

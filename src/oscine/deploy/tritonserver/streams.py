@@ -15,7 +15,7 @@ Answer = Callable[[ResponseStream], Coroutine[Any, Any, None]]
 
 
 class Streams:
-    """Requests that are being answered. `start`, `cancel` and `stop` may be called from any thread."""
+    """Requests that are being answered. All methods may be called from any thread."""
 
     def __init__(self, watcher: CancellationWatcher | None = None) -> None:
         self._watcher = watcher or CancellationWatcher()
@@ -27,7 +27,7 @@ class Streams:
 
     def start(self, request_id: str, answer: Answer, response: ResponseStream) -> None:
         """`answer` sends everything, its last response with `final`."""
-        self._loop.call_soon_threadsafe(self._start, request_id, answer, response)
+        self.call_soon(lambda: self._start(request_id, answer, response))
 
     def cancel(self, request_id: str) -> None:
         """Unknown and ended requests are ignored: a cancellation and an end may cross. So are those without an id."""
@@ -36,7 +36,11 @@ class Streams:
             for task in self._running.get(request_id, ()) if request_id else ():
                 task.cancel()
 
-        self._loop.call_soon_threadsafe(cancel)
+        self.call_soon(cancel)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Calls it on the event loop, after what was asked for before."""
+        self._loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
         """Cancels what is running."""

@@ -58,11 +58,12 @@ SPEECH_OUTPUTS = (
     TensorSpec("sample_rate", "INT32", "In Hz."),
     *_END_OUTPUTS,
 )
-# A request has a text, or it cancels another one: business-logic scripting cannot cancel a request that it sent.
 TALKER_INPUTS = (
     _option("text", "STRING", "The text to speak, of any length; UTF-8."),
     *SPEECH_INPUTS[1:],
-    _option("cancel", "STRING", "Instead of a text: the id of the request to cancel."),
+    _option("pull", "STRING", "An id of a stream: answers once, with its next codes. With a text, it is a new stream."),
+    _option("max_frames", "INT32", "With `pull`: of the response."),
+    _option("cancel", "STRING", "Instead of a text: the id of the request or stream to cancel."),
 )
 TALKER_OUTPUTS = (
     TensorSpec("codes", "INT64", "The codes of the next frames.", (-1, CODEBOOKS)),
