@@ -152,6 +152,26 @@ def test_the_aligner_works_again_after_a_crash(client: httpx.Client) -> None:
     assert None not in [word["start_s"] for word in words_of(received)]
 
 
+def test_metrics_count_alignments_and_their_failures(client: httpx.Client, whisper: Path) -> None:
+    def jobs() -> tuple[float, float, float]:
+        page = {line.rsplit(" ", 1)[0]: line.rsplit(" ", 1)[1] for line in client.get("/metrics").text.splitlines()}
+        counted = [f'oscine_aligner_jobs_total{{job="align",outcome="{outcome}"}}' for outcome in ("done", "failed")]
+        done, failed, timed = (float(page[name]) for name in (*counted, 'oscine_aligner_seconds_count{job="align"}'))
+        return done, failed, timed
+
+    done, failed, timed = jobs()
+    say(client, HELLO, stream=False, word_timestamps=True)
+    assert jobs() == (done + 1, failed, timed + 1)
+    (whisper / "behavior").write_text("fail")
+    try:
+        say(client, HELLO, stream=False, word_timestamps=True)
+    finally:
+        (whisper / "behavior").write_text("")
+    assert jobs() == (done + 1, failed + 1, timed + 1)
+    say(client, HELLO, stream=False)
+    assert jobs() == (done + 1, failed + 1, timed + 1)
+
+
 def test_audio_does_not_wait_for_the_aligner(whisper: Path, engine: ScriptedEngine) -> None:
     (whisper / "behavior").write_text("hang")
     try:

@@ -17,6 +17,7 @@ from oscine.align.words import TimedWord
 from oscine.errors import ConfigError
 from oscine.frames import Samples
 from oscine.server.errors import field_error
+from oscine.server.metrics import AlignerJob, AlignerMetrics
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUED = 64  # segments; a segment of half a minute has 1.4 MB
@@ -24,9 +25,9 @@ _Answer = TypeVar("_Answer")
 
 
 class AsyncAligner:
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, metrics: AlignerMetrics) -> None:
         """Raises ConfigError for a folder that has no model."""
-        self._aligner = Aligner(folder, threads)
+        self._aligner, self._metrics = Aligner(folder, threads), metrics
         self._pool = ThreadPoolExecutor(1, "oscine-align")
         self._queued = 0
         self._closed = False
@@ -46,11 +47,11 @@ class AsyncAligner:
 
     async def align(self, pcm: bytes, rate_hz: int, text: str, language: str) -> list[TimedWord]:
         """Raises AlignerError."""
-        return await self._run(lambda: self._aligner.align(_samples(pcm), rate_hz, text, language))
+        return await self._run("align", lambda: self._aligner.align(_samples(pcm), rate_hz, text, language))
 
     async def transcribe(self, samples: Samples, rate_hz: int, language: str = "auto") -> str:
         """Raises AlignerError."""
-        return await self._run(lambda: self._aligner.transcribe(samples, rate_hz, language))
+        return await self._run("transcribe", lambda: self._aligner.transcribe(samples, rate_hz, language))
 
     def close(self) -> None:
         self._closed = True
@@ -64,12 +65,14 @@ class AsyncAligner:
             if not self._closed:
                 _log.error("the aligner cannot be started: %s", error)
 
-    async def _run(self, job: Callable[[], _Answer]) -> _Answer:
+    async def _run(self, name: AlignerJob, job: Callable[[], _Answer]) -> _Answer:
         if self._queued >= _MAX_QUEUED:
+            self._metrics.refused(name)
             raise AlignerError(f"the aligner is too busy: {self._queued} segments wait for it")
         self._queued += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+            with self._metrics.running(name):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, job)
         finally:
             self._queued -= 1
 

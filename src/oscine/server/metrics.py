@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -18,6 +20,9 @@ from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus, FinishReason
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 _LOOP_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+_ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
+AlignerJob = Literal["align", "transcribe"]
+AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
 _AUDIBLE_DBFS = -50.0
 
@@ -58,6 +63,19 @@ class Metrics:
             buckets=_LOOP_LAG_S,
             registry=registry,
         )
+        self.aligner_jobs = Counter(
+            "oscine_aligner_jobs_total",
+            "Segments to align and clips to transcribe, by outcome.",
+            ("job", "outcome"),
+            registry=registry,
+        )
+        self.aligner_s = Histogram(
+            "oscine_aligner_seconds",
+            "Duration of aligner jobs that are done, with their time in the queue.",
+            ("job",),
+            buckets=_ALIGNER_S,
+            registry=registry,
+        )
         self.connections = Gauge("oscine_connections", "Open connections.", registry=registry)
         self.bytes_in_flight = Gauge("oscine_bytes_in_flight", "Size of large bodies that are held.", registry=registry)
         registry.register(_EngineCollector(engines))
@@ -84,6 +102,34 @@ class ModelMetrics:
         self.ttfa_s = metrics.ttfa_s.labels(name)
         self.audible_ttfa_s = metrics.audible_ttfa_s.labels(name)
         self.e2e_s = metrics.e2e_s.labels(name)
+
+
+class AlignerMetrics:
+    """The metrics of the aligner; shown from the start, with zeros."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._durations_s = {job: metrics.aligner_s.labels(job) for job in get_args(AlignerJob)}
+        self._jobs = {
+            (job, outcome): metrics.aligner_jobs.labels(job, outcome)
+            for job in get_args(AlignerJob)
+            for outcome in get_args(AlignerOutcome)
+        }
+
+    def refused(self, job: AlignerJob) -> None:
+        self._jobs[job, "busy"].inc()
+
+    @contextlib.contextmanager
+    def running(self, job: AlignerJob) -> Iterator[None]:
+        start_s, outcome = time.monotonic(), "failed"
+        try:
+            yield
+            outcome = "done"
+            self._durations_s[job].observe(time.monotonic() - start_s)
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self._jobs[job, outcome].inc()
 
 
 class RequestMetrics:

@@ -14,7 +14,7 @@ from oscine.server.api_keys import ApiKeys
 from oscine.server.async_aligner import AsyncAligner
 from oscine.server.connections import OpenConnections
 from oscine.server.errors import ApiError
-from oscine.server.metrics import Metrics
+from oscine.server.metrics import AlignerMetrics, Metrics
 from oscine.server.model_admin import ModelAdmin, OpenModel
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.reference_clips import ClipPolicy
@@ -41,7 +41,9 @@ class Service:
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
-        self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads) if config.aligner else None
+        self.aligner: AsyncAligner | None = None
+        if config.aligner:
+            self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, AlignerMetrics(self.metrics))
         transcribe = self.aligner.transcribe if self.aligner else None
         self.models = ModelRegistry(models, self.voice_store, self.metrics, config.model_aliases, transcribe)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
