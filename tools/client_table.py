@@ -47,6 +47,7 @@ CLIENTS = (
     ClientRow("LangChain", "langchain-core", example="langchain_voice.py"),
     ClientRow("DashScope", "dashscope", "test_clients.py", ("dashscope", "realtime_guide")),
     ClientRow("Open WebUI", None, "test_clients.py", ("open_webui",)),
+    ClientRow("Home Assistant, with wyoming-openai", None, "test_wyoming_requests.py"),
     ClientRow("vLLM-Omni's clients", None, "test_vllm_omni_requests.py"),
     ClientRow("SGLang-Omni's clients", None, "test_sglang_omni_requests.py"),
     ClientRow("SGLang-Omni's WebSocket clients", None, "realtime/test_sglang_omni.py"),

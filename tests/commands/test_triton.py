@@ -19,8 +19,7 @@ def test_the_command_writes_a_repository_and_prints_how_to_serve_it(
     assert done.exit_code == 0, done.output
     assert (
         f"tritonserver --model-repository={tmp_path}/repository --model-control-mode=explicit --load-model=oscine "
-        "--backend-config=python,thread-pool-size=256\n"
-        in done.stdout
+        "--backend-config=python,thread-pool-size=256\n" in done.stdout
     )
     written = load_settings(tmp_path / "repository" / "oscine" / "1" / "settings.toml", {})
     # The server's processes have another working folder.
