@@ -88,8 +88,9 @@ MODEL ?= demo
 serve: install
 	$(BIN)/oscine serve --model $(MODEL) $(ARGS)
 
-# One thread for each of the processes that share the cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+# One thread for each of the processes that share the cores. Where PYTHONDONTWRITEBYTECODE is set (images often do), every
+# process of the tests would compile all that it imports again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 # For every change before it is pushed: no other environment, no browser, no network.
 check: lint
