@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from random_checkpoint import write_checkpoint
 from tests.oracle.client import Official
 from tests.oracle.vocabulary import cached_vocabulary
 
@@ -64,6 +63,8 @@ def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) ->
     arguments = repr((bpe and bpe.name, size, kind, sorted(options.items())))
     folder = CACHE / "checkpoints" / f"{size}-{kind}-{hashlib.sha256(maker + arguments.encode()).hexdigest()[:16]}"
     if not folder.exists():
+        from random_checkpoint import write_checkpoint  # torch, which the process that only distributes the tests lacks
+
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             fresh = write_checkpoint(Path(scratch) / "fresh", size=size, kind=kind, bpe=bpe, **options)
