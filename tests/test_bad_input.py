@@ -312,7 +312,7 @@ def small_context(speakers: Speakers, tmp_path_factory: pytest.TempPathFactory) 
     def load(model: str) -> Oscine:
         folder = linked(speakers.folder(model), tmp_path_factory.mktemp("small_context") / model)
         change_json(folder / "config.json", "talker_config.max_position_embeddings", POSITIONS)
-        return Oscine(folder, device="cpu")
+        return Oscine(folder, device="cpu", slots=1)
 
     return load
 

@@ -34,7 +34,7 @@ def test_a_folder_is_used_directly(
     assert find_checkpoint(folder) == find_checkpoint(str(folder)) == folder
     assert find_checkpoint("owner/name") == Path("owner/name")  # a local folder comes before a hub id
     assert find_checkpoint("~/owner/name") == folder
-    assert Oscine("owner/name", device="cpu").voices[0] == "aiden"
+    assert Oscine("owner/name", device="cpu", slots=1).voices[0] == "aiden"
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_hub_id_is_found_in_the_local_cache(hub_cache: Path) -> None:
     answers = query_hub(hub_cache, "oscine/tiny", "oscine/unknown", HF_HUB_OFFLINE="1")
     found, _ = answers["oscine/tiny"]
     assert found == str(hub_cache / "models--oscine--tiny" / "snapshots" / COMMIT)
-    assert Oscine(found, device="cpu").speak("hello", seed=1, max_new_tokens=3).codes.shape == (2, 16)
+    assert Oscine(found, device="cpu", slots=1).speak("hello", seed=1, max_new_tokens=3).codes.shape == (2, 16)
 
     message, took_s = answers["oscine/unknown"]
     assert message.startswith("refused: 'oscine/unknown' is not a local folder, and as a hub id: the local cache lacks")

@@ -36,7 +36,7 @@ def folder(small_checkpoints: CheckpointMaker, tmp_path: Path) -> Path:
 
 
 def speech(folder: Path, dtype: str = "float32") -> Speech:
-    return Oscine(folder, device="cpu", dtype=dtype).speak("hello there", seed=3, max_new_tokens=6)  # type: ignore[arg-type]
+    return Oscine(folder, device="cpu", dtype=dtype, slots=1).speak("hello there", seed=3, max_new_tokens=6)  # type: ignore[arg-type]
 
 
 def refusal(folder: Path) -> str:
