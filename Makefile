@@ -40,7 +40,9 @@ oracle: .venv-oracle/.installed
 
 clients: .venv-clients/.installed
 
-.venv-clients/.installed: tests/clients/environment.sh tests/clients/requirements.txt | .venv/.installed
+CLIENT_LISTS := environment.sh requirements.txt node/environment.sh node/package-lock.json wyoming/environment.sh \
+	wyoming/requirements.txt
+.venv-clients/.installed: $(addprefix tests/clients/, $(CLIENT_LISTS)) | .venv/.installed
 	PYTHON=$(PYTHON) bash tests/clients/environment.sh .venv-clients
 	touch $@
 

@@ -10,7 +10,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -40,17 +40,28 @@ def require_environment(name: str, what: str) -> Path:
     return folder
 
 
+def require_client(name: str, needs: str) -> Path:
+    """The folder of a client in .venv-clients that runs in a program of the system, not in our Python."""
+    folder = require_environment("clients", "the clients are") / name
+    if not (folder / "installed").exists():
+        _program_is_missing(f"{needs} was not installed when `make clients` ran")
+    return folder
+
+
 def require_program(name: str, package: str) -> str:
     """The path of a program of the system. Without it the test is skipped; with OSCINE_PROGRAMS=required set, it
     fails."""
     # Debian has servers in /usr/sbin, which the PATH of a user may lack.
     path = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     if path is None:
-        message = f"{name} is not installed; apt-get install {package}"
-        if os.environ.get("OSCINE_PROGRAMS") == "required":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
+        _program_is_missing(f"{name} is not installed; apt-get install {package}")
     return path
+
+
+def _program_is_missing(message: str) -> NoReturn:
+    if os.environ.get("OSCINE_PROGRAMS") == "required":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
 
 
 def require_oracle() -> Path:

@@ -8,7 +8,11 @@ root=$(cd "$here/../.." && pwd)
 folder=${1:-$root/.venv-clients}
 stamp=$folder/clients-stamp
 
-wanted=$(cat "$here/requirements.txt" "$here/environment.sh" | sha256sum | cut -d' ' -f1)
+# Those that do not run in this Python: each has a folder below.
+foreign=(node wyoming)
+lists=("$here/requirements.txt" "$here/environment.sh" "$here"/node/{environment.sh,package-lock.json})
+lists+=("$here"/wyoming/{environment.sh,requirements.txt})
+wanted=$(cat "${lists[@]}" | sha256sum | cut -d' ' -f1)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
@@ -16,12 +20,16 @@ fi
 # Made anew: what an older list left behind could hide that something is missing in this one.
 rm -rf "$folder"
 "${PYTHON:-python3}" -m venv --without-pip "$folder"
+loading=()
+for one in "${foreign[@]}"; do
+    bash "$here/$one/environment.sh" "$folder/$one" &
+    loading+=($!)
+done
 "$root/.venv/bin/pip" --quiet --disable-pip-version-check --python "$folder/bin/python" \
     install --no-compile --no-deps -r "$here/requirements.txt"
 
 # Each client is loaded once, with nothing to say: it shows that all is there, and compiles what is used and no more.
 export PYTHONDONTWRITEBYTECODE='' LITELLM_LOCAL_MODEL_COST_MAP=True LOGURU_LEVEL=WARNING
-loading=()
 for script in "$here"/*.py; do
     echo '{}' | "$folder/bin/python" "$script" > /dev/null &
     loading+=($!)

@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 from client_table import CLIENTS, PAGE, ROOT, filled, names_of_tests, table, works
-from tests.conftest import require_environment
+from tests.conftest import require_client, require_environment
 
+OTHERS = ("openai (npm)", "ai (npm)", "wyoming-openai")
 CLIENT_TESTS = ROOT / "tests" / "server" / "test_clients.py"
 VERSIONS = "import importlib.metadata, json, sys; print(json.dumps([*map(importlib.metadata.version, sys.argv[1:])]))"
 
@@ -26,10 +28,28 @@ def test_every_test_of_a_client_is_in_exactly_one_row() -> None:
     assert all(list(works(client)) for client in CLIENTS)
 
 
+def listed_versions() -> dict[str, str]:
+    """By package."""
+    rows = dict(row.split(" | ")[:2] for row in table().splitlines()[2:])
+    return {client.package: rows[f"| {client.name}"] for client in CLIENTS if client.package}
+
+
+def installed_versions(python: Path, packages: list[str]) -> dict[str, str]:
+    done = subprocess.run([python, "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
+    return dict(zip(packages, json.loads(done.stdout), strict=True))
+
+
 def test_the_versions_are_those_that_the_tests_run() -> None:
     python = require_environment("clients", "the clients are") / "bin" / "python"
-    packaged = [client for client in CLIENTS if client.package]
-    packages = [str(client.package) for client in packaged]
-    done = subprocess.run([python, "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
-    listed = dict(row.split(" | ")[:2] for row in table().splitlines()[2:])
-    assert [listed[f"| {client.name}"] for client in packaged] == json.loads(done.stdout)
+    listed = {name: version for name, version in listed_versions().items() if name not in OTHERS}
+    assert listed == installed_versions(python, list(listed))
+
+
+def test_the_versions_in_other_runtimes_are_those_that_the_tests_run() -> None:
+    modules = require_client("node", "npm") / "node_modules"
+    found = {
+        f"{name} (npm)": json.loads((modules / name / "package.json").read_text(encoding="utf-8"))["version"]
+        for name in ("openai", "ai")
+    }
+    found |= installed_versions(require_client("wyoming", "Python 3.12") / "bin" / "python", ["wyoming-openai"])
+    assert {name: listed_versions()[name] for name in OTHERS} == found
