@@ -1,7 +1,9 @@
 """Clients of several servers get the form that they expect: bytes as they are generated, events, or the whole file."""
 
 import io
+import subprocess
 import wave
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from starlette.datastructures import Headers
 from oscine.config import ServerConfig
 from oscine.server.response_form import response_form
 from oscine.server.schemas import SpeechBody
+from tests.conftest import require_program
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine, spoken
 from tests.server.serving import client_of, eventually
 
@@ -82,6 +85,17 @@ def test_a_wav_is_a_whole_file_that_strict_parsers_can_measure(engine: ScriptedE
         assert file.readframes(file.getnframes()) == spoken("Hello there.", 3)
     info = soundfile.info(io.BytesIO(answer.content))
     assert info.frames == 12 * FRAME_SAMPLES
+
+
+@pytest.mark.parametrize("form", ["wav", "flac", "mp3"])
+def test_soxi_measures_every_file(engine: ScriptedEngine, form: str, tmp_path: Path) -> None:
+    program = require_program("soxi", "sox libsox-fmt-mp3")
+    with client_of(engine, CARD) as client:
+        file = tmp_path / f"speech.{form}"
+        file.write_bytes(say(client, response_format=form, stream=False).content)
+    samples = int(subprocess.run([program, "-s", file], capture_output=True, text=True, check=True).stdout)
+    added_by_mp3 = 3 * 1152 if form == "mp3" else 0
+    assert 0 <= samples - 12 * FRAME_SAMPLES <= added_by_mp3
 
 
 def test_a_client_that_streams_a_wav_gets_its_first_byte_before_the_speech_is_complete() -> None:
