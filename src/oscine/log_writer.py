@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import threading
 import time
+from collections import deque
 
 _MAX_LINES = 10_000  # that wait to be written
+_BATCH_LINES = 100  # per system call
+_BATCH_S = 0.01  # lines that follow within this time are written together: waking the thread costs more than a line
 _FLUSH_S = 1.0
 _POLL_S = 0.005
 
@@ -19,37 +21,53 @@ class LogWriter(logging.Handler):
 
     def __init__(self, descriptor: int, max_lines: int = _MAX_LINES) -> None:
         super().__init__()
-        self._descriptor = descriptor
-        self._lines: queue.Queue[bytes] = queue.Queue(max_lines)
+        self._descriptor, self._max_lines = descriptor, max_lines
+        self._lines: deque[bytes] = deque()  # each is removed when it is written
+        self._waiting = threading.Event()  # set after a line was added, cleared before lines are written
         self._lost = 0
         # A daemon, and no Python file object: the process must end although this thread is blocked.
         threading.Thread(target=self._write, name="oscine-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._lines.put_nowait(f"{self.format(record)}\n".encode(errors="backslashreplace"))
-        except queue.Full:
-            self._lost += 1
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         except Exception:
             self.handleError(record)
+            return
+        if len(self._lines) >= self._max_lines:
+            self._lost += 1
+            return
+        self._lines.append(line)
+        if not self._waiting.is_set():
+            self._waiting.set()
 
     def flush(self) -> None:
         """Waits until all lines are written, but not for a reader that is not there."""
         deadline_s = time.monotonic() + _FLUSH_S
-        while self._lines.unfinished_tasks and time.monotonic() < deadline_s:
+        while self._lines and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
 
     def _write(self) -> None:
         while True:
-            line = self._lines.get()
-            lost, self._lost = self._lost, 0
-            if lost:
-                message = "%d log lines were lost: they were not read in time"
-                record = logging.LogRecord("oscine.log", logging.WARNING, "", 0, message, (lost,), None)
-                line += f"{self.format(record)}\n".encode()
-            try:
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            except OSError:  # the reader has gone for good, or the disk is full
-                self._lost += 1
-            self._lines.task_done()
+            self._waiting.wait()
+            time.sleep(_BATCH_S)
+            self._waiting.clear()
+            while self._lines:
+                self._write_batch()
+
+    def _write_batch(self) -> None:
+        count = min(_BATCH_LINES, len(self._lines))
+        batch = b"".join(self._lines[index] for index in range(count))
+        lost, self._lost = self._lost, 0
+        if lost:
+            message = "%d log lines were lost: they were not read in time"
+            record = logging.LogRecord("oscine.log", logging.WARNING, "", 0, message, (lost,), None)
+            batch += f"{self.format(record)}\n".encode()
+        try:
+            while batch:
+                batch = batch[os.write(self._descriptor, batch) :]
+        except OSError:  # the reader has gone for good, or the disk is full; the other lines would fare no better
+            count = len(self._lines)
+            self._lost += count
+        for _ in range(count):
+            self._lines.popleft()
