@@ -206,6 +206,8 @@ def unsupported_script(text: str, card: ModelCard) -> str | None:
     if not card.languages or not _SCRIPTS.keys() >= set(card.languages):
         return None  # a language whose script is not known here
     supported = frozenset().union(*(_SCRIPTS[name] for name in card.languages))
+    if text.isascii() and "LATIN" in supported:  # most texts; every letter would be looked up
+        return None
     letters: Counter[str] = Counter()
     for char, count in Counter(unicodedata.normalize("NFKC", text)).items():
         # Modifier letters (Lm) are shared by scripts.

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class Narration:
     ) -> None:
         """With `single_segment` no audio is held back for joining. `pool` runs `submit` (None: the loop's own)."""
         self._engine, self._rate_hz, self._pool = engine, rate_hz, pool
-        self._request = replace(request, text_options=None)  # its text is prepared
+        self._request = request
         self._speed, self._clock = speed, clock or PlaybackClock()
         self._joiner = None if single_segment else SegmentJoiner(rate_hz)
         self._tokens_left = request.max_new_tokens
@@ -97,11 +98,12 @@ class Narration:
 
     def segment(self, text: str, *, streaming_text: bool = False, resumes: bool = False) -> Utterance:
         """The next segment's utterance, not yet submitted. `resumes`: its text was late, its slot was given back."""
-        request = replace(self._request, text=text, max_new_tokens=self._tokens_left)
+        changed: dict[str, Any] = {"text": text, "text_options": None, "max_new_tokens": self._tokens_left}
         if self._segments:  # silence before a later segment is the pause between two sentences
             unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
-            trim = request.trim_silence if self._paused else False
-            request = replace(request, continues_s=unplayed_s, resumes=resumes, trim_silence=trim)
+            trim = self._request.trim_silence if self._paused else False
+            changed |= {"continues_s": unplayed_s, "resumes": resumes, "trim_silence": trim}
+        request = replace(self._request, **changed)  # its text is prepared
         self._segment_start = self._samples + len(self._leading_pause) // 2
         self._paused = False
         return Utterance(self._engine, request, self._pool, streaming_text=streaming_text)

@@ -179,7 +179,8 @@ _Params = TypeVar("_Params", DrawParams, SamplingParams)
 
 
 def _over(params: _Params, **values: object) -> _Params:
-    return replace(params, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+    given = {name: value for name, value in values.items() if value is not None}
+    return replace(params, **given) if given else params  # type: ignore[arg-type]
 
 
 # A prompt row is T(text id) plus: nothing, C(codec id), the speaker vector, or the codes of a reference frame, summed.

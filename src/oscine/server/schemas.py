@@ -117,6 +117,8 @@ class LenientModel(BaseModel):
         for name in self._unknown:
             yield UnknownField(name, container, known)
         for name, value in self.__dict__.items():
+            if value is None:  # as most are
+                continue
             prefix = f"{container}.{name}" if container else name
             if isinstance(value, LenientModel):
                 yield from value.unknown_fields(prefix)

@@ -94,7 +94,8 @@ class SpeechPlanner:
         if self._config.strict:
             options.check_known()
         _check_task(options, card)
-        _check_sampling(options)
+        fields = _request_fields(options)
+        _check_sampling(options, fields)
         if options.word_timestamps:
             check_aligner(self._aligner, options.language_name)
         out_rate_hz = options.sample_rate or card.sample_rate_hz
@@ -107,8 +108,8 @@ class SpeechPlanner:
             raise ApiError(413, message, param="input")
         voice = await self._voice(model, options)
         voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
-        request = _request(options, text, voice)
-        request = replace(request, text_options=await self._text_fields.read(options, request.language))
+        text_options = await self._text_fields.read(options, options.language_name)
+        request = SpeechRequest(text=text, voice=voice, text_options=text_options, **fields)
         return SpeechPlan(
             model=model,
             request=request,
@@ -166,19 +167,18 @@ class SpeechPlanner:
         return await asyncio.to_thread(model.voices.resolve, name)
 
 
-def _request(options: VoiceOptions, text: str, voice: str | Voice | None) -> SpeechRequest:
+def _request_fields(options: VoiceOptions) -> dict[str, Any]:
+    """Keyword arguments of SpeechRequest, without the text and the voice."""
     seed = given_seed(options)
-    return SpeechRequest(
-        text=text,
-        voice=voice,
-        language=options.language_name,
-        instruct=options.instructions or None,
-        text_mode=_TEXT_MODES[options.non_streaming_mode],
-        seed=secrets.randbits(63) if seed is None else seed,
-        trim_silence=options.trim_silence,
-        trim_echo=options.trim_echo,
+    return {
+        "language": options.language_name,
+        "instruct": options.instructions or None,
+        "text_mode": _TEXT_MODES[options.non_streaming_mode],
+        "seed": secrets.randbits(63) if seed is None else seed,
+        "trim_silence": options.trim_silence,
+        "trim_echo": options.trim_echo,
         **sampling_fields(options),
-    )
+    }
 
 
 def _reference(options: VoiceOptions) -> tuple[str | None, str | None]:
@@ -207,10 +207,10 @@ def _check_task(options: VoiceOptions, card: ModelCard) -> None:
         raise RequestError(message, "task_type")
 
 
-def _check_sampling(options: VoiceOptions) -> None:
+def _check_sampling(options: VoiceOptions, fields: dict[str, Any]) -> None:
     """Applies the engine's own limits, whatever the checkpoint's defaults are."""
     try:
-        _request(options, "", None).sampling(SamplingParams())
+        SpeechRequest(text="", **fields).sampling(SamplingParams())
     except RequestError as error:
         name = error.param or ""
         nested = getattr(options, name, None) is None and name in ExtraParams.model_fields
