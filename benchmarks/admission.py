@@ -1,0 +1,198 @@
+"""Measures what the admission of a request costs the host: prompt, session, loop (with a runner that does nothing), and
+the runner's own part. Times are those of the calling thread; nothing waits for a device.
+
+    python -m benchmarks.admission [--model demo] [--newcomers 1 32 128]
+    python -m benchmarks.admission --size 1b7                                  random weights of a published size, a GPU
+
+Each figure is the least of --rounds rounds, in microseconds per request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
+from benchmarks.report_table import table
+from benchmarks.results import save
+from benchmarks.server import SIZES, checkpoint
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig
+from oscine.engine.build import plan_slots, prepare_device
+from oscine.engine.in_process import InProcessEngine
+from oscine.engine.loop import EngineLoop
+from oscine.engine.remote.heap import freeze_gc
+from oscine.engine.session import Session, StreamSpec
+from oscine.frames import CODEBOOKS
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.device import choose_device, choose_dtype
+from oscine.runner.factory import make_backend
+from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
+from oscine.runner.slot_runner import SlotRunner
+from oscine.types import Prompt, SamplingParams, SpeechRequest
+
+TEXT = "The weather will be fine tomorrow, with a little wind from the west."
+Figures = dict[str, float]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    slots: tuple[int, ...]
+
+    def ready(self) -> bool:
+        return False
+
+
+@dataclass(slots=True)
+class NullRunner:
+    """Silent frames at no cost, so that the rest is the loop's."""
+
+    slots: int
+    sample_rate_hz: int
+    samples_per_frame: int
+    eos_id: int
+
+    def admit(self, assignment: SlotAssignment) -> None: ...
+
+    def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None: ...
+
+    def launch(self, slots: Sequence[int]) -> Ticket:
+        return _Frames(tuple(slots))
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        assert isinstance(ticket, _Frames)
+        rows = len(ticket.slots)
+        pcm = np.zeros((rows, self.samples_per_frame), np.int16)
+        return FrameOutput(ticket.slots, np.zeros((rows, CODEBOOKS), np.int64), pcm, np.zeros(rows, np.bool_))
+
+    def release(self, slot: int) -> None: ...
+
+    def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
+        return True
+
+    def counts(self) -> RunnerCounts:
+        return RunnerCounts()
+
+
+def _us(call: Callable[[_T], object], items: Sequence[_T]) -> float:
+    """Per item."""
+    begun_s = time.perf_counter()
+    for item in items:
+        call(item)
+    return 1e6 * (time.perf_counter() - begun_s) / len(items)
+
+
+def loop_us(runner: NullRunner, config: EngineConfig, prompt: Prompt, text_ids: int, count: int) -> Figures:
+    """`count` requests that arrive together: their way into the inbox, the tick that admits them, and a later one."""
+    spec = StreamSpec(runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id, config.memory.positions_per_slot)
+    loop = EngineLoop(runner, config)
+    sessions = []
+    for number in range(count):
+        # Continuations are never refused, and admitted before any cost is known.
+        session = Session(f"{number}", SamplingParams(), _drop, config, spec, budgeted=True, continues=True)
+        session.begin(prompt, text_ids, text_ended=True)
+        sessions.append(session)
+    submit_us = _us(loop.submit, sessions)
+    admitting_us = _us(EngineLoop.tick, [loop]) / count
+    assert loop.status().slots_active == count, loop.status()
+    return {"submit": submit_us, "loop": admitting_us, "frame": _us(EngineLoop.tick, [loop]) / count}
+
+
+def _drop(chunk: object) -> None: ...
+
+
+def admit_us(runner: SlotRunner, assignments: Sequence[SlotAssignment]) -> float:
+    """After the first request, whose prefix the others share. Frees the slots again."""
+    made = _us(runner.admit, assignments)
+    runner.collect(runner.launch([assignment.slot for assignment in assignments]))
+    for assignment in assignments:
+        runner.release(assignment.slot)
+    return made
+
+
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    device = choose_device(options.device)
+    dtype = choose_dtype("auto", device)
+    prepare_device(device)
+    slots = max(options.newcomers)
+    pacing = PacingConfig(prefill_rows_per_tick=1_000_000)  # all newcomers in one tick
+    config = EngineConfig(slots=slots, memory=MemoryConfig(positions_per_slot=1024), pacing=pacing)
+    loaded = LoadedCheckpoint.load(folder, device, dtype)
+    budget = plan_slots(loaded.model.config, config, device, dtype, slots=slots)
+    runner = SlotRunner(make_backend(loaded.model, budget))
+    runner.capture()
+    null = NullRunner(slots, runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id)
+    request = SpeechRequest(text=TEXT, max_new_tokens=options.tokens, seed=1)
+    prompt = loaded.builder.build(request)
+    text_ids = len(loaded.tokenizer.encode(TEXT))
+    engine = InProcessEngine(null, loaded.builder, loaded.tokenizer, config)
+    freeze_gc()  # as the worker does
+    rounds = range(options.rounds)
+    prompt_us = min(_us(loaded.builder.build, [request] * 100) for _ in rounds)
+    session_us = min(_us(engine.check, [request] * 100) for _ in rounds)
+    engine.stop()
+    figures: dict[str, Any] = {"device": str(device), "prompt_rows": prompt.rows, "newcomers": {}}
+    for count in options.newcomers:
+        every = [loop_us(null, config, prompt, text_ids, count) for _ in rounds]
+        least = {name: min(one[name] for one in every) for name in every[0]}
+        assignments = [loaded.assign(slot, request) for slot in range(count)]
+        figures["newcomers"][str(count)] = {
+            "prompt_us": prompt_us,
+            "session_us": session_us - prompt_us,
+            "submit_us": least["submit"],
+            "loop_us": least["loop"],
+            "frame_us": least["frame"],
+            "runner_us": min(admit_us(runner, assignments) for _ in rounds),
+        }
+    return figures
+
+
+COLUMNS = {
+    "prompt_us": "prompt",
+    "session_us": "session",
+    "submit_us": "into the inbox",
+    "loop_us": "loop, admitting tick",
+    "frame_us": "loop, later tick",
+    "runner_us": "runner",
+}
+
+
+def admission_table(newcomers: dict[str, Figures]) -> str:
+    rows = [[count, *(f"{row[name]:.0f}" for name in COLUMNS)] for count, row in newcomers.items()]
+    return table(["newcomers", *(f"{name}, us" for name in COLUMNS.values())], rows)
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="demo", help="a folder, a hub id or demo")
+    parser.add_argument("--size", choices=SIZES, help="instead: random weights of this size")
+    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
+    parser.add_argument("--newcomers", nargs="+", type=int, default=[1, 32, 128], help="requests that arrive together")
+    parser.add_argument("--tokens", type=int, default=57, help="max_new_tokens of each")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    return parser.parse_args(words)
+
+
+@torch.inference_mode()
+def main() -> None:
+    options = arguments()
+    folder = checkpoint(options, options.size, "preset") if options.size else find_checkpoint(options.model)
+    figures = measure(folder, options)
+    print(admission_table(figures["newcomers"]))
+    where = "gpu" if torch.cuda.is_available() else "cpu"
+    print(save(options.out, f"admission-{where}-{options.size or Path(options.model).name}", figures))
+
+
+if __name__ == "__main__":
+    main()

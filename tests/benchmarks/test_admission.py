@@ -1,0 +1,21 @@
+"""`python -m benchmarks.admission` measures every part of an admission."""
+
+import pytest
+import torch
+
+from benchmarks.admission import COLUMNS, admission_table, arguments, measure
+from oscine.model.checkpoint import find_checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_part_of_an_admission_takes_some_time() -> None:
+    words, threads = "--device cpu --newcomers 1 2 --rounds 1", torch.get_num_threads()
+    try:
+        figures = measure(find_checkpoint("demo"), arguments(words.split()))
+    finally:
+        torch.set_num_threads(threads)
+    assert [*figures["newcomers"]] == ["1", "2"] and figures["prompt_rows"] > 10
+    for row in figures["newcomers"].values():
+        assert set(row) == set(COLUMNS) and all(row[name] > 0 for name in COLUMNS if name != "session_us")
+    assert admission_table(figures["newcomers"]).count("\n") == 3
