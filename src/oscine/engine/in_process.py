@@ -133,8 +133,7 @@ class InProcessEngine:
         self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]
     ) -> Session:
         session = self._session(utterance_id, request, deliver, streaming_text=False)
-        prompt = self._builder.build(request)
-        text_ids = len(self._tokenizer.encode_turn("assistant", request.text).body_ids)
+        prompt, text_ids = self._builder.build_counted(request)
         session.begin(prompt, text_ids, text_ended=True)
         return session
 

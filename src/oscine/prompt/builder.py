@@ -27,9 +27,14 @@ class PromptBuilder:
         self._tokenizer, self._card = tokenizer, config.card("")
 
     def build(self, request: SpeechRequest) -> Prompt:
+        return self.build_counted(request)[0]
+
+    def build_counted(self, request: SpeechRequest) -> tuple[Prompt, int]:
+        """The prompt, and how many ids the text has."""
         check_text(request.text)
         turn = self._tokenizer.encode_turn("assistant", request.text)
-        return _prompt(self.config, self._layout(request, streaming_text=False), turn.role_ids, turn.body_ids)
+        layout = self._layout(request, streaming_text=False)
+        return _prompt(self.config, layout, turn.role_ids, turn.body_ids), len(turn.body_ids)
 
     def build_streaming(self, request: SpeechRequest) -> StreamingPrompt:
         """For text that arrives in pieces: checks everything but the text."""
