@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from concurrent.futures import Executor
 from types import TracebackType
 from typing import Self
@@ -62,6 +62,25 @@ async def _append_all(utterance: Utterance, text: AsyncIterable[str]) -> None:
         utterance.interrupt(error)
 
 
+class _LoopDelivery:
+    """Hands chunks to the event loop."""
+
+    never_blocks = True  # so an engine client needs no other thread to call it
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, put: Callable[[AudioChunk], None], cancel: Callable[[], None]
+    ) -> None:
+        self._loop, self._put, self._cancel = loop, put, cancel
+
+    def __call__(self, chunk: AudioChunk) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._put, chunk)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            self._cancel()
+
+
 class Utterance:
     """One utterance of an engine, for a coroutine. Leaving the `async with` block early cancels it.
 
@@ -84,14 +103,7 @@ class Utterance:
     async def __aenter__(self) -> Self:
         """Raises what the engine's `submit` raises."""
         loop = asyncio.get_running_loop()
-
-        def deliver(chunk: AudioChunk) -> None:
-            try:
-                loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
-            except RuntimeError:
-                if not loop.is_closed():
-                    raise
-                self.cancel()
+        deliver = _LoopDelivery(loop, self._chunks.put_nowait, self.cancel)
 
         def submit() -> str:
             # Set on this thread: if the event loop closes meanwhile, nothing below runs any more.

@@ -60,3 +60,26 @@ def test_a_failing_callback_is_not_called_again(threads, caplog):
         delivery.put(queue, chunk)
     delivery.close(WAIT_S)
     assert len(calls) == len(failures) == 1 and len(caplog.records) == 1
+
+
+def test_a_callback_that_never_blocks_is_called_at_once():
+    delivery, threads = Delivery(1), []
+    queue = DeliveryQueue(lambda chunk: threads.append(threading.current_thread()), no_failure, never_blocks=True)
+    for chunk in chunks(3):
+        delivery.put(queue, chunk)
+    assert threads == [threading.current_thread()] * 3
+    delivery.close(WAIT_S)
+
+
+def test_a_callback_that_never_blocks_and_fails_is_reported_once_on_another_thread(caplog):
+    delivery, failures = Delivery(1), []
+
+    def fail(chunk: AudioChunk) -> None:
+        raise RuntimeError("the client has left")
+
+    queue = DeliveryQueue(fail, lambda: failures.append(threading.current_thread()), never_blocks=True)
+    for chunk in chunks(3):
+        delivery.put(queue, chunk)
+    delivery.close(WAIT_S)
+    assert len(failures) == 1 and failures[0] is not threading.current_thread()
+    assert "the client has left" in caplog.text

@@ -83,7 +83,9 @@ class EngineClient:
     ) -> str:
         utterance_id = secrets.token_hex(8)
         message = wire.Submit.of(utterance_id, request, streaming_text)
-        utterance = PendingUtterance(DeliveryQueue(deliver, lambda: self._cancel(utterance_id)))
+        never_blocks = getattr(deliver, "never_blocks", False)
+        queue = DeliveryQueue(deliver, lambda: self._cancel(utterance_id), never_blocks=never_blocks)
+        utterance = PendingUtterance(queue)
         self._utterances[utterance_id] = utterance
         try:
             self._supervisor.send(message, only_if_ready=True)

@@ -20,6 +20,7 @@ class DeliveryQueue:
     deliver: Callable[[AudioChunk], None]
     on_failure: Callable[[], None]
     chunks: deque[AudioChunk] = field(default_factory=deque)
+    never_blocks: bool = False  # `deliver` may be called on any thread
     scheduled: bool = False  # waits for a thread, or has one
     failed: bool = False
 
@@ -28,7 +29,8 @@ class Delivery:
     """Each utterance's chunks are delivered in order, never two at a time; utterances take turns, one chunk each.
 
     A slow callback occupies one thread for one call. While fewer callbacks are slow than there are threads, no other
-    utterance waits for them; otherwise each waits for at most one call of every slow one.
+    utterance waits for them; otherwise each waits for at most one call of every slow one. A callback that never blocks
+    is called at once, without another thread.
     """
 
     def __init__(self, threads: int) -> None:
@@ -41,6 +43,12 @@ class Delivery:
             thread.start()
 
     def put(self, queue: DeliveryQueue, chunk: AudioChunk) -> None:
+        if queue.never_blocks:
+            try:
+                queue.deliver(chunk)
+                return
+            except Exception:
+                queue.never_blocks = False  # a thread calls it again, and reports the failure
         with self._changed:
             queue.chunks.append(chunk)
             if not queue.scheduled:
