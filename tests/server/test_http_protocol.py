@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -194,3 +194,69 @@ def test_a_partial_pipelined_head_does_not_cut_the_running_response(raw: socket.
     raw.sendall(SPEECH + b"content-length: %d\r\n\r\n" % len(body) + body + GET)
     data = received(raw)
     assert data.endswith(b"0\r\n\r\n") and len(data) > 100 * 3840
+
+
+# --- the head of a streamed response ---
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.calls: list[bytes | str] = []
+
+    def write(self, data: bytes) -> None:
+        self.calls.append(data)
+
+    def close(self) -> None:
+        self.calls.append("closed")
+
+
+class FakeLoop:
+    def __init__(self) -> None:
+        self.later: list[Callable[[], None]] = []
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.later.append(call)
+
+
+STREAMED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+Joining = tuple[protocol.HeadJoiningTransport, FakeTransport, FakeLoop]
+
+
+@pytest.fixture
+def joining() -> Joining:
+    transport, loop = FakeTransport(), FakeLoop()
+    return protocol.HeadJoiningTransport(transport, loop), transport, loop  # type: ignore[arg-type]
+
+
+def test_the_head_of_a_stream_leaves_with_its_first_bytes(joining: Joining) -> None:
+    joined, transport, loop = joining
+    for data in (STREAMED_HEAD, b"first", b"second", STREAMED_HEAD):  # the last one is audio that looks like a head
+        joined.write(data)
+    for call in loop.later:
+        call()
+    assert transport.calls == [STREAMED_HEAD + b"first", b"second", STREAMED_HEAD]
+
+
+def test_a_head_that_nothing_follows_leaves_in_the_same_turn_of_the_loop(joining: Joining) -> None:
+    joined, transport, loop = joining
+    joined.write(STREAMED_HEAD)
+    (flush,) = loop.later
+    flush()
+    joined.write(b"later")
+    assert transport.calls == [STREAMED_HEAD, b"later"]
+
+
+def test_closing_sends_the_head_first(joining: Joining) -> None:
+    joined, transport, _ = joining
+    joined.write(STREAMED_HEAD)
+    joined.close()
+    assert transport.calls == [STREAMED_HEAD, "closed"]
+
+
+def test_a_response_of_known_length_is_not_held_back(joining: Joining) -> None:
+    joined, transport, loop = joining
+    joined.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")
+    joined.write(b"ok")
+    assert len(transport.calls) == 2 and not loop.later
