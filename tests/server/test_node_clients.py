@@ -24,7 +24,7 @@ from tests.server.serving import eventually, serving
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[1] / "clients" / "node"
-PROCESS_S = 120  # far more than needed: a hung client must not hang the tests
+PROCESS_S = 600  # far more than needed: a hung client must not hang the tests
 PCM = {"model": "tts-1", "voice": "alloy", "response_format": "pcm"}
 LONG = "One long sentence after the other, until the text is cut into segments. " * 4
 

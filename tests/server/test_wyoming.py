@@ -40,7 +40,7 @@ def answers(engine: ScriptedEngine) -> dict[str, Any]:
             input=json.dumps({"url": url, "voice": "wren", **TEXTS}),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
         )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -11,6 +11,5 @@ if ! command -v npm > /dev/null; then
 fi
 mkdir -p "$folder"
 cp "$here/package.json" "$here/package-lock.json" "$folder"
-cd "$folder"
-npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null
+(cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null)
 touch "$folder/installed"

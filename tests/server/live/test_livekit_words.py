@@ -34,7 +34,7 @@ def test_livekits_baseten_plugin_gets_a_timed_transcript(
             input=json.dumps({"words": case}),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             env={**os.environ, "NO_PROXY": "127.0.0.1"},
         )
     assert done.returncode == 0, done.stderr
