@@ -66,7 +66,7 @@ def test_at_three_times_the_load_no_admitted_stream_has_a_gap(machine: str, seed
     runner = ScriptedRunner(slots, fixed_s=fixed_s, row_s=row_s, prefill_row_s=prefill_row_s)
     rows = min(slots, int((0.064 - fixed_s) / row_s))
     capacity_hz = rows / (fixed_s + row_s * rows) / 50  # 50 frames per request on average
-    seconds = min(20.0, 600 / capacity_hz)
+    seconds = min(20.0, 300 / capacity_hz)
     arrivals = poisson(3 * capacity_hz, seconds, seed)
     listeners, refused, retries_s = drive(runner, arrivals)
     assert [listener.ends for listener in listeners] == [["stop"]] * len(listeners)

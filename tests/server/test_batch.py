@@ -106,7 +106,7 @@ def test_a_batch_is_refused_when_its_key_has_no_free_stream(engine: ScriptedEngi
 
 def test_items_wait_as_long_as_their_batch_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_RETRY_S", 0.5)
-    engine = ScriptedEngine(slots=1, queue=0, frame_s=0.05)
+    engine = ScriptedEngine(slots=1, queue=0, frame_s=0.025)  # an item takes 0.7 s
     with client_of(engine, CARD) as client:
         start_s = time.monotonic()
         results = spoken_batch(client, some_items("A sentence of some length.", 3))

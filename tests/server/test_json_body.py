@@ -108,6 +108,7 @@ def test_a_string_that_is_too_long_for_a_clip_is_refused_with_the_limit() -> Non
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.text('a"\\/', min_size=8),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.text('a"\\/', min_size=8), inner),
+    max_leaves=20,
 )
 
 
