@@ -121,7 +121,7 @@ OursMaker = Callable[[str, str], Ours]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from a second thread, and the official process uses its own."""
+    """Tiny tensors gain nothing from a second thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

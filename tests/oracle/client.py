@@ -72,9 +72,8 @@ def unpack(line: str, folder: Path) -> Any:
 class Official:
     """The official package in a process, started by the first call and ended by close()."""
 
-    def __init__(self, python: Path, threads: int = 2) -> None:
+    def __init__(self, python: Path) -> None:
         self._python = python
-        self._threads = threads
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._stderr: IO[bytes] | None = None
@@ -131,9 +130,8 @@ class Official:
             self._folder = tempfile.TemporaryDirectory(prefix="oracle-")
             # A file, not a pipe: nothing reads it during a call, and a full pipe would block the server.
             self._stderr = open(Path(self._folder.name) / "stderr", "w+b")  # noqa: SIM115 - close() closes it
-            threads = str(self._threads)
             self._process = subprocess.Popen(
-                [self._python, SERVER, self._folder.name, threads],
+                [self._python, SERVER, self._folder.name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
@@ -142,7 +140,7 @@ class Official:
                 env=os.environ
                 | {
                     "HF_HUB_OFFLINE": "1",
-                    "OMP_NUM_THREADS": threads,
+                    "OMP_NUM_THREADS": "1",  # a second thread waits for the first one, busily
                     "TOKENIZERS_PARALLELISM": "false",
                     "CUDA_VISIBLE_DEVICES": "",
                 },

@@ -1,6 +1,6 @@
 """The official qwen_tts package as a server: one JSON request a line on stdin, one answer a line on stdout.
 
-Run by the oracle environment's python, never imported by ours: official.py ARRAY_FOLDER THREADS
+Run by the oracle environment's python, never imported by ours: official.py ARRAY_FOLDER
 """
 
 import os
@@ -242,5 +242,4 @@ def serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[2]))
     serve(Path(sys.argv[1]))
