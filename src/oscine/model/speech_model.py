@@ -43,8 +43,11 @@ class SpeechModel(nn.Module):
         """The talker's input for a prompt, [rows, width]. Row kinds are selected on the host: a device-side selection
         would make the host wait for all frames enqueued earlier."""
         codec_ids = prompt.codec_ids
-        codec_rows = self.talker.code_embedding(self._to_device(codec_ids.clip(min=0)))
-        codec_rows = codec_rows * self._to_device(codec_ids >= 0)[:, None]
+        # All in one transfer to the device.
+        known_ids, is_known, text_ids = self._to_device(
+            np.stack((codec_ids.clip(min=0), codec_ids >= 0, prompt.text_ids))
+        )
+        codec_rows = self.talker.code_embedding(known_ids) * is_known[:, None]
         if prompt.speaker is not None:
             speaker_rows = self._to_device(np.flatnonzero(codec_ids == SPEAKER))
             codec_rows[speaker_rows] = self._to_device(prompt.speaker).to(codec_rows)
@@ -52,7 +55,7 @@ class SpeechModel(nn.Module):
             reference_rows = np.flatnonzero(codec_ids <= reference_frame(0))
             codes = prompt.reference_codes[reference_frame(0) - codec_ids[reference_rows]]
             codec_rows[self._to_device(reference_rows)] = self.frame_rows(self._to_device(codes))
-        return self.talker.text_rows(self._to_device(prompt.text_ids)) + codec_rows
+        return self.talker.text_rows(text_ids) + codec_rows
 
     def _to_device(self, values: npt.NDArray[Any]) -> Tensor:
         tensor = torch.tensor(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +31,7 @@ _INTS = (
 _FLOATS = ("first_temperature", "rest_temperature", "first_tail", "rest_tail", "penalty")
 _INT_ROW = {name: row for row, name in enumerate(_INTS)}
 _FLOAT_ROW = {name: row for row, name in enumerate(_FLOATS)}
+_FLOAT_ROOM = [0] * -(-len(_FLOATS) // 2)  # int64s that hold so many fp32
 _MASK32 = 0xFFFFFFFF
 
 
@@ -83,23 +85,27 @@ class SlotState:
         for part, draw in (("first", sampling.first), ("rest", sampling.rest)):
             ints |= {f"{part}_top_k": draw.top_k, f"{part}_greedy": int(draw.greedy)}
             floats |= {f"{part}_temperature": draw.temperature, f"{part}_tail": draw.tail}
-        self.ints[:, slot] = self._upload([ints[name] for name in _INTS], torch.int64)
-        self.floats[:, slot] = self._upload([floats[name] for name in _FLOATS], torch.float32)
+        # All in one transfer to the device; the floats lie in the last integers.
+        table = [*blocks, *[0] * (self.block_table.shape[1] - len(blocks))]
+        values = np.array([*(ints[name] for name in _INTS), *table, *text_ids, *_FLOAT_ROOM], np.int64)
+        values[-len(_FLOAT_ROOM) :].view(np.float32)[: len(_FLOATS)] = [floats[name] for name in _FLOATS]
+        sizes = (len(_INTS), len(table), len(text_ids), len(_FLOAT_ROOM))
+        new_ints, new_table, new_text, new_floats = self._to_device(torch.from_numpy(values)).split(sizes)
+        self.ints[:, slot] = new_ints
+        self.floats[:, slot] = new_floats.view(torch.float32)[: len(_FLOATS)]
         self.inputs[slot] = input_row
-        self.block_table[slot].zero_()
-        self.block_table[slot, : len(blocks)] = self._upload(blocks, torch.int64)
+        self.block_table[slot] = new_table
         self.seen[slot].zero_()
         if text_ids:
-            self.text_ids[slot, : len(text_ids)] = self._upload(text_ids, torch.int64)
+            self.text_ids[slot, : len(text_ids)] = new_text
 
     def append_text(self, slot: int, known: int, text_ids: Sequence[int], *, ended: bool) -> None:
         """`known` is the number of ids already written: the host counts them, so the device is not read."""
         if text_ids:
-            self.text_ids[slot, known : known + len(text_ids)] = self._upload(text_ids, torch.int64)
+            self.text_ids[slot, known : known + len(text_ids)] = self._to_device(torch.tensor(text_ids))
             self.int_row("text_count")[slot] = known + len(text_ids)
         if ended:
             self.int_row("hold_eos")[slot] = 0
 
-    def _upload(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
-        pinned = self.ints.is_cuda
-        return torch.tensor(values, dtype=dtype, pin_memory=pinned).to(self.ints.device, non_blocking=True)
+    def _to_device(self, values: Tensor) -> Tensor:
+        return values.pin_memory().to(self.ints.device, non_blocking=True) if self.ints.is_cuda else values
