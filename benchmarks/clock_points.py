@@ -57,6 +57,17 @@ def read_points(*paths: Path) -> dict[int, dict[str, float]]:
     return joined
 
 
+class _MarkedDelivery:
+    def __init__(self, deliver: Callable[[AudioChunk], None], mark: Callable[[], None]) -> None:
+        self._deliver, self._mark = deliver, mark
+        self.never_blocks: bool = getattr(deliver, "never_blocks", False)  # as the engine client would find it
+
+    def __call__(self, chunk: AudioChunk) -> None:
+        if chunk.pcm:
+            self._mark()
+        self._deliver(chunk)
+
+
 class TimedEngine:
     """Marks when `submit` is called and returns, and when the first audio is delivered."""
 
@@ -68,16 +79,10 @@ class TimedEngine:
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
-        seed = request.seed
-
-        def deliver_marked(chunk: AudioChunk) -> None:
-            if chunk.pcm:
-                self._points.mark(seed, self._delivered)
-            deliver(chunk)
-
-        self._points.mark(seed, self._begun)
-        utterance_id = self._engine.submit(request, deliver_marked, streaming_text=streaming_text)
-        self._points.mark(seed, self._done)
+        marked = _MarkedDelivery(deliver, lambda: self._points.mark(request.seed, self._delivered))
+        self._points.mark(request.seed, self._begun)
+        utterance_id = self._engine.submit(request, marked, streaming_text=streaming_text)
+        self._points.mark(request.seed, self._done)
         return utterance_id
 
     def tell(self, utterance_id: str, command: Command) -> None:
