@@ -3,6 +3,7 @@
 Slow results are cached in .cache/; their names contain a hash of the code and arguments that made them.
 """
 
+import gc
 import hashlib
 import os
 import shutil
@@ -23,6 +24,12 @@ CACHE = ROOT / ".cache"
 # A shell lets commands that it starts in the background ignore interrupts, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collections skip the modules and tests of a whole run, which take half a second to look at."""
+    gc.freeze()
+
 
 # checkpoints(size, kind, **options of write_checkpoint) -> folder
 CheckpointMaker = Callable[..., Path]
