@@ -1,5 +1,6 @@
 """Errors on the playground, in plain words and beside the field that they concern."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -43,8 +44,11 @@ def test_a_busy_server_says_when_to_try_again(one: Visit, monkeypatch: pytest.Mo
 
 
 def test_a_broken_stream_is_reported_and_its_audio_is_played(one: Visit) -> None:
-    one.engine.frame_s = 0.04  # the browser drops data that arrives together with the break
+    # The browser drops data that arrives together with the break: it waits for some.
+    one.engine.max_frames = one.engine.status().frames + 3
     one.speak("Hello!break")
+    one.until("window.oscineStats.samplesReceived > 0")
+    one.engine.max_frames = math.inf
     one.wait_for("failed")
     assert "broke off" in (one.page.text_content("#notice-text") or "")
     one.until("window.oscineStats.samplesPlayed === window.oscineStats.samplesReceived")
