@@ -27,15 +27,6 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 
 
 @pytest.fixture
-def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
-    engine, server = running
-    engine.submitted.clear()
-    yield engine
-    engine.max_frames = float("inf")
-    eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
-
-
-@pytest.fixture
 def server(running: tuple[ScriptedEngine, Server], engine: ScriptedEngine) -> Server:
     return running[1]
 

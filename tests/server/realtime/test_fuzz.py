@@ -5,14 +5,12 @@ import contextlib
 import json
 import logging
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from oscine.config import ServerConfig
-from tests.server.live.live_client import Received, Server, server_of
+from tests.server.live.live_client import Received, Server
 from tests.server.live.test_fuzz import BROKEN, PIECES, VALUES
 from tests.server.realtime.realtime_client import PATH
 from tests.server.scripted_engine import ScriptedEngine
@@ -33,14 +31,6 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 FIELDS = ["text", "session", "type", "event_id", "x"]
 ENDS = {"completed", "incomplete", "cancelled", "failed"}
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[ScriptedEngine, Server]]:
-    engine = ScriptedEngine(slots=2, queue=2)
-    with server_of(engine, ServerConfig(segment_chars=60, max_text_chars=300, live_pause_s=0.1)) as server:
-        yield engine, server
-    engine.stop()
 
 
 def any_message(rng: random.Random) -> str | bytes:
@@ -66,9 +56,9 @@ def any_message(rng: random.Random) -> str | bytes:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_session_is_well_formed_and_leaves_nothing_behind(
-    running: tuple[ScriptedEngine, Server], seed: int, caplog: pytest.LogCaptureFixture
+    narrow: tuple[ScriptedEngine, Server], seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, server = running
+    engine, server = narrow
     rng = random.Random(seed)
     engine.frame_s = rng.choice([0.0, 0.0005])
     with server.client(PATH, max_queue=None) as client, contextlib.suppress(ConnectionClosed):

@@ -10,7 +10,6 @@ from websockets.typing import Subprotocol
 from oscine.config import ServerConfig
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import eventually
 
 PATH = "/v1/audio/speech/ws"
 OFFER = {"subprotocols": [Subprotocol("nari.speech.v1")]}
@@ -23,15 +22,6 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
     with server_of(engine, ServerConfig(segment_chars=60, max_text_chars=100)) as server:
         yield engine, server
     engine.stop()
-
-
-@pytest.fixture
-def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
-    engine, server = running
-    engine.submitted.clear()
-    yield engine
-    engine.max_frames = float("inf")
-    eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from websockets.typing import Subprotocol
 from oscine.config import ServerConfig
 from tests.server.live.live_client import Client, Received, Server, server_of
 from tests.server.scripted_engine import RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import eventually
 
 STREAMED = {"response_format": "pcm", "stream_audio": True, "split_granularity": "sentence", "seed": 3}
 
@@ -32,14 +31,6 @@ def set_server() -> Iterator[Server]:
     with server_of(engine, ServerConfig(live_protocol="sglang-omni")) as server:
         yield server
     engine.stop()
-
-
-@pytest.fixture
-def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
-    engine, server = running
-    engine.submitted.clear()
-    yield engine
-    eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
 
 
 @pytest.fixture

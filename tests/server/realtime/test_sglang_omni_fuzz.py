@@ -5,14 +5,12 @@ import contextlib
 import json
 import logging
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from oscine.config import ServerConfig
-from tests.server.live.live_client import Received, Server, server_of
+from tests.server.live.live_client import Received, Server
 from tests.server.live.test_fuzz import BROKEN, PIECES, VALUES
 from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually
@@ -28,14 +26,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"paragraph_pause_s": 0.5},
 ]
 TEXTS = [*PIECES, "Hi.", "3.", "Dr.", "Yes, ", "。", "...", "\n\n", " and"]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[ScriptedEngine, Server]]:
-    engine = ScriptedEngine(slots=2, queue=2)
-    with server_of(engine, ServerConfig(segment_chars=60, max_text_chars=300, live_pause_s=0.1)) as server:
-        yield engine, server
-    engine.stop()
 
 
 def any_message(rng: random.Random) -> str | bytes:
@@ -55,9 +45,9 @@ def any_message(rng: random.Random) -> str | bytes:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_any_session_is_well_formed_and_leaves_nothing_behind(
-    running: tuple[ScriptedEngine, Server], seed: int, caplog: pytest.LogCaptureFixture
+    narrow: tuple[ScriptedEngine, Server], seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, server = running
+    engine, server = narrow
     rng = random.Random(seed)
     engine.frame_s = rng.choice([0.0, 0.0005])
     with server.client(max_queue=None) as client, contextlib.suppress(ConnectionClosed):

@@ -1,7 +1,7 @@
 """Streams whose codes are fetched: every request gets one response, with the codes that are there.
 
 Business-logic scripting needs this. Where a model reads several decoupled streams, Triton's Python backend (2.51, and
-the source of July 2026) deadlocks: a thread that exec() has just returned to holds the GIL and waits for the map of
+the source of July 2026) can deadlock: a thread that exec() has just returned to holds the GIL and waits for the map of
 streams, the thread that fills streams holds the map and waits for a stream, and that stream's reader holds it and waits
 for the GIL. With one response for each request, nothing fills streams.
 """
