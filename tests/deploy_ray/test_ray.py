@@ -177,7 +177,9 @@ def client_of(url: str) -> httpx.Client:
 @contextlib.contextmanager
 def live(url: str) -> Iterator[Client]:
     address = url.replace("http", "ws") + "/v1/audio/speech/stream"
-    with connect(address, max_size=None, proxy=None, additional_headers={"authorization": f"Bearer {KEY}"}) as socket:
+    key = {"authorization": f"Bearer {KEY}"}
+    # No pings: the client reads nothing while a replica starts, not even answers to pings, and that may take long.
+    with connect(address, max_size=None, proxy=None, ping_interval=None, additional_headers=key) as socket:
         yield Client(socket)
 
 

@@ -115,7 +115,8 @@ class Server:
     @contextlib.contextmanager
     def client(self, path: str = "/v1/audio/speech/stream", **options: Any) -> Iterator[Client]:
         url = self.url.replace("http", "ws") + path
-        with connect(url, max_size=None, proxy=None, **options) as socket:
+        # No pings: the client reads nothing while a test waits for something else, not even answers to pings.
+        with connect(url, max_size=None, proxy=None, ping_interval=None, **options) as socket:
             yield Client(socket)
 
 
