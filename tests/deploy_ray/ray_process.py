@@ -9,14 +9,19 @@ import sys
 from typing import Any
 
 import ray
+from ray.serve._private import api
 from ray.serve._private.api import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 from ray.serve.scripts import cli
 
-_STARTS = 5  # Ray gives up if one of its processes needs more than 15 s to start, and a busy machine may take longer
+# Ray gives up if one of its processes needs more than 15 s to start, or its HTTP proxy more than a minute. A busy
+# machine may take longer.
+_STARTS = 5
+_PROXY_START_S = 600
 
 
 def start_ray() -> None:
+    api.HTTP_PROXY_TIMEOUT = _PROXY_START_S
     for left in reversed(range(_STARTS)):
         try:
             ray.init(include_dashboard=False, namespace="serve")

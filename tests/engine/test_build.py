@@ -23,6 +23,7 @@ from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
 from oscine.model.weights import weight_bytes
+from oscine.runner.factory import KernelChoice
 from oscine.types import Cancel, SpeechEngine, SpeechRequest
 from oscine.utterance import synthesize
 from oscine.voice import Voice
@@ -89,7 +90,6 @@ def built(request: pytest.FixtureRequest, small_checkpoints: CheckpointMaker) ->
     status = built.engine.status()
     built.engine.stop()
     assert status.ready and (status.slots_active, status.queued) == (0, 0)
-    assert status.prefix_hits > 0, "the same voices spoke again and again"
 
 
 def test_a_built_engine_is_warm_and_has_reported_its_progress(built: BuiltEngine) -> None:
@@ -125,6 +125,7 @@ def test_streams_that_start_and_end_at_any_time_equal_the_reference(built: Built
             np.testing.assert_allclose(recorder.samples, pcm[: len(recorder.samples)], atol=1)
         else:
             assert_delivered(recorder, pcm, reason)
+    assert built.engine.status().prefix_hits > 0, "the same voices spoke again and again"
 
 
 def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
@@ -174,9 +175,42 @@ def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(
     assert stages == []
 
 
+def test_kernels_that_cannot_run_are_refused_before_weights_are_loaded(small_checkpoints: CheckpointMaker) -> None:
+    stages: list[str] = []
+    with pytest.raises(ConfigError, match=r"'cuda', but kernels need an NVIDIA GPU .* has cpu and float32"):
+        build_engine(
+            small_checkpoints("1b7", "base"),
+            replace(CONFIG, kernels="cuda"),
+            lambda stage, done, total: stages.append(stage),
+            device="cpu",
+        )
+    assert stages == []
+
+
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json"):
         build_engine(tmp_path, CONFIG, device="cpu")
+
+
+# --- kernels ---
+
+
+def test_the_choice_of_kernels_is_reported_and_shown_as_part_of_the_device(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice is scripted: tests/runner/test_factory.py tests it."""
+    choice = KernelChoice("triton", "no CUDA compiler; `pip install one`", warning=True)
+    monkeypatch.setattr("oscine.engine.build.choose_kernels", lambda wanted, *facts: choice)
+    stages: list[str] = []
+    config = replace(CONFIG, slots=1)
+    engine = build_engine(
+        small_checkpoints("1b7", "custom_voice"), config, lambda *step: stages.append(step[0]), device="cpu"
+    )
+    try:
+        assert stages[0] == "warning: Triton kernels: no CUDA compiler; `pip install one`"
+        assert engine.status().device.endswith("float32, Triton kernels")
+    finally:
+        engine.stop()
 
 
 # --- codes alone ---

@@ -138,7 +138,7 @@ class Visit:
     def check(self) -> None:
         """Fails on unexpected messages, and on requests to other servers: the page works offline."""
         complaints, self.complaints = self.complaints, []
-        assert not complaints
+        assert not complaints, complaints
         assert all(url.startswith((self.url, "data:", "blob:")) for url in self.requests), self.requests
 
 
@@ -165,7 +165,7 @@ def visit(
     with serving(app or build_app(engine, card, config)) as url:
         url = url.replace("127.0.0.1", host)
         opened = browser.new_context(**{"viewport": {"width": 1280, "height": 840}, **context})
-        opened.set_default_timeout(20_000)
+        opened.set_default_timeout(120_000)  # only a page that hangs takes so long
         one = Visit(opened.new_page(), engine, url)
         one.listen()
         one.page.goto(url)

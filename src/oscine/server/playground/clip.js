@@ -88,12 +88,15 @@ export class Clip {
     const pieces = [];
     const recorder = new MediaRecorder(stream, { mimeType: TYPES.find((type) => MediaRecorder.isTypeSupported(type)) });
     const button = byId("record");
-    const startMs = performance.now();
-    const timer = setInterval(() => {
-      const seconds = (performance.now() - startMs) / 1000;
-      button.textContent = `Stop (${seconds.toFixed(0)} s)`;
-      if (seconds > MAX_RECORDING_S) recorder.stop();
-    }, 250);
+    let startMs, timer;
+    recorder.onstart = () => {
+      startMs = performance.now();
+      timer = setInterval(() => {
+        const seconds = (performance.now() - startMs) / 1000;
+        button.textContent = `Stop (${Math.floor(seconds)} s)`;
+        if (seconds > MAX_RECORDING_S) recorder.stop();
+      }, 250);
+    };
     recorder.ondataavailable = ({ data }) => pieces.push(data);
     recorder.onstop = () => {
       clearInterval(timer);
