@@ -1,8 +1,9 @@
 """Measures what the admission of a request costs the host: prompt, session, loop (with a runner that does nothing), and
-the runner's own part. Times are those of the calling thread; nothing waits for a device.
+the runner's own part. Times are those of the calling thread; `prefilled_ms` is the time until the device has the keys
+and values of all newcomers.
 
     python -m benchmarks.admission [--model demo] [--newcomers 1 32 128]
-    python -m benchmarks.admission --size 1b7                                  random weights of a published size, a GPU
+    python -m benchmarks.admission --size 1b7 [--prompt-rows 400]              random weights of a published size, a GPU
 
 Each figure is the least of --rounds rounds, in microseconds per request.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.report_table import table
+from benchmarks.report_latency import admission_table
 from benchmarks.results import save
 from benchmarks.server import SIZES, checkpoint
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig
@@ -45,6 +46,9 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class _Frames:
     slots: tuple[int, ...]
+
+    def begun(self) -> bool:
+        return True
 
     def ready(self) -> bool:
         return False
@@ -108,13 +112,28 @@ def loop_us(runner: NullRunner, config: EngineConfig, prompt: Prompt, text_ids: 
 def _drop(chunk: object) -> None: ...
 
 
-def admit_us(runner: SlotRunner, assignments: Sequence[SlotAssignment]) -> float:
-    """After the first request, whose prefix the others share. Frees the slots again."""
-    made = _us(runner.admit, assignments)
+def admit_s(runner: SlotRunner, assignments: Sequence[SlotAssignment]) -> tuple[float, float]:
+    """The host's time, and the time until the device has the keys and values of all prompt rows; after the first
+    request, whose prefix the others share. Frees the slots again."""
+    begun_s = time.perf_counter()
+    for assignment in assignments:
+        runner.admit(assignment)
+    runner.flush_admissions()  # all newcomers together
+    host_s = time.perf_counter() - begun_s
+    if runner.device.type == "cuda":
+        torch.cuda.synchronize(runner.device)
+    prefilled_s = time.perf_counter() - begun_s
     runner.collect(runner.launch([assignment.slot for assignment in assignments]))
     for assignment in assignments:
         runner.release(assignment.slot)
-    return made
+    return host_s, prefilled_s
+
+
+def with_rows(prompt: Prompt, rows: int) -> Prompt:
+    """A prompt of so many rows, which repeats the rows of this one; none of them is shared."""
+    repeats = -(-rows // prompt.rows)
+    text_ids, codec_ids = (np.tile(ids, repeats)[:rows] for ids in (prompt.text_ids, prompt.codec_ids))
+    return replace(prompt, text_ids=text_ids, codec_ids=codec_ids, prefix_rows=0)
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -138,35 +157,25 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     prompt_us = min(_us(loaded.builder.build, [request] * 100) for _ in rounds)
     session_us = min(_us(engine.check, [request] * 100) for _ in rounds)
     engine.stop()
-    figures: dict[str, Any] = {"device": str(device), "prompt_rows": prompt.rows, "newcomers": {}}
+    figures: dict[str, Any] = {"device": str(device), "prompt_rows": options.prompt_rows or prompt.rows}
+    figures |= {"newcomers": {}, "prefilled_ms": {}}
     for count in options.newcomers:
         every = [loop_us(null, config, prompt, text_ids, count) for _ in rounds]
         least = {name: min(one[name] for one in every) for name in every[0]}
         assignments = [loaded.assign(slot, request) for slot in range(count)]
+        if options.prompt_rows:
+            assignments = [replace(one, prompt=with_rows(one.prompt, options.prompt_rows)) for one in assignments]
+        host_s, prefilled_s = np.min([admit_s(runner, assignments) for _ in rounds], axis=0).tolist()
+        figures["prefilled_ms"][str(count)] = 1e3 * prefilled_s
         figures["newcomers"][str(count)] = {
             "prompt_us": prompt_us,
             "session_us": session_us - prompt_us,
             "submit_us": least["submit"],
             "loop_us": least["loop"],
             "frame_us": least["frame"],
-            "runner_us": min(admit_us(runner, assignments) for _ in rounds),
+            "runner_us": 1e6 * host_s / count,
         }
     return figures
-
-
-COLUMNS = {
-    "prompt_us": "prompt",
-    "session_us": "session",
-    "submit_us": "into the inbox",
-    "loop_us": "loop, admitting tick",
-    "frame_us": "loop, later tick",
-    "runner_us": "runner",
-}
-
-
-def admission_table(newcomers: dict[str, Figures]) -> str:
-    rows = [[count, *(f"{row[name]:.0f}" for name in COLUMNS)] for count, row in newcomers.items()]
-    return table(["newcomers", *(f"{name}, us" for name in COLUMNS.values())], rows)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -177,6 +186,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
     parser.add_argument("--newcomers", nargs="+", type=int, default=[1, 32, 128], help="requests that arrive together")
     parser.add_argument("--tokens", type=int, default=57, help="max_new_tokens of each")
+    parser.add_argument("--prompt-rows", type=int, help="of each prompt, none of them shared, as for a cloned voice")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
@@ -190,6 +200,7 @@ def main() -> None:
     folder = checkpoint(options, options.size, "preset") if options.size else find_checkpoint(options.model)
     figures = measure(folder, options)
     print(admission_table(figures["newcomers"]))
+    print("until all newcomers are prefilled, ms:", figures["prefilled_ms"])
     where = "gpu" if torch.cuda.is_available() else "cpu"
     print(save(options.out, f"admission-{where}-{options.size or Path(options.model).name}", figures))
 

@@ -28,6 +28,7 @@ from oscine.types import (
     ReportProgress,
     SpeechEngine,
     SpeechRequest,
+    SubmitAsync,
 )
 from oscine.voice import Voice
 
@@ -82,6 +83,17 @@ class TimedEngine:
         marked = _MarkedDelivery(deliver, lambda: self._points.mark(request.seed, self._delivered))
         self._points.mark(request.seed, self._begun)
         utterance_id = self._engine.submit(request, marked, streaming_text=streaming_text)
+        self._points.mark(request.seed, self._done)
+        return utterance_id
+
+    async def submit_async(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        """For an engine that has this method too."""
+        marked = _MarkedDelivery(deliver, lambda: self._points.mark(request.seed, self._delivered))
+        submit: SubmitAsync = self._engine.submit_async  # type: ignore[attr-defined]
+        self._points.mark(request.seed, self._begun)
+        utterance_id = await submit(request, marked, streaming_text=streaming_text)
         self._points.mark(request.seed, self._done)
         return utterance_id
 

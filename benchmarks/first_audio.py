@@ -25,7 +25,7 @@ from benchmarks.piped_server import piped_server, serve_app
 from benchmarks.report_latency import STAGES, stages_table
 from benchmarks.results import save
 from benchmarks.server import SIZES, START_S, checkpoint, gpu_used_mib
-from oscine.config import EngineConfig, MemoryConfig, RunawayConfig
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
@@ -89,11 +89,13 @@ def _in_order(point: dict[str, float]) -> list[float]:
 
 
 def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print) -> Row:
-    model, config = options.model, EngineConfig(slots=options.slots)
+    model, pacing = options.model, PacingConfig(launch_margin_s=options.launch_margin)
+    config = EngineConfig(slots=options.slots, pacing=pacing)
     if options.size:
         model = str(checkpoint(options, options.size, "preset"))
         config = EngineConfig(
             slots=options.slots,
+            pacing=pacing,
             memory=MemoryConfig(positions_per_slot=1024),
             runaway=RunawayConfig(enabled=False),
         )
@@ -104,7 +106,8 @@ def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print)
                 loads[str(callers)] = row, _ = run_async(measure(server.url, callers, options))
                 say(f"{callers} callers: {row['succeeded']} of {row['requests']}, failures {row['failures'] or 'none'}")
         served = read_points(*Path(folder).glob("*.json"))
-    figures: Row = {"slots": options.slots, "frames": options.frames, "loads": {}}
+    figures: Row = {"slots": options.slots, "frames": options.frames, "launch_margin_s": options.launch_margin}
+    figures["loads"] = {}
     for callers, (row, times) in loads.items():
         joined = {seed: {**served.get(seed, {}), **point} for seed, point in times.items()}
         measured = {name: row[name] for name in ("succeeded", "failures", "x_real_time")}
@@ -125,6 +128,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
     parser.add_argument("--requests", type=int, help="of each load, instead of --seconds")
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds at each load")
+    margin_s = PacingConfig().launch_margin_s
+    parser.add_argument("--launch-margin", type=float, default=margin_s, help="seconds; 1: frames are launched at once")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))

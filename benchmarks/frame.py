@@ -1,7 +1,8 @@
 """Times one frame on a GPU with random weights of the published sizes: talker, predictor, codec, the whole tick; first
-audio; startup time and memory.
+audio; startup time and memory. With several kinds of kernels, each is measured on the same checkpoint.
 
-    python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128] [--context 64]
+    python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128 256] [--context 64]
+        [--kernels triton cuda]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import save
 from benchmarks.ticks import time_ticks
-from oscine.runner.backend import BackendOptions
+from oscine.runner.backend import BackendOptions, Kernels
 from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.memory_budget import plan_memory
@@ -146,7 +147,9 @@ def equal_frames_in_batch(loaded: LoadedCheckpoint, runner: SlotRunner, streams:
     return same.index(False) if False in same else frames
 
 
-def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float) -> dict[str, Any]:
+def measure(
+    folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float, kernels: Kernels
+) -> dict[str, Any]:
     begun = time.perf_counter()
     loaded = LoadedCheckpoint.load(folder, torch.device("cuda"), torch.bfloat16)
     torch.cuda.synchronize()
@@ -162,7 +165,7 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
         backend=CudaBackend,
     )
     begun = time.perf_counter()
-    runner = SlotRunner(CudaBackend(model, budget, BackendOptions(frame_sizes=tuple(rows))))
+    runner = SlotRunner(CudaBackend(model, budget, BackendOptions(frame_sizes=tuple(rows), kernels=kernels)))
     runner.capture()
     torch.cuda.synchronize()
     figures: dict[str, Any] = {
@@ -200,7 +203,7 @@ def measure(folder: Path, slots: int, rows: Sequence[int], context: int, bandwid
             runner.release(slot)
     figures["frames_alone_as_in_company_of_24"] = {
         str(streams): equal_frames_in_batch(loaded, runner, streams)
-        for streams in (2, 8, 16, 32, 64, 128)
+        for streams in (2, 8, 16, 32, 64, 128, 256)
         if streams <= slots
     }
     print(
@@ -226,17 +229,22 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 64, 128])
     parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--kernels", nargs="+", choices=["triton", "cuda"], default=["triton"])
     options = parser.parse_args()
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:
-        gc.collect()  # a runner and its graphs reference each other
-        torch.cuda.empty_cache()
         folder = options.scratch / f"full-{size}"
         if not (folder / "config.json").exists():
             write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
-        figures[size] = measure(folder, max(options.rows), options.rows, options.context, bandwidth)
-        print(save(options.out, "frame", figures))
+        figures[size] = {}
+        for kernels in options.kernels:
+            gc.collect()  # a runner and its graphs reference each other
+            torch.cuda.empty_cache()
+            print(f"--- {size}, {kernels} kernels", flush=True)
+            words = (folder, max(options.rows), options.rows, options.context, bandwidth, kernels)
+            figures[size][kernels] = measure(*words)
+            print(save(options.out, "frame", figures))
 
 
 if __name__ == "__main__":

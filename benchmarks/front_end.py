@@ -7,7 +7,8 @@ Front end, engine and clients are processes of one machine with one clock. The e
 so every request tells how long it took to the engine, to its prompt and back. --rates are short requests per second,
 --streams long ones whose number is held; both arrive at random (Poisson). The front end's share of the first byte is
 all of it but the engine's own part. The event loop's lag is sampled every 20 ms and includes the resolution of its
-timer (1 ms).
+timer (1 ms). Each load is saved when it ends. One that does not end in time is cut off, and its row says so. All take
+90 s where the front end keeps up.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, f
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
 from benchmarks.report_latency import front_end_table
 from benchmarks.results import save
+from oscine.config import ServerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.frames import FRAME_RATE_HZ
 from oscine.model.checkpoint import find_checkpoint
@@ -49,7 +51,8 @@ from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 
 START_S = 120.0
-WARMUP_S = 2.0
+WARMUP_S = 1.0
+GRACE_S = 10.0  # for a load that ends late
 IDLE_S = 1.0
 PARTS = ("to_engine", "prompt", "engine", "back")  # of the first byte
 Row = dict[str, Any]
@@ -81,7 +84,8 @@ def serve(pipe: Pipe, model: str) -> None:
             return {**now, "lags_s": lags_s}
 
         card = read_config(find_checkpoint(model)).card("instant")
-        serve_app(pipe, build_app(engine, card, health=lambda: engine.health), used, LagWatchingServer)
+        config = ServerConfig(connections_per_address=ServerConfig().max_connections)  # all clients have one address
+        serve_app(pipe, build_app(engine, card, config, health=lambda: engine.health), used, LagWatchingServer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ async def measure_share(share: Share) -> Row:
         run = LoadRun(client, target, workload, OfferedLoad("open", share.rate_per_s), share.length, keep=stamps)
         row = await run.run()
         kept = {name: row[name] for name in ("requests", "succeeded", "failures", "peak_in_flight", "client")}
+        kept["unfinished"] = run.unfinished
         return {**kept, "sent": run.progress.sent, "parts_s": stamps.parts_s, "chunks_s": stamps.chunks_s}
 
 
@@ -157,19 +162,28 @@ def run_share(share: Share) -> Row:
 # --- one load ---
 
 
+def joined_failures(of_clients: Sequence[dict[str, Row]]) -> dict[str, Row]:
+    """Count and first message of each kind."""
+    joined: dict[str, Row] = {}
+    for failures in of_clients:
+        for kind, row in failures.items():
+            count = joined.get(kind, {"count": 0})["count"] + row["count"]
+            joined[kind] = {"first": row["first"], **joined.get(kind, {}), "count": count}
+    return joined
+
+
 def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
     used, rows = Used.during(server, lambda: list(clients.map(run_share, shares)))
     parts_s = {part: [value for row in rows for value in row["parts_s"][part]] for part in PARTS}
     every = np.array([parts_s[part] for part in PARTS])
-    failures: dict[str, int] = {}
-    for row in rows:
-        for kind, count in row["failures"].items():
-            failures[kind] = failures.get(kind, 0) + count
     sent = sum(row["sent"] for row in rows)
+    client_lags_ms = [row["client"]["loop_lag_ms"]["p99"] for row in rows if row["client"]["loop_lag_ms"]]
     return {
+        "took_s": used.took_s,
+        "unfinished": sum(row["unfinished"] for row in rows),
         "requests": sum(row["requests"] for row in rows),
         "succeeded": sum(row["succeeded"] for row in rows),
-        "failures": failures,
+        "failures": joined_failures([row["failures"] for row in rows]),
         "peak_streams": sum(row["peak_in_flight"] for row in rows),
         "first_byte_ms": spread(every.sum(axis=0).tolist(), scale=1e3),
         "front_end_ms": spread((every.sum(axis=0) - every[PARTS.index("engine")]).tolist(), scale=1e3),
@@ -179,10 +193,10 @@ def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[
         # Of one core, warm-up included.
         "front_end_cpu_share": used.front_end_share,
         "engine_cpu_share": used.engine_s / used.took_s,
-        "front_end_cpu_us_per_request": 1e6 * (used.front_end_share - idle_share) * used.took_s / sent,
+        "front_end_cpu_us_per_request": 1e6 * (used.front_end_share - idle_share) * used.took_s / max(1, sent),
         "client": {
             "cpu_share": max(row["client"]["cpu_share"] for row in rows),
-            "loop_lag_p99_ms": max((row["client"]["loop_lag_ms"] or {"p99": 0.0})["p99"] for row in rows),
+            "loop_lag_p99_ms": max(client_lags_ms, default=None),
         },
     }
 
@@ -191,11 +205,16 @@ def shares_of(url: str, options: argparse.Namespace, rate_per_s: float, frames: 
     """The load in equal parts; a low rate needs only one client, and more time."""
     clients = max(1, min(options.clients, int(rate_per_s // 10)))
     warmup_s = WARMUP_S + frames / FRAME_RATE_HZ  # until as many streams end as begin
-    length = RunLength(max(options.seconds, seconds_for_p95(rate_per_s)), warmup_s=warmup_s)
+    seconds = max(options.seconds, seconds_for_p95(rate_per_s))
+    max_s = warmup_s + seconds + frames / FRAME_RATE_HZ + GRACE_S
+    length = RunLength(seconds, warmup_s=warmup_s, max_s=max_s)
     return [Share(url, rate_per_s / clients, frames, length, seed) for seed in range(clients)]
 
 
-def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print) -> Row:
+def measure_all(
+    options: argparse.Namespace, say: Callable[[str], None] = print, keep: Callable[[Row], object] = lambda row: None
+) -> Row:
+    """`keep` gets the figures so far before and after each load; a row without figures is one that has not ended."""
     long_s = options.stream_frames / FRAME_RATE_HZ
     loads = [(f"{rate:g} requests/s", rate, options.frames) for rate in options.rates]
     loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
@@ -206,9 +225,14 @@ def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print)
         figures["idle_cpu_share"] = idle.front_end_share
         for name, rate_per_s, frames in loads:
             shares = shares_of(server.url, options, rate_per_s, frames)
+            figures["loads"][name] = about = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares)}
+            keep(figures)
             row = measure(server, clients, shares, idle.front_end_share)
-            figures["loads"][name] = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares), **row}
-            say(f"{name}: {row['succeeded']} of {row['requests']}, failures {row['failures'] or 'none'}")
+            figures["loads"][name] = {**about, **row}
+            keep(figures)
+            late = f", {row['unfinished']} cut off after {row['took_s']:.0f} s" if row["unfinished"] else ""
+            failures = ", ".join(f"{one['count']} {kind}" for kind, one in row["failures"].items())
+            say(f"{name}: {row['succeeded']} of {row['requests']}, failures {failures or 'none'}{late}")
     return figures
 
 
@@ -217,8 +241,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rates", nargs="*", type=float, default=[1, 100, 300], help="requests per second")
     parser.add_argument("--streams", nargs="*", type=int, default=[200, 1000], help="held at once")
     parser.add_argument("--frames", type=int, default=13, help="of 80 ms, of the requests of --rates")
-    parser.add_argument("--stream-frames", type=int, default=125, help="of the requests of --streams")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each load; longer at low rates")
+    parser.add_argument("--stream-frames", type=int, default=75, help="of the requests of --streams")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load; longer at low rates")
     parser.add_argument("--clients", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="processes")
     parser.add_argument(
         "--model", default="demo", help="whose tokenizer builds the prompts: a folder, a hub id or demo"
@@ -229,9 +253,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    figures = measure_all(options, partial(print, flush=True))
+
+    def keep(figures: Row) -> Path:
+        return save(options.out, "front-end", figures, "uvicorn", "fastapi", "msgspec")
+
+    figures = measure_all(options, partial(print, flush=True), keep)
     print(front_end_table(figures["loads"]))
-    print(save(options.out, "front-end", figures, "uvicorn", "fastapi", "msgspec"))
+    print(keep(figures))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from oscine.model.weights import weight_bytes
 from oscine.prompt.cloning import VoiceCloner
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
-from oscine.runner.factory import choose_backend, make_backend
+from oscine.runner.factory import choose_backend, choose_kernels, make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
@@ -193,6 +193,8 @@ def _measure_mode(setup: Setup, plan: MeasurementPlan, mode: str, progress: Prog
     named = mode.replace("_", " ")
     begun_s = time.perf_counter()
     options = BackendOptions(frame_sizes=plan.rows, codec=mode != "codes_only")
+    facts = (setup.model.config, setup.device, setup.model.talker.dtype, options.sizes(setup.budget.slots))
+    options = replace(options, kernels=choose_kernels("auto", *facts).kernels or "triton")
     runner = SlotRunner(make_backend(setup.model, setup.budget, options))
     runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
     figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}

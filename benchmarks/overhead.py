@@ -34,7 +34,7 @@ BODY = json.dumps({"input": "Hello there, how are you today?", "response_format"
 def over_http(connection: socket.socket) -> float:
     head = (
         "POST /v1/audio/speech HTTP/1.1",
-        "host: x",
+        "host: localhost",
         "content-type: application/json",
         f"content-length: {len(BODY)}",
     )

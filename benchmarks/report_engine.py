@@ -7,6 +7,7 @@ from benchmarks.report_table import GIB, SIZES, Result, Row, origin, paragraph, 
 
 # Before prefill wrote its keys once, and before whole ticks were divided by the number that was timed.
 _OLD_FRAMES = "4b0bc27"
+KERNELS = {"triton": "Triton", "cuda": "CUDA"}
 
 
 # --- frames ---
@@ -37,9 +38,36 @@ def frame_section(result: Result) -> str:
         ]
     for size, name in SIZES.items():
         if size in figures:
-            first, last = next(iter(figures[size]["frames"].values()))["positions"]
-            parts += ["", f"### {name}, positions {first} to {last}", "", *_frame_parts(figures[size], old)]
+            measured = by_kernels(figures[size])
+            first, last = next(iter(next(iter(measured.values()))["frames"].values()))["positions"]
+            parts += ["", f"### {name}, positions {first} to {last}"]
+            if len(measured) > 1:
+                parts += ["", kernels_table(measured)]
+            for kernels, figure in measured.items():
+                if len(measured) > 1:
+                    parts += ["", f"#### {KERNELS[kernels]} kernels"]
+                parts += ["", *_frame_parts(figure, old)]
     return "\n".join(parts)
+
+
+def by_kernels(figure: Row) -> dict[str, Row]:
+    """The figures of one size by the kind of kernels. Older results have Triton's only."""
+    return {"triton": figure} if "frames" in figure else figure
+
+
+def kernels_table(measured: dict[str, Row]) -> str:
+    """Kinds of kernels side by side, in ms, and how much faster the last kind's tick is than the first kind's."""
+    names = [KERNELS[kernels] for kernels in measured]
+    parts = {"talker": "talker", "predictor": "predictor", "tick": "whole tick"}
+    head = ["streams", *(f"{part}, {name}" for part in parts.values() for name in names), "speed-up"]
+    columns = [figure["frames"] for figure in measured.values()]
+    rows = []
+    for streams in columns[0]:
+        if all(streams in column for column in columns):
+            ticks = [column[streams]["tick_ms"] for column in columns]
+            times = [f"{column[streams][f'{part}_ms']:.2f}" for part in parts for column in columns]
+            rows.append([streams, *times, f"{ticks[0] / ticks[-1]:.2f}"])
+    return table(head, rows)
 
 
 def _frame_parts(figure: Row, old: bool) -> list[str]:

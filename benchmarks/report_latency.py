@@ -1,4 +1,5 @@
-"""Sections of docs/benchmarks.md about the time to the first audio: its waterfall, and the front end's share of it."""
+"""Sections of docs/benchmarks.md about the time to the first audio: its waterfall, the front end's share of it, and the
+host's time for an admission."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ STAGES = {
     "HTTP in": "arrived",
     "parse": "plan_begun",
     "plan": "planned",
-    "to a thread": "submitted",
+    "to the engine client": "submitted",
     "to the worker": "engine_arrived",
     "tokenize": "prompt_built",
     "wait for the tick": "admit_begun",
     "admit": "admitted",
-    "others' admission": "launched",
+    "others' admission": "launched",  # and the wait until the launch is due (engine/launch_timer.py)
     "wait for the device": "device_begun",
     "prefill": "prefilled",
     "first frame, copy": "framed",
@@ -39,13 +40,14 @@ def first_audio_section(results: list[Result]) -> str:
     for result in results:
         name = result["name"].rpartition("-")[2]
         parts += ["", f"### {SIZES.get(name, name)}", "", origin(result), "", stages_table(result["figures"]["loads"])]
-        parts += ["", *(f"![{callers} callers](images/{file})" for callers, file in _files(result).items())]
+        parts += ["", *(f"![{_callers(callers)}](images/{file})" for callers, file in _files(result).items())]
     return "\n".join(parts)
 
 
 def stages_table(loads: Row) -> str:
-    head = ["stage", *(f"{callers} {'caller' if callers == '1' else 'callers'}" for callers in loads)]
-    rows = [[stage, *(_shares(row["stages_ms"][stage], "p50", "p95") for row in loads.values())] for stage in STAGES]
+    head = ["stage", *map(_callers, loads)]
+    stages = next(iter(loads.values()))["stages_ms"]  # of the code that was measured
+    rows = [[stage, *(_shares(row["stages_ms"][stage], "p50", "p95") for row in loads.values())] for stage in stages]
     rows.append(["**first audio**", *(_shares(row["first_audio_ms"], "p50", "p95") for row in loads.values())])
     return table(head, rows)
 
@@ -58,9 +60,13 @@ def first_audio_images(results: Sequence[Result]) -> dict[str, str]:
     for result in results:
         for callers, file in _files(result).items():
             stages = result["figures"]["loads"][callers]["stages_ms"]
-            means = [(stage, stages[stage]["mean"]) for stage in STAGES]
-            drawn[file] = waterfall_plot(f"First audio, {callers} callers", "ms", means) + "\n"
+            means = [(stage, figures["mean"]) for stage, figures in stages.items()]
+            drawn[file] = waterfall_plot(f"First audio, {_callers(callers)}", "ms", means) + "\n"
     return drawn
+
+
+def _callers(count: str) -> str:
+    return f"{count} {'caller' if count == '1' else 'callers'}"
 
 
 def _files(result: Result) -> dict[str, str]:
@@ -74,7 +80,8 @@ def front_end_section(result: Result) -> str:
             "## The front end alone",
             "",
             "HTTP, planning, tokenizing, the way to the engine process and back; that process delivers ready-made",
-            "frames. Times in ms, p50 / p95 / p99; CPU is the front end process's share of one core.",
+            "frames. Times in ms, p50 / p95 / p99; CPU is the front end process's share of one core, and that of the",
+            "busiest client process: times near its limit are the client's.",
             "",
             origin(result),
             "",
@@ -84,18 +91,54 @@ def front_end_section(result: Result) -> str:
 
 
 def front_end_table(loads: Row) -> str:
-    head = ["load", "first byte", "front end's share", "each chunk, back", "loop lag", "CPU", "CPU per request"]
+    head = ["load", "first byte", "front end's share", "each chunk, back", "loop lag", "CPU", "client's", "per request"]
+    return table(head, [_front_end_row(name, row) for name, row in loads.items()])
+
+
+def _front_end_row(name: str, row: Row) -> list[str]:
+    if "front_end_ms" not in row:
+        return [f"{name} (did not end)", *["-"] * 7]
+    cut_off = f" ({row['unfinished']} requests cut off after {row['took_s']:.0f} s)" if row["unfinished"] else ""
     shown = ("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms")
-    rows = [
-        [
-            name,
-            *(_shares(row[figure], "p50", "p95", "p99") for figure in shown),
-            f"{100 * row['front_end_cpu_share']:.0f} %",
-            f"{row['front_end_cpu_us_per_request']:.0f} us",
-        ]
-        for name, row in loads.items()
+    return [
+        name + cut_off,
+        *(_shares(row[figure], "p50", "p95", "p99") for figure in shown),
+        f"{100 * row['front_end_cpu_share']:.0f} %",
+        f"{100 * row['client']['cpu_share']:.0f} %",
+        f"{row['front_end_cpu_us_per_request']:.0f} us",
     ]
-    return table(head, rows)
+
+
+# Parts of an admission, in the result files and in the table.
+ADMISSION_PARTS = {
+    "prompt_us": "prompt",
+    "session_us": "session",
+    "submit_us": "into the inbox",
+    "loop_us": "loop, admitting tick",
+    "frame_us": "loop, later tick",
+    "runner_us": "runner",
+}
+
+
+def admission_section(results: list[Result]) -> str:
+    """`results`: of benchmarks/admission.py."""
+    parts = [
+        "## The host's time for an admission",
+        "",
+        "Of the calling thread, in microseconds per request; nothing waits for a device. The loop was measured with a",
+        "runner that does nothing. *runner* is the real one's part.",
+    ]
+    for result in results:
+        name, figures = result["name"].rpartition("-")[2], result["figures"]
+        rows = f"Prompts of {figures['prompt_rows']} rows."
+        parts += ["", f"### Admission, {SIZES.get(name, name)}", "", origin(result), "", rows, ""]
+        parts.append(admission_table(figures["newcomers"]))
+    return "\n".join(parts)
+
+
+def admission_table(newcomers: Row) -> str:
+    rows = [[count, *(f"{row[name]:.0f}" for name in ADMISSION_PARTS)] for count, row in newcomers.items()]
+    return table(["newcomers", *(f"{name}, us" for name in ADMISSION_PARTS.values())], rows)
 
 
 def _shares(figure: dict[str, float] | None, *names: str) -> str:

@@ -64,7 +64,8 @@ def _comparable(peers: Result | None, figures: Row) -> list[Row]:
 def _started(server: Row) -> str:
     before, after = server["memory_ready"], server.get("memory_after")
     kernels = "compiled kernels were cached" if server["kernels_cached"] else "kernels compiled at start"
-    start = f"{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
+    where = f"{server['device']}, " if "device" in server else ""  # older results do not say it
+    start = f"{where}{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
     if before["gpu_used_mib"] is None:
         return f"{start}; engine process {before['engine_mib']:.0f} MiB, front end {before['front_end_mib']:.0f} MiB."
     then = "" if after is None else f", {after['gpu_used_mib'] / 1024:.1f} GiB after all loads"

@@ -55,10 +55,10 @@ class TimedBackend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def flush_prefill(self) -> None:
+    def flush_admissions(self) -> None:
         self.launch_begun_s = clock()
         begun = self.device_clock.record()
-        self._backend.flush_prefill()
+        self._backend.flush_admissions()
         self.marks = [begun, self.device_clock.record()]
 
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:

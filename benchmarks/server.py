@@ -91,7 +91,7 @@ def checkpoint(options: argparse.Namespace, size: str, kind: str) -> Path:
 @contextmanager
 def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str, Row]]:
     """The server, its address, and facts about its start."""
-    more = [word for setting in options.set for word in ("--set", setting)]
+    more = ["--kernels", options.kernels, *(word for setting in options.set for word in ("--set", setting))]
     cached = kernels_cached()
     begun_s = time.monotonic()
     server = ServerProcess(
@@ -109,6 +109,7 @@ def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerPr
             "kernels_cached": cached,
             "slots": options.slots,
             "settings": options.set,
+            "device": ", ".join(Figures.of(url).by("device", "oscine_engine_info")),  # with its dtype and kernels
             "memory_ready": memory(server, url),
         }
         yield server, url, facts
@@ -269,6 +270,7 @@ def main() -> None:
     parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--devices", default="auto")
+    parser.add_argument("--kernels", choices=["auto", "triton", "cuda"], default="auto", help="engine.kernels")
     parser.add_argument("--set", action="append", default=[], help="a setting of the server: engine.queue_wait_s=10")
     options = parser.parse_args()
     begun_s = time.monotonic()

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped]
 
-START_S = 120.0
+START_S = 600.0  # a process that has ended is noticed at once
 _POLL_S = 0.02
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from tests.oracle.client import Official
 from tests.oracle.vocabulary import cached_vocabulary
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
+
+if not torch.cuda.is_available():  # before anything imports triton, which decides then
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # A shell lets commands that it starts in the background ignore interrupts, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -96,6 +96,16 @@ def test_a_triton_that_torch_does_not_accept_is_a_conflict(tmp_path: Path) -> No
     assert "torch==2.13.0" in conflict and "triton" in conflict and "unsatisfiable" in conflict
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["linux-x86_64", "linux-aarch64"])
+def test_a_cuda_build_of_torch_brings_the_compiler_of_the_cuda_kernels(platform: str, tmp_path: Path) -> None:
+    """So they are no dependency of ours, which CPU machines would get too."""
+    pin = tmp_path / "pin.txt"
+    pin.write_text(f"torch==={pinned_version()}\n")
+    packages = resolve([str(pin)], platform, "3.12").packages
+    assert {"cuda-bindings", "nvidia-cuda-nvrtc", "triton"} <= packages
+
+
 def test_linux_without_a_card_prefers_the_cpu_build() -> None:
     sources = choose("", "linux", None, "2.13.0").sources
     assert [(source.requirement, source.backend) for source in sources] == [

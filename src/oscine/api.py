@@ -114,6 +114,11 @@ class Oscine:
         return self._engine.model_config
 
     @property
+    def device(self) -> str:
+        """Device, dtype and kernels, such as "NVIDIA H200, bfloat16, CUDA kernels"."""
+        return self._engine.status().device
+
+    @property
     def sample_rate(self) -> int:
         return self._engine.sample_rate_hz
 

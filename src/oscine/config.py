@@ -90,7 +90,10 @@ class PacingConfig:
         0.8, 0.05, 1, "Share of a frame's 80 ms that a tick of all streams may last; admission stops beyond it."
     )
     prefill_rows_per_tick: Int = _number(
-        512, 1, _MANY, "Prompt rows admitted between two frames; one request always fits."
+        2048, 1, _MANY, "Prompt rows admitted between two frames; one request always fits."
+    )
+    launch_margin_s: Float = _number(
+        0.001, 0, 1, "How long before the device ends a frame the next one is launched; large: as early as possible."
     )
     frames_per_text_id: Float = _number(
         4.0, 0.1, 1000, "Expected frames per text token, to predict when slots free up."
@@ -164,6 +167,9 @@ class MemoryConfig:
         return self
 
 
+Kernels = Literal["auto", "triton", "cuda"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class EngineConfig:
     """The engine."""
@@ -175,6 +181,11 @@ class EngineConfig:
     text_wait_s: Float = _number(60.0, 0.1, _DAY_S, "A streaming text without new words for this long is ended.")
     max_new_tokens: Int = _number(8192, 2, _MANY, "Upper limit of a request's max_new_tokens.")
     stuck_s: Float = _number(10.0, 0.1, _DAY_S, "A tick that lasts longer means that the device hangs.")
+    kernels: Kernels = Field(
+        default="auto",
+        description="Kernels of frames on a GPU. auto: cuda on Hopper, if the checkpoint has published shapes and a "
+        "compiler (NVRTC or nvcc) is there; triton elsewhere.",
+    )
     graphs: bool = Field(default=True, description="Capture CUDA graphs.")
     graph_buckets: Ints = Field(default=(1, 2, 4, 8, 16, 32, 64, 128), description="Batch sizes to capture, ascending.")
     chunks: ChunkConfig = Field(default_factory=ChunkConfig)

@@ -1,6 +1,6 @@
 """Speaks a request on the event loop: as one utterance, or as the segments of a long text, joined into one speech.
 
-Nothing here blocks: `submit` runs on a small thread pool, and audio arrives through a queue.
+Nothing here blocks: engines without `submit_async` are asked on a small thread pool, and audio arrives through a queue.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Narration:
         clock: PlaybackClock | None = None,
         single_segment: bool = False,
     ) -> None:
-        """With `single_segment` no audio is held back for joining. `pool` runs `submit` (None: the loop's own)."""
+        """With `single_segment` no audio is held back for joining. `pool`: see Utterance."""
         self._engine, self._rate_hz, self._pool = engine, rate_hz, pool
         self._request = request
         self._speed, self._clock = speed, clock or PlaybackClock()

@@ -274,7 +274,7 @@ class EngineStatus:
     prefix_misses: int = 0
     prefix_bytes: int = 0
     memory_bytes: int = 0  # device memory that the engine holds
-    device: str = ""  # such as "NVIDIA H200, bfloat16" or "CPU, 1 thread, float32"
+    device: str = ""  # such as "NVIDIA H200, bfloat16, CUDA kernels" or "CPU, 1 thread, float32"
     real_time_streams: int = 0  # streams that stay in real time, by the measured tick cost
 
 
@@ -320,7 +320,8 @@ class SpeechEngine(Protocol):
     ) -> str:
         """Checks and queues a request; returns the utterance's id. `deliver` gets its chunks on another thread, the
         last one with a finish_reason. With `streaming_text`, `tell` may append text. Raises RequestError,
-        OverloadedError or EngineError; nothing is queued then."""
+        OverloadedError or EngineError; nothing is queued then. An engine that answers from another process may have
+        `submit_async` too (SubmitAsync)."""
 
     def tell(self, utterance_id: str, command: Command) -> None:
         """Sends a command. Unknown or ended utterances are ignored: commands and ends may cross on the way."""
@@ -334,3 +335,12 @@ class SpeechEngine(Protocol):
 
     def stop(self, drain_s: float = 0.0) -> None:
         """Refuses new requests, lets running ones continue for up to `drain_s`, then cancels the rest."""
+
+
+class SubmitAsync(Protocol):
+    """`submit` for an event loop: waits for the engine's answer without a thread. Cancelling it cancels the
+    utterance."""
+
+    async def __call__(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str: ...

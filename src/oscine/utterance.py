@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from oscine.errors import EngineError
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest, SubmitAsync
 
 _STOPPED = "the engine was stopped before the utterance was complete; send the request again"
 
@@ -84,7 +84,8 @@ class _LoopDelivery:
 class Utterance:
     """One utterance of an engine, for a coroutine. Leaving the `async with` block early cancels it.
 
-    `submit` runs on a thread of `pool` (None: the event loop's own), because it waits for the engine's answer.
+    An engine without `submit_async` is asked on a thread of `pool` (None: the event loop's own), because `submit` waits
+    for the engine's answer.
     """
 
     def __init__(
@@ -104,7 +105,14 @@ class Utterance:
         """Raises what the engine's `submit` raises."""
         loop = asyncio.get_running_loop()
         deliver = _LoopDelivery(loop, self._chunks.put_nowait, self.cancel)
+        submit_async: SubmitAsync | None = getattr(self._engine, "submit_async", None)
+        if submit_async:
+            self._utterance_id = await submit_async(self._request, deliver, streaming_text=self._streaming_text)
+        else:
+            await self._submit_on_thread(loop, deliver)
+        return self
 
+    async def _submit_on_thread(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[AudioChunk], None]) -> None:
         def submit() -> str:
             # Set on this thread: if the event loop closes meanwhile, nothing below runs any more.
             self._utterance_id = self._engine.submit(self._request, deliver, streaming_text=self._streaming_text)
@@ -117,7 +125,6 @@ class Utterance:
             # The client left while the engine was being asked: cancel the utterance if it is still accepted.
             submitting.add_done_callback(self._cancel_accepted)
             raise
-        return self
 
     def _cancel_accepted(self, submitted: asyncio.Future[str]) -> None:
         if not submitted.cancelled() and submitted.exception() is None:

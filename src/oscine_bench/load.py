@@ -50,6 +50,7 @@ class RunLength:
     requests: int | None = None  # instead of duration_s
     warmup_s: float = 5.0
     max_in_flight: int = 4096  # an open loop sends no more while this many requests wait for a response
+    max_s: float | None = None  # of the whole load; requests that run then are cut off and not counted
 
     def __post_init__(self) -> None:
         if self.requests is None and not self.duration_s > 0:
@@ -83,6 +84,7 @@ class LoadRun:
     keep: Callable[[Exchange], None] = lambda exchange: None  # called with every exchange, for callers that need bytes
     outcomes: list[RequestOutcome] = field(default_factory=list)
     begin_s: float = 0.0  # of the measurement
+    unfinished: int = 0  # requests that were cut off at the end
     progress: LoadProgress = field(init=False)
     _deferred: list[Exchange] = field(default_factory=list)  # too costly to decode while others are measured
 
@@ -92,15 +94,23 @@ class LoadRun:
     async def run(self) -> Row:
         """The row of figures for this load."""
         with _garbage_collection_off(), _ClientCost() as cost:
-            await (self._closed_loop() if self.load.kind == "closed" else self._open_loop())
+            await self._send_all()
         self.progress.phase = "analyzing"
         self.outcomes += [analyze(exchange, self.target) for exchange in self._deferred]
         self._deferred.clear()
         row = summarize(self.outcomes, self._window())
         return {"load": {"kind": self.load.kind, "value": self.load.value}, **row, "client": cost.figures}
 
+    async def _send_all(self) -> None:
+        try:
+            async with asyncio.timeout(self.length.max_s) as limit:
+                await (self._closed_loop() if self.load.kind == "closed" else self._open_loop())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+
     def _window(self) -> MeasurementWindow:
-        if self.length.requests is None:
+        if self.length.requests is None or not self.outcomes:
             return MeasurementWindow(self.begin_s, self.begin_s + self.length.duration_s)
         return MeasurementWindow(self.begin_s, max(outcome.end_s for outcome in self.outcomes))
 
@@ -132,19 +142,22 @@ class LoadRun:
         warm_s = start_s + self.length.warmup_s
         warmup, measured = self.workload.requests("warmup"), self.workload.requests("measured")
         in_flight: set[asyncio.Task[Exchange]] = set()
-        for offset_s in arrivals(self.load.value, self.workload.seed):
-            due_s = start_s + offset_s
-            if due_s >= warm_s and not self.begin_s:
-                self._begin(warm_s)
-            request = next(measured if self.begin_s else warmup)
-            if self.begin_s and self._is_over(request.index, due_s):
-                break
-            if (wait_s := due_s - time.perf_counter()) > 0:
-                await asyncio.sleep(wait_s)
-            task = asyncio.create_task(self._send(request, due_s))
-            in_flight.add(task)
-            task.add_done_callback(in_flight.discard)
-        await _gather(list(in_flight))
+        try:
+            for offset_s in arrivals(self.load.value, self.workload.seed):
+                due_s = start_s + offset_s
+                if due_s >= warm_s and not self.begin_s:
+                    self._begin(warm_s)
+                request = next(measured if self.begin_s else warmup)
+                if self.begin_s and self._is_over(request.index, due_s):
+                    break
+                if (wait_s := due_s - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait_s)
+                task = asyncio.create_task(self._send(request, due_s))
+                in_flight.add(task)
+                task.add_done_callback(in_flight.discard)
+            await asyncio.gather(*in_flight)
+        finally:
+            await _cancel(list(in_flight))
 
     def _begin(self, at_s: float) -> None:
         self.begin_s, self.progress.phase = at_s, "measuring"
@@ -165,6 +178,9 @@ class LoadRun:
             progress.in_flight += 1
             try:
                 exchange = await self.client.send(request, due_s)
+            except asyncio.CancelledError:
+                self.unfinished += 1
+                raise
             finally:
                 progress.in_flight -= 1
         self.keep(exchange)
@@ -228,9 +244,13 @@ async def _gather(tasks: Sequence[asyncio.Task[Any]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(tasks)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from benchmarks.admission import COLUMNS, admission_table, arguments, measure
+from benchmarks.admission import arguments, measure
+from benchmarks.report_latency import ADMISSION_PARTS, admission_table
 from oscine.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -17,5 +18,6 @@ def test_every_part_of_an_admission_takes_some_time() -> None:
         torch.set_num_threads(threads)
     assert [*figures["newcomers"]] == ["1", "2"] and figures["prompt_rows"] > 10
     for row in figures["newcomers"].values():
-        assert set(row) == set(COLUMNS) and all(row[name] > 0 for name in COLUMNS if name != "session_us")
+        assert set(row) == set(ADMISSION_PARTS)
+        assert all(row[name] > 0 for name in ADMISSION_PARTS if name != "session_us")
     assert admission_table(figures["newcomers"]).count("\n") == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.front_end import PARTS, Stamps, arguments, measure_all
+from benchmarks.front_end import PARTS, Stamps, arguments, joined_failures, measure_all
 from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
 from benchmarks.report import Report
 from benchmarks.report_latency import front_end_table
@@ -43,6 +43,11 @@ def test_the_stamps_of_the_first_chunk_divide_the_first_byte_s_time() -> None:
     assert stamps.chunks_s == [1.0, 3.0]
 
 
+def test_failures_of_all_clients_are_added() -> None:
+    clients = [{}, {"http_429": {"count": 2, "first": "full"}}, {"http_429": {"count": 3, "first": "later"}}]
+    assert joined_failures(clients) == {"http_429": {"count": 5, "first": "full"}}
+
+
 @pytest.mark.slow
 def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WARMUP_S", "IDLE_S"):
@@ -50,22 +55,32 @@ def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("benchmarks.front_end.seconds_for_p95", lambda rate_per_s: 3 / rate_per_s)
     words = "--rates 30 --streams 4 --frames 2 --stream-frames 4 --seconds 0.2 --clients 1"
     said: list[str] = []
-    figures = measure_all(arguments(words.split()), said.append)
-    assert said == [
-        f"{name}: {row['requests']} of {row['requests']}, failures none" for name, row in figures["loads"].items()
-    ]
-    assert [*figures["loads"]] == ["30 requests/s", "4 streams"]
-    for row in figures["loads"].values():
+    kept: list[list[bool]] = []
+    loads = measure_all(
+        arguments(words.split()),
+        said.append,
+        lambda figures: kept.append(["front_end_ms" in row for row in figures["loads"].values()]),
+    )["loads"]
+    assert kept == [[False], [True], [True, False], [True, True]]  # before and after each load
+    assert said == [f"{name}: {row['requests']} of {row['requests']}, failures none" for name, row in loads.items()]
+    assert [*loads] == ["30 requests/s", "4 streams"]
+    for row in loads.values():
         assert row["requests"] >= 1 and set(row["parts_ms"]) == set(PARTS)
         assert 0 < row["front_end_ms"]["p50"] <= row["first_byte_ms"]["p50"]
         assert row["loop_lag_ms"]["p50"] >= 0 and row["front_end_cpu_share"] > 0
-    assert front_end_table(figures["loads"]).count("\n") == 3
+    assert front_end_table(loads).count("\n") == 3
 
 
 def test_a_result_has_a_table(tmp_path: Path) -> None:
     times = {"p50": 1.0, "p95": 2.0, "p99": 3.0}
     row = dict.fromkeys(("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms"), times)
-    figures = {"loads": {"300 requests/s": {**row, "front_end_cpu_share": 0.5, "front_end_cpu_us_per_request": 900.0}}}
+    row |= {"front_end_cpu_share": 0.5, "front_end_cpu_us_per_request": 900.0, "client": {"cpu_share": 0.25}}
+    late = {**row, "first_byte_ms": None, "unfinished": 7, "took_s": 31.2}
+    figures = {
+        "loads": {"300 requests/s": {**row, "unfinished": 0}, "200 streams": late, "1000 streams": {"clients": 4}}
+    }
     write_result(tmp_path / "front-end.json", script_result("front-end", ["-m", "benchmarks.front_end"], figures))
     page = Report(tmp_path).benchmarks()
     assert "## The front end alone" in page and "| 300 requests/s | 1.00 / 2.00 / 3.00 |" in page
+    assert "| 200 streams (7 requests cut off after 31 s) | - | 1.00" in page and "| 50 % | 25 % | 900 us |" in page
+    assert "| 1000 streams (did not end) | - |" in page

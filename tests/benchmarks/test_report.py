@@ -7,7 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.report import BEGIN, END, EXPORT_GUIDE, RESULTS, ROOT, TIMESTAMPS_GUIDE, Report
+from benchmarks.report import (
+    BEGIN,
+    END,
+    EXPORT_GUIDE,
+    KERNELS_PAGE,
+    RELIABILITY,
+    RESULTS,
+    ROOT,
+    TIMESTAMPS_GUIDE,
+    TRITON_PAGE,
+    Report,
+)
+from benchmarks.report_latency import ADMISSION_PARTS
 from benchmarks.report_server import images
 from oscine_bench.record import script_result
 from tests.oscine_bench.test_report import result, row
@@ -54,6 +66,24 @@ def test_the_export_guide_holds_the_generated_tables() -> None:
     assert Report().export_guide(text) == text
 
 
+def test_the_page_of_reliability_holds_the_generated_figures() -> None:
+    text = RELIABILITY.read_text(encoding="utf-8")
+    assert all(BEGIN.format(name=name) in text for name in ("soak-gpu", "overload-gpu", "soak-cpu"))
+    assert Report().reliability(text) == text
+
+
+def test_the_page_of_triton_holds_the_generated_table() -> None:
+    text = TRITON_PAGE.read_text(encoding="utf-8")
+    assert BEGIN.format(name="overhead-fast-gpu") in text
+    assert Report().triton_page(text) == text
+
+
+def test_the_page_of_kernels_holds_the_generated_tables() -> None:
+    text = KERNELS_PAGE.read_text(encoding="utf-8")
+    assert BEGIN.format(name="cuda-chain") in text
+    assert Report().kernels_page(text) == text
+
+
 def test_the_guide_to_timestamps_holds_the_generated_table() -> None:
     text = TIMESTAMPS_GUIDE.read_text(encoding="utf-8")
     assert BEGIN.format(name="alignment") in text
@@ -61,6 +91,13 @@ def test_the_guide_to_timestamps_holds_the_generated_table() -> None:
 
 
 # --- missing and broken results ---
+
+
+def test_a_result_of_an_admission_has_a_table(report: Report) -> None:
+    figures = {"prompt_rows": 30, "newcomers": {"1": dict.fromkeys(ADMISSION_PARTS, 12.4)}}
+    put(report, "admission-gpu-0b6", script_result("admission-gpu-0b6", ["-m", "benchmarks.admission"], figures))
+    page = report.benchmarks()
+    assert "### Admission, 0.6B" in page and "Prompts of 30 rows." in page and "| 1 | 12 | 12 |" in page
 
 
 def test_a_missing_result_has_no_section(report: Report) -> None:
@@ -195,3 +232,27 @@ def test_the_engine_alone_has_a_table_for_each_model(report: Report) -> None:
     assert "| 128 | 4.40 / 4.60 | 4.40 / 4.60 | 4.40 / 4.60 | 18.2 | 1200 | 1200 | - | - |" in page
     assert page.count("bfloat16 on cuda (kernels); positions 64 to 120") == 2
     assert "Memory: 1024 MiB, 2048 MiB reserved" in page
+
+
+# --- kinds of kernels ---
+
+
+def test_kernels_that_were_measured_in_one_run_stand_side_by_side(report: Report) -> None:
+    measured = json.loads((RESULTS / "frame.json").read_text())
+    figures = measured["figures"]
+    for size in ("1b7", "0b6"):
+        triton = figures[size]["triton"] if "triton" in figures[size] else figures[size]
+        cuda = copy.deepcopy(triton)
+        for figure in cuda["frames"].values():
+            figure["tick_ms"] = triton["frames"]["1"]["tick_ms"] / 2
+        figures[size] = {"triton": triton, "cuda": cuda}
+    put(report, "frame", measured)
+    page = report.benchmarks()
+    assert report.complaints == []
+    head = "| streams | talker, Triton | talker, CUDA | predictor, Triton | predictor, CUDA | whole tick, Triton | "
+    assert page.count(f"{head}whole tick, CUDA | speed-up |") == 2
+    assert "#### Triton kernels" in page and "#### CUDA kernels" in page
+    one = next(line for line in page.splitlines() if line.startswith("| 1 |"))
+    assert one.endswith(" | 2.00 |")
+    text = report.readme(f"{BEGIN.format(name='frame')}\nold\n{END}")
+    assert "1.7B, Triton kernels, ms per frame | 1.7B, CUDA kernels, ms per frame |" in text

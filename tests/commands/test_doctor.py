@@ -18,7 +18,7 @@ def doctor(*words: object) -> Result:
 def test_the_demo_voice_works() -> None:
     result = doctor()
     assert result.exit_code == 0, result.output
-    for line in ("versions", "device", "checkpoint", "speech", "official", "verdict"):
+    for line in ("versions", "device", "engine", "checkpoint", "speech", "official", "verdict"):
         assert f"\n{line}" in f"\n{result.output}"
     assert "x real time" in result.output and "this checkpoint works here" in result.output
     assert "not compared: the qwen-tts package is not installed" in result.output

@@ -280,6 +280,15 @@ def test_a_name_is_printed_verbatim(name: str, terminal: bool) -> None:
     assert not terminal or f"{name} on cpu: [/weights]" in told
 
 
+def test_kernels_that_are_compiled_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    display = StartupDisplay(Settings(), Console(file=io.StringIO()))
+    report = display.reporter("demo", "cuda")
+    with caplog.at_level("INFO", "oscine.commands.serve"):
+        for done in range(64):
+            report("compiling 63 CUDA kernels", done, 63)
+    assert caplog.messages == ["compiling 63 CUDA kernels"]
+
+
 def test_the_banner_never_promises_more_streams_than_stay_in_real_time() -> None:
     slow = describe_capacity(status(slots=32, real_time=6, device="CPU, 2 threads, float32"))
     assert slow == "CPU, 2 threads, float32, about 6 streams in real time"

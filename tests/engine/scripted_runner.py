@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oscine.config import ChunkConfig, EngineConfig, TrimConfig
+from oscine.config import ChunkConfig, EngineConfig, PacingConfig, TrimConfig
 from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.session import Session, StreamSpec
 from oscine.errors import TooLongError
@@ -23,7 +23,11 @@ SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms
 SPEC = StreamSpec(SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID, positions=10_000)
 END_MARK = 77  # the text id that ends a text
 LOUD = 1000  # added to every number in the PCM, so that nothing is silent
-PLAIN = EngineConfig(trim_silence=TrimConfig(enabled=False), chunks=ChunkConfig(first_chunk_ticks=0.0))
+PLAIN = EngineConfig(
+    trim_silence=TrimConfig(enabled=False),
+    chunks=ChunkConfig(first_chunk_ticks=0.0),
+    pacing=PacingConfig(launch_margin_s=1.0),  # every tick launches a frame
+)
 
 
 class VirtualClock:
@@ -46,12 +50,16 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Ticket:
+    begun_s: float
     done_s: float
     slots: tuple[int, ...]
     codes: np.ndarray
     pcm: np.ndarray
     failed: np.ndarray
     clock: VirtualClock
+
+    def begun(self) -> bool:
+        return self.clock.now_s >= self.begun_s
 
     def ready(self) -> bool:
         return self.clock.now_s >= self.done_s
@@ -78,6 +86,7 @@ class ScriptedRunner:
     admitted: int = 0
     launches: list[tuple[int, ...]] = field(default_factory=list)
     flying: list[_Ticket] = field(default_factory=list)
+    busy_s: float = 0.0
     free_s: float = 0.0  # when the device has finished all enqueued work
 
     def admit(self, admission: SlotAssignment) -> None:
@@ -106,10 +115,11 @@ class ScriptedRunner:
         for slot in slots:
             self.fail("launch", self.held[slot].tag)
         rows = [self._frame(slot) for slot in slots]
+        begun_s = self._enqueue(0.0)
         done_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
         codes, pcm = np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
         failed = np.array([self.held[slot].tag in self.not_finite for slot in slots])
-        ticket = _Ticket(done_s, tuple(slots), codes, pcm, failed, self.clock)
+        ticket = _Ticket(begun_s, done_s, tuple(slots), codes, pcm, failed, self.clock)
         self.flying.append(ticket)
         self.launches.append(ticket.slots)
         return ticket
@@ -133,7 +143,12 @@ class ScriptedRunner:
         """Every prompt except the first is a prefix hit; each stream holds a hundred bytes."""
         return RunnerCounts(max(0, self.admitted - 1), min(1, self.admitted), 7, 100 * len(self.held))
 
+    def busy_share(self) -> float:
+        """Of the device's time so far."""
+        return self.busy_s / self.clock.now_s
+
     def _enqueue(self, cost_s: float) -> float:
+        self.busy_s += cost_s
         self.free_s = max(self.free_s, self.clock.now_s) + cost_s
         return self.free_s
 

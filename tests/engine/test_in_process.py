@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from oscine.config import EngineConfig, TrimConfig
+from oscine.config import TrimConfig
 from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
 from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
@@ -92,7 +92,7 @@ def test_delivery_options_are_checked(make_engine: MakeEngine, name: str, value:
 
 
 def test_a_request_overrides_silence_trimming(make_engine: MakeEngine) -> None:
-    loud = EngineConfig(trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))  # all silence
+    loud = dataclasses.replace(PLAIN, trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))
     engine = make_engine(loud)
     samples = {
         trim: len(synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2

@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from oscine.config import ChunkConfig
+from oscine.config import ChunkConfig, PacingConfig
 from oscine.engine.loop import EngineLoop
 from oscine.errors import OverloadedError
 from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
-CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_wait_s=2.0)
+CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_wait_s=2.0, pacing=PacingConfig())
 
 
 def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[list[Listener], int, list[float]]:
@@ -36,9 +36,11 @@ def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[li
             except OverloadedError as error:
                 retries_s.append(error.retry_after_s)
         if not loop.tick():
-            if not coming:
+            next_s = [coming[-1][0]] if coming else []
+            next_s += [] if loop.wake_s is None else [loop.wake_s]
+            if not next_s:
                 break
-            runner.clock.now_s = coming[-1][0]
+            runner.clock.now_s = max(runner.clock.now_s, min(next_s))
     assert not runner.held and loop.status().slots_active == loop.status().queued == 0
     return listeners, len(retries_s), retries_s
 
@@ -146,6 +148,7 @@ def drive_speeches(runner: ScriptedRunner, arrivals: list[tuple[float, list[int]
                 speech.next_s = clock.now_s + HOP_S
         next_s = [coming[-1][0]] if coming else []
         next_s += [speech.next_s for speech in speeches if speech.next_s is not None]
+        next_s += [] if loop.wake_s is None else [loop.wake_s]
         if not busy and not next_s:
             return speeches, loop.status().underruns
         if not busy:

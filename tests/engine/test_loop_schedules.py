@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from oscine.config import ChunkConfig, EngineConfig, RunawayConfig
+from oscine.config import ChunkConfig, EngineConfig, PacingConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.errors import OverloadedError
@@ -114,15 +114,22 @@ class Schedule:
         if self.rng.random() < 0.1:
             self.runner.clock.now_s += self.rng.random() * 0.2
 
+    def tick(self) -> bool:
+        if self.loop.tick():
+            return True
+        wake_s = self.loop.wake_s
+        self.runner.clock.now_s = max(self.runner.clock.now_s, wake_s or 0.0)
+        return wake_s is not None
+
     def run(self) -> None:
         for _ in range(60):
             self.act()
-            self.loop.tick()
+            self.tick()
         for _ in range(5000):
             for request in self.requests:
                 while request.streaming_text and not request.ended:
                     self.more_text(request)
-            if not self.loop.tick():
+            if not self.tick():
                 return
         raise AssertionError("it never becomes idle")
 
@@ -153,7 +160,11 @@ def test_in_every_schedule_each_frame_is_delivered_once(fail_stage: str | None) 
     for seed in range(60):
         rng = random.Random(f"{fail_stage} {seed}")
         config = dataclasses.replace(
-            PLAIN, chunks=rng.choice(chunks), queue_limit=rng.choice([1, 5, 50]), runaway=RunawayConfig(enabled=False)
+            PLAIN,
+            chunks=rng.choice(chunks),
+            queue_limit=rng.choice([1, 5, 50]),
+            runaway=RunawayConfig(enabled=False),
+            pacing=PacingConfig(launch_margin_s=rng.choice([0.0, 0.001, 1.0])),
         )
         schedule = Schedule(rng, config, fail_stage)
         schedule.run()

@@ -55,6 +55,14 @@ def test_without_an_urgent_stream_every_stream_runs() -> None:
     assert set(choose(playing(5.0, 9.0), free=0, cost=slow).run) == {0, 1}
 
 
+def test_prompt_rows_since_the_last_launch_count_for_the_next_frame() -> None:
+    waiting, limit = (Waiting(200), Waiting(200), Waiting(200)), PACING.prefill_rows_per_tick
+    admitted = [
+        choose_step(Snapshot((), waiting, 4, rows), NOW_S, FAST, PACING).admit for rows in (0, limit - 300, limit)
+    ]
+    assert admitted == [3, 1, 0]
+
+
 def test_the_first_request_is_always_admitted() -> None:
     hopeless = TickCost(5.0, 5.0, 5.0, rows_seen=1)
     assert choose((), waiting=(5000, 10), cost=hopeless).admit == 1
@@ -105,8 +113,8 @@ def test_a_new_request_does_not_make_a_continuation_run_dry() -> None:
 
 
 def test_admissions_of_one_tick_are_bounded() -> None:
-    assert choose((), waiting=(300, 300, 300), free=8).admit == 1
-    assert choose((), waiting=(200, 200, 200), free=8).admit == 2
+    assert choose((), waiting=(1200, 1200, 1200), free=8).admit == 1
+    assert choose((), waiting=(800, 800, 800), free=8).admit == 2
     assert choose((), waiting=(20,) * 9, free=8).admit == 8
     assert choose((), waiting=(20,) * 9, free=8, cost=TickCost()).admit == 4, "nothing is known yet"
 

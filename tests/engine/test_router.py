@@ -1,3 +1,4 @@
+import asyncio
 import functools
 import os
 import signal
@@ -116,6 +117,27 @@ def test_an_engine_that_is_not_ready_is_left_out():
 def test_an_engine_that_fails_or_is_full_is_passed_over():
     engines = [Scripted(0, error=EngineError("gone")), Scripted(1, error=OverloadedError("full", 1.0)), Scripted(2)]
     assert speak(Router(engines))[0] == "2"
+
+
+class ScriptedAsync(Scripted):
+    async def submit_async(self, request, deliver, *, streaming_text=False):
+        return self.submit(request, deliver, streaming_text=streaming_text)
+
+
+def test_an_event_loop_tries_the_engines_in_the_same_order():
+    engines = [ScriptedAsync(error=OverloadedError("full", 1.0)), ScriptedAsync(1), ScriptedAsync(2)]
+    router = Router(engines, affinity_margin=2)
+
+    def speak_async(voice):
+        return asyncio.run(router.submit_async(SpeechRequest(text="x", voice=voice), lambda chunk: None))
+
+    assert [speak_async("wren") for _ in range(3)] == ["1.own.1", "1.own.2", "1.own.3"]
+    with pytest.raises(OverloadedError):
+        asyncio.run(Router(engines[:1]).submit_async(SpeechRequest(text="x"), lambda chunk: None))
+
+
+def test_engines_that_block_make_a_router_that_blocks():
+    assert not hasattr(Router([ScriptedAsync(), Scripted()]), "submit_async")
 
 
 def test_overloaded_only_if_all_are_and_with_the_shortest_wait():

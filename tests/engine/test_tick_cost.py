@@ -26,6 +26,16 @@ def test_a_constant_batch_size_keeps_the_known_slope() -> None:
     assert model.cost.tick_s(8) == pytest.approx(0.018, rel=0.01)
 
 
+def test_a_tick_that_was_not_timed_is_no_slower_than_expected() -> None:
+    model = TickCostModel()
+    for _ in range(5):
+        model.add(4, 0, 0.010)
+    before = model.cost.tick_s(4)
+    for _ in range(5):
+        model.add(4, 0, 0.030, timed=False)
+    assert model.cost.tick_s(4) == pytest.approx(before)
+
+
 def test_a_batch_size_is_known_after_a_tick_without_a_prefill() -> None:
     model = TickCostModel()
     model.add(1, 0, 0.02)

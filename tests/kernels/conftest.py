@@ -1,4 +1,4 @@
-"""Kernels run on a GPU if there is one, else in Triton's interpreter, chosen before triton is imported."""
+"""Kernels run on a GPU if there is one, else in Triton's interpreter (tests/conftest.py)."""
 
 import importlib.util
 import os
@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def _teach_the_interpreter_numpy() -> None:

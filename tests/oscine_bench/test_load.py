@@ -128,6 +128,26 @@ def test_an_open_loop_sends_nothing_beyond_the_maximum_in_flight() -> None:
     assert {kind: failure["count"] for kind, failure in row["failures"].items()} == {"not_sent": 6, "cut": 4}
 
 
+@pytest.mark.parametrize("load", [OfferedLoad("closed", 3), OfferedLoad("open", 1000)], ids=str)
+def test_requests_that_run_at_the_time_limit_are_cut_off_and_counted_as_unfinished(load: OfferedLoad) -> None:
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            await reader.read()  # until the client leaves
+
+    async def main() -> tuple[dict, LoadRun]:
+        async with listening(never_answer) as port:
+            target = Target(url=f"127.0.0.1:{port}")
+            client = HttpClient(target, timeout_s=30)
+            length = RunLength(duration_s=60, warmup_s=0, max_s=0.2, max_in_flight=8)
+            run = LoadRun(client, target, load_workload("english", ["short"]), load, length)
+            row = await run.run()
+            await client.close()
+        return row, run
+
+    row, run = asyncio.run(main())
+    assert run.unfinished >= 1 and run.progress.in_flight == 0 and row["succeeded"] == 0
+
+
 def test_the_maximum_in_flight_does_not_limit_a_closed_loop() -> None:
     length = RunLength(requests=6, warmup_s=0, max_in_flight=4)
     row, server, _ = drive(OfferedLoad("closed", 6), length, lambda server: server.received == 6)

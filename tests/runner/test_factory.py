@@ -1,4 +1,4 @@
-"""Which backend is chosen, and that machines without Triton can do without it."""
+"""Which backend and which kernels are chosen, and that machines without Triton can do without it."""
 
 import subprocess
 import sys
@@ -6,9 +6,14 @@ import sys
 import pytest
 import torch
 
+from oscine.errors import ConfigError
+from oscine.model.config import ModelConfig, read_config
 from oscine.runner.cpu.backend import CpuBackend
-from oscine.runner.factory import choose_backend
+from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels
 from oscine.runner.torch.backend import TorchBackend
+from tests.conftest import CheckpointMaker
+
+CUDA = torch.device("cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -36,3 +41,53 @@ for device in ("cpu", "cuda"):
     choose_backend(torch.device(device), torch.float32)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(scope="module")
+def config(small_checkpoints: CheckpointMaker) -> ModelConfig:
+    return read_config(small_checkpoints("1b7", "custom_voice"))
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A Hopper GPU with everything that is needed; tests take away one thing."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr("oscine.runner.factory.available", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("oscine.runner.cuda.programs.supported", lambda config: True)
+    monkeypatch.setattr("oscine.runner.cuda.programs.toolchain_failure", lambda *facts: None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("wanted", "chosen"), [("auto", "CUDA"), ("cuda", "CUDA"), ("triton", "Triton")])
+def test_hopper_gets_the_cuda_kernels_unless_the_setting_says_otherwise(hopper, config, wanted, chosen):
+    assert choose_kernels(wanted, config, CUDA, torch.bfloat16, (1,)).name == f"{chosen} kernels"
+
+
+@pytest.mark.parametrize(
+    ("missing", "value", "reason", "warning"),
+    [
+        ("torch.cuda.get_device_capability", lambda device: (8, 9), "this one has 8.9", False),
+        ("oscine.runner.cuda.programs.supported", lambda config: False, "shapes of the published", False),
+        ("oscine.runner.cuda.programs.toolchain_failure", lambda *facts: "no CUDA compiler", "no CUDA", True),
+    ],
+)
+def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
+    hopper, config, missing, value, reason, warning
+):
+    hopper.setattr(missing, value)
+    choice = choose_kernels("auto", config, CUDA, torch.bfloat16, (1,))
+    assert choice.kernels == "triton" and reason in choice.reason
+    assert choice.warning == warning, "a warning only where the user can install something"
+    with pytest.raises(ConfigError, match=f"engine.kernels is 'cuda', but .*{reason}"):
+        choose_kernels("cuda", config, CUDA, torch.bfloat16, (1,))
+    assert choose_kernels("triton", config, CUDA, torch.bfloat16, (1,)).kernels == "triton"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_backend_without_kernels_refuses_to_be_given_some(config, dtype):
+    cpu = torch.device("cpu")
+    assert choose_kernels("auto", config, cpu, dtype, (1,)) == KernelChoice(None, "")
+    for wanted in ("triton", "cuda"):
+        with pytest.raises(ConfigError, match=f"engine.kernels is '{wanted}', but kernels need an NVIDIA GPU"):
+            choose_kernels(wanted, config, cpu, dtype, (1,))

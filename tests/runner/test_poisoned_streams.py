@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oscine.model.config import ModelConfig, read_config
-from oscine.runner.backend import Backend, BackendOptions
+from oscine.runner.backend import Backend, BackendOptions, Kernels
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
@@ -15,7 +15,10 @@ from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import SPEAKER, DrawParams, Prompt, SamplingParams
 from tests.conftest import CheckpointMaker
+from tests.runner.codec_streams import random_codec
+from tests.runner.cuda.kernel_speaker import needs_hopper
 from tests.runner.tiny_model import random_prompt, tiny_model
+from tests.runner.wide_model import wide_model
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +34,12 @@ CASES = [
     for sampling in SAMPLING
 ]
 CASES += [
-    pytest.param(backend, value, sampling, marks=pytest.mark.gpu)
-    for backend in ("cuda-graphs", "cuda-eager")
+    pytest.param(backend, value, sampling, marks=[pytest.mark.gpu, *([needs_hopper] if "hopper" in backend else [])])
+    for backend in ("cuda-graphs", "cuda-eager", "hopper-graphs", "hopper-eager")
     for value in VALUES
     for sampling in SAMPLING
-    if torch.cuda.is_available()  # tests/runner/cuda/test_interpreted.py has the same without a GPU
+    # tests/runner/cuda/test_interpreted.py and tests/kernels/cuda/test_chain.py have the same without a GPU
+    if torch.cuda.is_available()
 ]
 
 
@@ -46,22 +50,26 @@ def config(small_checkpoints: CheckpointMaker) -> ModelConfig:
 
 def make_backend(config: ModelConfig, case: str) -> Backend:
     name, how = case.split("-")
-    model = tiny_model(config, torch.float32 if how == "float32" else torch.bfloat16, 296)
+    if name == "hopper":  # the CUDA kernels
+        model = wide_model(config, "1b7", torch.bfloat16, random_codec(config.codec).to("cuda"))
+    else:
+        model = tiny_model(config, torch.float32 if how == "float32" else torch.bfloat16, 296)
     # One block per slot, so that a stream gets the block of the previous one.
     sizes = {"slots": 2, "positions_per_slot": 64, "positions_total": 128, "text_capacity": 16, "prefix_bytes": 0}
     budget = plan_memory(model.config, element_bytes=4, available_bytes=None, **sizes)
-    if name != "cuda":
+    if name in ("torch", "cpu"):
         return (TorchBackend if name == "torch" else CpuBackend)(model, budget)
     from oscine.runner.cuda.backend import CudaBackend
 
-    return CudaBackend(model.to("cuda"), budget, BackendOptions(graphs=how == "graphs"))
+    kernels: Kernels = "cuda" if name == "hopper" else "triton"
+    return CudaBackend(model.to("cuda"), budget, BackendOptions(graphs=how == "graphs", kernels=kernels))
 
 
-def poisoned(value: float) -> Prompt:
+def poisoned(value: float, width: int) -> Prompt:
     """The speaker's vector is such a number, as no voice may have it: voice.py refuses them."""
     codec_ids = PROMPT.codec_ids.copy()
     codec_ids[2] = SPEAKER
-    return replace(PROMPT, codec_ids=codec_ids, speaker=np.full(32, value, np.float32))
+    return replace(PROMPT, codec_ids=codec_ids, speaker=np.full(width, value, np.float32))
 
 
 def run(runner: SlotRunner, prompts: dict[int, Prompt], sampling: SamplingParams, frames: int = FRAMES):
@@ -87,15 +95,16 @@ def test_a_stream_that_is_not_finite_fails_alone(
 ) -> None:
     runner = SlotRunner(make_backend(config, backend))
     runner.capture()
+    bad = poisoned(value, runner.backend.model.config.talker.stack.width)
     expected = run(runner, {0: PROMPT, 1: PROMPT}, sampling)
-    together = run(runner, {0: poisoned(value), 1: PROMPT}, sampling)
+    together = run(runner, {0: bad, 1: PROMPT}, sampling)
     check_equal(together[1], expected[1])
     codes, _, failed = together[0]
     if not np.isfinite(value):
         assert all(failed)
     assert (codes >= 0).all() and (codes < runner.backend.model.config.talker.code_vocab).all()
     # Every block has been of a poisoned stream, which went further than the next stream does.
-    run(runner, {0: poisoned(value), 1: poisoned(value)}, sampling, FRAMES + 1)
+    run(runner, {0: bad, 1: bad}, sampling, FRAMES + 1)
     after = run(runner, {0: PROMPT, 1: PROMPT}, sampling)
     check_equal(after[0], expected[0])
     check_equal(after[1], expected[1])

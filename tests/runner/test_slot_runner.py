@@ -12,6 +12,7 @@ from oscine.runner.backend import Backend
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
+from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
@@ -125,25 +126,25 @@ def test_a_prefix_is_computed_once(base, requests):
     assert (counts.prefix_hits, counts.prefix_misses) == (2, 1) and counts.prefix_bytes > 0
 
 
-class LatePrefillBackend(TorchBackend):
-    """Prefills only at flush and in reverse order, as packed prefill may."""
+class LateBackend(TorchBackend):
+    """Writes requests only at flush and in reverse order, as batched admission may."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
-        self.pending: list[tuple] = []
+        self.pending: list[Newcomer] = []
 
-    def add_prefill(self, rows, first, block_row) -> None:
-        self.pending.append((rows, first, block_row.clone()))
+    def admit(self, newcomer: Newcomer) -> None:
+        self.pending.append(newcomer)
 
-    def flush_prefill(self) -> None:
-        for prompt in reversed(self.pending):
-            super().add_prefill(*prompt)
+    def flush_admissions(self) -> None:
+        for newcomer in reversed(self.pending):
+            super().admit(newcomer)
         self.pending.clear()
 
 
-def test_pending_prefills_run_before_their_slots_run_or_release_their_blocks(base, requests, expected):
+def test_pending_admissions_are_written_before_their_slots_run_or_release_their_blocks(base, requests, expected):
     # Blocks for one request at a time: the next request gets the blocks of the previous one.
-    runner = SlotRunner(LatePrefillBackend(base.model, budget(base, positions_total=256)))
+    runner = SlotRunner(LateBackend(base.model, budget(base, positions_total=256)))
     for number in (0, 1, 0):
         runner.admit(base.assignment(2, requests[5]))
         runner.release(2)

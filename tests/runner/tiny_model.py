@@ -35,10 +35,18 @@ def tiny_config(config: ModelConfig) -> ModelConfig:
 
 def tiny_model(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> SpeechModel:
     """The same weights, rounded to bf16, in either dtype. The codec is fp32."""
-    model, generator = SpeechModel(tiny_config(config)), torch.Generator().manual_seed(seed)
+    model = SpeechModel(tiny_config(config))
+    set_random_weights(model, dtype, seed)
+    model.codec = random_codec(model.config.codec)
+    return model.eval().requires_grad_(False)
+
+
+def set_random_weights(model: SpeechModel, dtype: torch.dtype, seed: int) -> None:
+    """Of talker and predictor."""
+    generator = torch.Generator(model.device).manual_seed(seed)
     for part in (model.talker, model.predictor):
         for name, parameter in part.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
+            noise = torch.randn(parameter.shape, generator=generator, device=model.device)
             if "norm" in name:
                 noise = 1 + 0.1 * noise
             elif name.endswith("bias"):
@@ -52,8 +60,6 @@ def tiny_model(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> Speech
         for module in part.modules():
             if hasattr(module, "prepare"):
                 module.prepare()
-    model.codec = random_codec(model.config.codec)
-    return model.eval().requires_grad_(False)
 
 
 def random_prompt(rows: int, seed: int, *, trailing: int = 3, prefix_rows: int = 0) -> Prompt:

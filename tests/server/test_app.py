@@ -202,6 +202,7 @@ def test_metrics_count_requests_and_audio(engine: ScriptedEngine) -> None:
         'oscine_slots{model="scripted"} 8.0',
         'oscine_queue_depth{model="scripted"} 0.0',
         'oscine_engine_ready{model="scripted"} 1.0',
+        'oscine_engine_info{device="",model="scripted"} 1.0',
         'oscine_underruns_total{model="scripted"} 0.0',
         'oscine_frame_seconds_bucket{le="+Inf",model="scripted"} 0.0',
     ):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from oscine.server import json_body
+from oscine.server.app import build_app
 from oscine.server.errors import ApiError
 from oscine.server.json_body import TakenStrings, parse_json, read_json
 from oscine.server.schemas import BatchBody, SpeechBody
@@ -121,3 +122,31 @@ def test_taking_strings_out_and_putting_them_back_changes_nothing(value: Any, as
         taken = TakenStrings()
         rest = asyncio.run(taken.take(body, 10_000))
         assert taken.put_back(json.loads(rest)) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"", {"content-type": "application/json"}),
+        (b"{}", {"content-type": "application/json"}),
+        (b'{"input": 1}', {"content-type": "application/vnd.api+json; charset=utf-8"}),
+        (b'{"input": "x"}', {}),
+        (b'{"input": "x"}', {"content-type": "text/plain"}),
+        (b"[1]", {"content-type": "application/json"}),
+        (b'{"input": ', {"content-type": "application/json"}),
+        (b'{"input": "x"}', {"content-type": "application/json", "content-encoding": "gzip"}),
+        (b'{"input": "x", "voice": {"id": 1}}', {"content-type": "Application/JSON"}),
+    ],
+)
+def test_a_path_without_the_router_refuses_a_body_in_the_same_words(body: bytes, headers: dict[str, str]) -> None:
+    """The router still serves the path below a prefix, as where another application mounts this one."""
+
+    async def answer(root_path: str) -> tuple[int, bytes]:
+        app = build_app(ScriptedEngine(), BASE_CARD)
+        transport = httpx.ASGITransport(app, root_path=root_path)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            response = await client.post(root_path + SPEECH, content=body, headers=headers)
+            return response.status_code, response.content
+
+    direct, routed = asyncio.run(answer("")), asyncio.run(answer("/below"))
+    assert direct == routed and direct[0] == 400

@@ -67,7 +67,7 @@ def doctor(
     report.check("versions", _versions)
     report.check("device", lambda: _device(device, report))
     loaded: list[Oscine] = []
-    report.check("checkpoint", lambda: _load(model, device, loaded))
+    report.check("checkpoint", lambda: _load(model, device, report, loaded))
     if loaded:
         tts = loaded[0]
         request = _request(tts)
@@ -103,15 +103,22 @@ def _device(name: str, report: _Report) -> str:
     return describe_device(device) + (f", {free / 2**30:.1f} GiB of memory free" if free is not None else "")
 
 
-def _load(model: str, device: str, loaded: list[Oscine]) -> str:
+def _load(model: str, device: str, report: _Report, loaded: list[Oscine]) -> str:
     """Loading checks every tensor's name, shape and dtype."""
     from oscine.api import Oscine
     from oscine.model.checkpoint import find_checkpoint
+    from oscine.model.device import missing_cuda_warning
+
+    def show_warning(stage: str, done: int, total: int) -> None:
+        kind, _, text = stage.partition(": ")
+        if kind == "warning" and text != missing_cuda_warning():  # which _device has shown
+            report.line(kind, text, "yellow")
 
     begun_s = time.perf_counter()
     folder = find_checkpoint(model)
-    tts = Oscine(folder, device=device, slots=1)
+    tts = Oscine(folder, device=device, slots=1, progress=show_warning)
     loaded.append(tts)
+    report.line("engine", tts.device)
     stack = tts.config.talker.stack
     shape = f"{stack.layers} layers of width {stack.width}, {len(tts.voices)} preset voices"
     return f"{tts.config.kind}, {shape}; names, shapes and dtypes are right; {time.perf_counter() - begun_s:.1f} s"

@@ -56,6 +56,12 @@ class DtypeOption(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class KernelsOption(StrEnum):
+    auto = "auto"
+    triton = "triton"
+    cuda = "cuda"
+
+
 def main() -> None:
     _open_standard_streams()
     try:
@@ -210,6 +216,7 @@ def serve(
     admin_key: Annotated[list[str] | None, typer.Option(help="A key that may add and remove models")] = None,
     devices: Annotated[list[str] | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
     dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
+    kernels: Annotated[KernelsOption | None, typer.Option(help="auto: cuda on Hopper GPUs, triton elsewhere")] = None,
     slots: Annotated[list[int] | None, typer.Option(help="Streams at once, per device")] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name that the model is served under")] = None,
     memory_share: Annotated[
@@ -252,6 +259,7 @@ def serve(
         "server.api_keys": tuple(api_key) if api_key else None,
         "server.admin_keys": tuple(admin_key) if admin_key else None,
         "dtype": dtype.value if dtype else None,
+        "engine.kernels": kernels.value if kernels else None,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
         "server.aligner": str(aligner) if aligner else None,
         "server.log_format": log_format,

@@ -136,11 +136,12 @@ class AdmissionControl:
         with self._changed:
             return self._inbox.popleft() if self._inbox else None
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Waits for a message."""
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits for a message. Returns whether there is one."""
         with self._changed:
             if not self._inbox:
                 self._changed.wait(timeout_s)
+            return bool(self._inbox)
 
     def prompt_ready(self, session: Session) -> None:
         with self._changed:

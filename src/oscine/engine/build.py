@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -30,7 +32,13 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.backend import BackendOptions
-from oscine.runner.factory import choose_backend, make_backend
+from oscine.runner.factory import (
+    KernelChoice,
+    choose_backend,
+    choose_kernels,
+    compiling_kernels,
+    make_backend,
+)
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import ReportProgress
@@ -75,25 +83,54 @@ def _build(
     folder = find_checkpoint(model)
     model_config = read_config(folder)
     budget = _plan(model_config, config, device, weights_dtype)
+    options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
+    sizes = options.sizes(budget.slots)
+    kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)
+    options = replace(options, kernels=kernels.kernels or "triton")
     _log.info("memory: %s", budget.describe())
     progress(f"memory: {budget.describe()}", 1, 1)
-    speech_model = load_model(
-        folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
-    )
-    options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
+
+    def compiled(done: int, total: int) -> None:
+        progress("kernels", done, total)
+
+    with compiling_kernels(model_config, budget, device, weights_dtype, options, compiled):
+        speech_model = load_model(
+            folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
+        )
     runner = SlotRunner(make_backend(speech_model, budget, options))
     runner.capture(lambda done, total: progress("graphs", done, total))
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
-    description = f"{describe_device(device)}, {str(weights_dtype).removeprefix('torch.')}"
-    engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=description)
+    parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name)
+    engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=", ".join(filter(None, parts)))
     try:
         warm_up(engine, config, progress)
     except BaseException:
         engine.stop()
         raise
     return engine
+
+
+def _choose_kernels(
+    config: EngineConfig,
+    model_config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    sizes: Sequence[int],
+    progress: ReportProgress,
+) -> KernelChoice:
+    """Tells which kernels run, and why; a warning if the user could change it."""
+
+    def compiled(done: int, total: int) -> None:
+        progress(f"compiling {total} CUDA kernels", done, total)
+
+    choice = choose_kernels(config.kernels, model_config, device, dtype, sizes, compiled)
+    if choice.kernels:
+        text = f"{choice.name}: {choice.reason}"
+        _log.info("%s", text)
+        progress(f"warning: {text}" if choice.warning else text, 1, 1)
+    return choice
 
 
 def prepare_device(device: torch.device) -> None:

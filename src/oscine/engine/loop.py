@@ -1,8 +1,8 @@
 """The engine loop: the one thread that drives the runner. Start reading at `_run_tick`.
 
-A tick launches frame n+1, then delivers frame n while the device computes. Other threads only call `submit`, `post`
-and `status`. An error of one request ends that request; an error of the runner ends all running streams, and several
-in a row end the engine.
+A tick launches frame n+1 shortly before the device ends frame n, then delivers frame n while the device computes. Until
+the launch, requests are admitted as they arrive. Other threads only call `submit`, `post` and `status`. An error of one
+request ends that request; an error of the runner ends all running streams, and several in a row end the engine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from oscine.config import EngineConfig
 from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
+from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
@@ -59,6 +60,8 @@ class EngineLoop:
         self._waiting: deque[Session] = deque()  # for a slot: continuations, resumed ones, then the longest waiting
         self._running: tuple[Session, ...] = ()  # copy of _by_slot's values that other threads may read
         self._in_flight: _TickInFlight | None = None
+        self._timer = LaunchTimer(config.pacing.launch_margin_s)
+        self._prefill_rows = 0  # admitted since the last launch
         self._cost_model = TickCostModel()
         self._collected_s = clock()
         self._frames_made = self._underruns = self._failures = 0
@@ -140,17 +143,28 @@ class EngineLoop:
         begun_s = self._clock()
         step = policy.choose_step(self._snapshot(begun_s), begun_s, self.cost, self._config.pacing)
         admitted = self._admit(step.admit)
-        running = [self._by_slot[slot] for slot in step.run]
-        launched = self._launch([*running, *admitted], admitted, begun_s)
-        previous, self._in_flight = self._in_flight, launched
-        self._collect(previous)  # delivers the previous frame while this one is computed
-        if self._in_flight and self._in_flight.ticket.ready():  # always on a CPU: deliver it without another tick
-            launched, self._in_flight = self._in_flight, None
-            self._collect(launched)
+        launch_is_due = self._in_flight is None or self._timer.is_due(begun_s)
+        advanced = launch_is_due and self._advance([*(self._by_slot[slot] for slot in step.run), *admitted], begun_s)
         if self._slots_changed:
             self._running = tuple(self._by_slot.values())
             self._counts = self._runner.counts()  # not in `status`, which must answer while the device hangs
-        return bool(launched or previous or self._slots_changed)
+        return advanced or self._slots_changed
+
+    def _advance(self, sessions: Sequence[Session], begun_s: float) -> bool:
+        """Launches a frame of these sessions, then delivers the previous one while the device computes."""
+        launched, held_back = self._launch(sessions, begun_s), self._timer.held_back
+        previous, self._in_flight = self._in_flight, launched
+        if launched:
+            self._timer.launched(launched.ticket, begun_s, self._clock(), self.cost.tick_s(len(launched.sessions)))
+        if previous:
+            host_waits = not previous.ticket.ready()
+            # Otherwise nobody knows how long it took: it ended while its successor was held back.
+            self._collect(previous, timed=host_waits or not held_back)
+            self._timer.collected(self._collected_s, waited=host_waits)
+        if launched and launched.ticket.ready():  # always on a CPU: deliver it without another tick
+            self._in_flight = None
+            self._collect(launched)
+        return bool(launched or previous)
 
     def _snapshot(self, now_s: float) -> policy.Snapshot:
         running = tuple(
@@ -162,10 +176,18 @@ class EngineLoop:
             for session in self._waiting
             if session.prompt is not None
         )
-        return policy.Snapshot(running, waiting, self._slots.free)
+        return policy.Snapshot(running, waiting, self._slots.free, self._prefill_rows)
+
+    @property
+    def wake_s(self) -> float | None:
+        """When the loop must look at the frame in flight again; None: there is none."""
+        return self._timer.wake_s(self._clock()) if self._in_flight else None
 
     def _sleep(self) -> None:
-        """Waits for a message; with a limit while streams wait for text or a slot, or the engine stops."""
+        """Waits for a message; with a limit while a frame is in flight, or streams wait for text or a slot."""
+        while (wake_s := self.wake_s) is not None:
+            if wake_s <= (now_s := self._clock()) or self._admission.wait(wake_s - now_s):
+                return
         timeout_s: float | None = _MAX_SLEEP_S if self._sessions else None
         if self._waiting:
             timeout_s = _MAX_QUEUE_SLEEP_S
@@ -260,16 +282,17 @@ class EngineLoop:
             self._slots.give(slot)
             raise
         self._waiting.popleft()
+        self._prefill_rows += 0 if session.prompt is None else session.prompt.rows
         session.slot, self._by_slot[slot] = slot, session
         session.running_s = self._clock()
         self._admission.forget(session)
         self._slots_changed = True
 
-    def _launch(self, sessions: Sequence[Session], admitted: Sequence[Session], begun_s: float) -> _TickInFlight | None:
+    def _launch(self, sessions: Sequence[Session], begun_s: float) -> _TickInFlight | None:
         sessions = [session for session in sessions if session.can_launch]
         if not sessions:
             return None
-        prefill_rows = sum(session.prompt.rows for session in admitted if session.prompt is not None)
+        prefill_rows, self._prefill_rows = self._prefill_rows, 0
         try:
             ticket = self._runner.launch([session.slot for session in sessions if session.slot is not None])
         except Exception as error:
@@ -281,9 +304,7 @@ class EngineLoop:
 
     # --- delivering ---
 
-    def _collect(self, tick: _TickInFlight | None) -> None:
-        if tick is None:
-            return
+    def _collect(self, tick: _TickInFlight, *, timed: bool = True) -> None:
         try:
             output = self._runner.collect(tick.ticket)
         except Exception as error:
@@ -291,7 +312,8 @@ class EngineLoop:
             return
         self._failures = 0
         now_s = self._clock()
-        self._cost_model.add(len(tick.sessions), tick.prefill_rows, now_s - max(tick.begun_s, self._collected_s))
+        tick_s = now_s - max(tick.begun_s, self._collected_s)
+        self._cost_model.add(len(tick.sessions), tick.prefill_rows, tick_s, timed=timed)
         self._collected_s = now_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
         frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)

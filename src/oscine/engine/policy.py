@@ -46,11 +46,12 @@ class Snapshot:
     running: tuple[Running, ...]
     waiting: tuple[Waiting, ...]  # continuations first, then resumed ones, then the longest waiting
     free_slots: int
+    prefill_rows: int = 0  # prompt rows admitted since the last launch
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    admit: int  # requests, in the order of the queue; they run in this tick
+    admit: int  # requests, in the order of the queue; they run in the next frame
     run: tuple[int, ...]  # slots
 
 
@@ -73,10 +74,10 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
     # Streams that wait for text run dry anyway, and dry ones cannot be saved: neither holds others back.
     deadlines_s = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
     slack_s = min(deadlines_s) - now_s if deadlines_s else float("inf")
-    admitted = rows = 0
+    admitted, rows = 0, snapshot.prefill_rows
     for waiting in snapshot.waiting[: min(room, snapshot.free_slots)]:
         rows += waiting.prompt_rows
-        if admitted and rows > pacing.prefill_rows_per_tick:
+        if rows > pacing.prefill_rows_per_tick and rows > waiting.prompt_rows:  # one request always fits
             break
         # The frame in flight comes first, then the prefill, then the frame for the nearest deadline.
         busy_s = cost.tick_s(len(snapshot.running)) + cost.tick_s(len(snapshot.running) + admitted + 1, rows)

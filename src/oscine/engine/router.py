@@ -6,20 +6,44 @@ prefix is cached there.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 
 from cachetools import LRUCache
 
 from oscine.errors import ConfigError, EngineError, OverloadedError
-from oscine.types import AudioChunk, ClipData, Command, EngineStatus, SpeechEngine, SpeechRequest, TickHistogram
+from oscine.types import (
+    AudioChunk,
+    ClipData,
+    Command,
+    EngineStatus,
+    SpeechEngine,
+    SpeechRequest,
+    SubmitAsync,
+    TickHistogram,
+)
 from oscine.voice import Voice
 
-_Result = TypeVar("_Result")
-_SUMMED = [field.name for field in fields(EngineStatus) if field.name not in ("ready", "tick_s", "ticks", "device")]
+_SUMMED = [one.name for one in fields(EngineStatus) if one.name not in ("ready", "tick_s", "ticks", "device")]
+
+
+@dataclass(slots=True)
+class _Tries:
+    """The engines that were asked to do one thing, best first, until one is neither overloaded nor failing."""
+
+    engines: int
+    voice: str | None = None
+    tried: set[int] = field(default_factory=set)
+    overloaded: list[OverloadedError] = field(default_factory=list)
+    failed: list[EngineError] = field(default_factory=list)
+
+    def error(self) -> OverloadedError | EngineError:
+        if self.overloaded:
+            return min(self.overloaded, key=lambda error: error.retry_after_s)
+        return self.failed[0] if self.failed else EngineError(f"none of {self.engines} engines is ready")
 
 
 class Router:
@@ -33,21 +57,36 @@ class Router:
         self._entering = [0] * len(engines)  # chosen, but not yet in the engine's own count
         self._chosen = [0] * len(engines)
         self._preferred: LRUCache[str, int] = LRUCache(max_voices)  # voice -> engine that served it last
+        if all(hasattr(engine, "submit_async") for engine in engines):
+            self.submit_async: SubmitAsync = self._submit_async
 
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
-        voice = _voice_key(request)
-        engine, utterance_id = self._call(
-            voice, lambda engine: engine.submit(request, deliver, streaming_text=streaming_text)
-        )
-        if voice is not None:
-            with self._lock:
-                self._preferred[voice] = engine
-        return f"{engine}.{utterance_id}"
+        tries = _Tries(len(self._engines), _voice_key(request))
+        while (engine := self._choose(tries)) is not None:
+            with self._trying(engine, tries):
+                utterance_id = self._engines[engine].submit(request, deliver, streaming_text=streaming_text)
+                return self._submitted(engine, tries.voice, utterance_id)
+        raise tries.error()
+
+    async def _submit_async(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        tries = _Tries(len(self._engines), _voice_key(request))
+        while (engine := self._choose(tries)) is not None:
+            with self._trying(engine, tries):
+                submit: SubmitAsync = self._engines[engine].submit_async  # type: ignore[attr-defined]
+                utterance_id = await submit(request, deliver, streaming_text=streaming_text)
+                return self._submitted(engine, tries.voice, utterance_id)
+        raise tries.error()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        return self._call(None, lambda engine: engine.clone(clip, transcript))[1]
+        tries = _Tries(len(self._engines))
+        while (engine := self._choose(tries)) is not None:
+            with self._trying(engine, tries):
+                return self._engines[engine].clone(clip, transcript)
+        raise tries.error()
 
     def tell(self, utterance_id: str, command: Command) -> None:
         engine, _, own_id = utterance_id.partition(".")
@@ -86,29 +125,30 @@ class Router:
         if errors:
             raise errors[0]
 
-    def _call(self, voice: str | None, call: Callable[[SpeechEngine], _Result]) -> tuple[int, _Result]:
-        """Tries the engines, best first, until one is neither overloaded nor failing."""
-        overloaded: list[OverloadedError] = []
-        failed: list[EngineError] = []
-        tried: set[int] = set()
-        while (engine := self._choose(voice, tried)) is not None:
-            tried.add(engine)
-            try:
-                return engine, call(self._engines[engine])
-            except OverloadedError as error:
-                overloaded.append(error)
-            except EngineError as error:
-                failed.append(error)
-            finally:
-                with self._lock:
-                    self._entering[engine] -= 1
-        if overloaded:
-            raise min(overloaded, key=lambda error: error.retry_after_s)
-        raise failed[0] if failed else EngineError(f"none of {len(self._engines)} engines is ready")
+    def _submitted(self, engine: int, voice: str | None, utterance_id: str) -> str:
+        if voice is not None:
+            with self._lock:
+                self._preferred[voice] = engine
+        return f"{engine}.{utterance_id}"
 
-    def _choose(self, voice: str | None, tried: set[int]) -> int | None:
+    @contextlib.contextmanager
+    def _trying(self, engine: int, tries: _Tries) -> Iterator[None]:
+        """An engine that is overloaded or failing is not the last one to try."""
+        tries.tried.add(engine)
+        try:
+            yield
+        except OverloadedError as error:
+            tries.overloaded.append(error)
+        except EngineError as error:
+            tries.failed.append(error)
+        finally:
+            with self._lock:
+                self._entering[engine] -= 1
+
+    def _choose(self, tries: _Tries) -> int | None:
         """The engine to try next, counted at once so that simultaneous callers do not all choose the same."""
-        statuses = {index: engine.status() for index, engine in enumerate(self._engines) if index not in tried}
+        voice = tries.voice
+        statuses = {index: engine.status() for index, engine in enumerate(self._engines) if index not in tries.tried}
         with self._lock:
             loads = {
                 index: status.slots_active + status.queued + self._entering[index]

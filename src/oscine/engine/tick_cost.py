@@ -46,7 +46,10 @@ class TickCostModel:
     def histogram(self) -> TickHistogram:
         return TickHistogram(tuple(self._counts), self._sum_s)
 
-    def add(self, rows: int, prefill_rows: int, tick_s: float) -> None:
+    def add(self, rows: int, prefill_rows: int, tick_s: float, *, timed: bool = True) -> None:
+        """A tick. Not `timed`: it took `tick_s` at most, and is taken to be no slower than expected."""
+        if not timed:
+            tick_s = min(tick_s, self.cost.tick_s(rows, prefill_rows))
         self._counts[bisect_left(TICK_BOUNDS_S, tick_s)] += 1
         self._sum_s += tick_s
         self.smooth_tick_s += (tick_s - self.smooth_tick_s) * (_SMOOTHING if self.smooth_tick_s else 1.0)

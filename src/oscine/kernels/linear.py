@@ -8,12 +8,13 @@ The roundings equal those of the plain PyTorch modules in bf16; only the order o
 
 Results are reproducible bit by bit: split-K partial sums are added in a fixed order. A row's bits depend neither on the
 other rows' values nor on their number: a shape has one split for any number of rows, and the tensor core instructions
-for few and for many rows add alike (tests/kernels/test_linear.py tests both).
+for few and for many rows add alike (tests/kernels/test_linear.py tests both). For many rows one program runs over all
+of K and starts new sums where the split would (`serial`): the same additions in the same order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -25,6 +26,7 @@ from oscine.kernels.shared import dot, rounded, to_bf16
 from oscine.kernels.shared_memory import fitting_stages
 
 _MAX_ROWS = 128  # per program
+_PARTIAL_SUMS = 24576  # of one row, at most: splits times weight rows of a published shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,13 @@ class Plan:
     split: int  # programs that share one K
     warps: int
     stages: int
+    serial: bool = False  # one program adds up the parts of K, in the order and with the sums of `split` programs
 
 
+# Tiles that read little per product, for packs of prompt rows. Chosen by counting bytes, not measured.
+_WIDE_ROWS = 256
+_WIDE = Plan(128, 64, 1, 8, 3, serial=True)
+_WIDE_GLU = Plan(64, 64, 1, 8, 3, serial=True)
 _OTHER_SHAPES = Plan(32, 64, 1, 4, 3)
 
 
@@ -72,6 +79,8 @@ def choose_plan(outputs: int, inputs: int, glu: bool, rows: int) -> Plan:
     plans = _MEASURED.get((outputs, inputs, glu))
     if plans is None:
         return _OTHER_SHAPES
+    if rows > _WIDE_ROWS:
+        return replace(_WIDE_GLU if glu else _WIDE, split=plans[0].split)
     return plans[0 if rows <= 16 else 1 if rows <= 32 else 2 if rows <= 64 else 3]
 
 
@@ -83,8 +92,9 @@ class SplitKScratch:
     arrivals: Tensor  # int32, zero between products: the last program of each tile resets it
 
     @staticmethod
-    def empty(device: torch.device, *, floats: int = 1 << 23, tiles: int = 4096) -> SplitKScratch:
-        """The defaults suffice for every published shape at 256 rows: the predictor prefills two for each of 128."""
+    def empty(device: torch.device, *, rows: int = _MAX_ROWS, tiles: int = 4096) -> SplitKScratch:
+        """For products of up to `rows` rows of every published shape."""
+        floats = triton.cdiv(rows, _MAX_ROWS) * _MAX_ROWS * _PARTIAL_SUMS
         return SplitKScratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
 
 
@@ -108,22 +118,15 @@ def _finish(
     tl.store(out + row[:, None] * out_stride + column[None, :], to_bf16(y), mask=mask)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _linear(
-    x, weight, out, residual, bias, partial, arrivals,
-    rows, n, k, span, x_stride, out_stride, residual_stride,
-    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr, glu: tl.constexpr,
-    has_residual: tl.constexpr, has_bias: tl.constexpr, even_n: tl.constexpr, even_k: tl.constexpr,
+@triton.jit
+def _part(
+    x, weight, row, is_row, output, begin, span, n, k, x_stride,
+    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, glu: tl.constexpr,
+    even_n: tl.constexpr, even_k: tl.constexpr,
 ):  # fmt: skip
-    """Program (i, s, r): outputs i * block_n .., K columns s * span .., rows r * block_rows .."""
-    first = tl.program_id(0) * block_n
-    output = first + tl.arange(0, block_n)
-    row = tl.program_id(2) * block_rows + tl.arange(0, block_rows)
-    is_row = row < rows
-
+    """The sums over K columns begin .. begin + span - 1: outputs, or gates and ups."""
     total = tl.zeros((block_rows, block_n), tl.float32)
     total_up = total
-    begin = tl.program_id(1) * span
     for step in range(0, span, block_k):
         column = begin + step + tl.arange(0, block_k)
         x_mask = is_row[:, None]
@@ -141,8 +144,38 @@ def _linear(
             total = dot(tile, tl.load(at, mask=mask, other=0.0), total)
             if glu:
                 total_up = dot(tile, tl.load(at + n * k, mask=mask, other=0.0), total_up)
+    return total, total_up
 
-    if split == 1:
+
+@triton.jit(do_not_specialize=["rows"])
+def _linear(
+    x, weight, out, residual, bias, partial, arrivals,
+    rows, n, k, span, x_stride, out_stride, residual_stride,
+    block_rows: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr, glu: tl.constexpr,
+    has_residual: tl.constexpr, has_bias: tl.constexpr, even_n: tl.constexpr, even_k: tl.constexpr,
+    serial: tl.constexpr,
+):  # fmt: skip
+    """Program (i, s, r): outputs i * block_n .., K columns s * span .. (all if serial), rows r * block_rows .."""
+    first = tl.program_id(0) * block_n
+    output = first + tl.arange(0, block_n)
+    row = tl.program_id(2) * block_rows + tl.arange(0, block_rows)
+    is_row = row < rows
+
+    total, total_up = _part(
+        x, weight, row, is_row, output, tl.program_id(1) * span, span, n, k, x_stride,
+        block_rows, block_n, block_k, glu, even_n, even_k,
+    )  # fmt: skip
+    if serial:
+        for part in range(1, split):
+            more, more_up = _part(
+                x, weight, row, is_row, output, part * span, span, n, k, x_stride,
+                block_rows, block_n, block_k, glu, even_n, even_k,
+            )  # fmt: skip
+            total += more
+            if glu:
+                total_up += more_up
+
+    if split == 1 or serial:
         _finish(
             total, total_up, out, residual, bias, row, is_row, first, n, out_stride, residual_stride,
             block_n, glu, has_residual, has_bias, even_n,
@@ -205,8 +238,8 @@ def linear(
     span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
     loaded = (block_rows + plan.block_n * (2 if glu else 1)) * plan.block_k * weight.element_size()
     stages = fitting_stages(plan.stages, loaded, shared_memory.block_bytes(weight.device))
-    grid = (triton.cdiv(n, plan.block_n), plan.split, triton.cdiv(rows, block_rows))
-    if plan.split > 1:
+    grid = (triton.cdiv(n, plan.block_n), 1 if plan.serial else plan.split, triton.cdiv(rows, block_rows))
+    if plan.split > 1 and not plan.serial:
         tiles = grid[0] * grid[2]
         floats = tiles * plan.split * block_rows * plan.block_n * (2 if glu else 1)
         assert tiles <= scratch.arrivals.numel(), (tiles, scratch.arrivals.numel())
@@ -217,5 +250,6 @@ def linear(
         block_rows=block_rows, block_n=plan.block_n, block_k=plan.block_k, split=plan.split, glu=glu,
         has_residual=residual is not None, has_bias=bias is not None,
         even_n=n % plan.block_n == 0, even_k=k % (span * plan.split) == 0,
+        serial=plan.serial,
         num_warps=plan.warps, num_stages=stages,
     )  # fmt: skip

@@ -1,26 +1,26 @@
 """The interface between the slot runner and the code that computes frames.
 
-A backend is a folder beside this file: torch (plain PyTorch, any device), cuda (Triton kernels under CUDA graphs) and
-cpu (recorded steps). To add one, implement Backend and name it in factory.py.
+A backend is a folder beside this file: torch (plain PyTorch, any device), cuda (kernels under CUDA graphs) and cpu
+(recorded steps). To add one, implement Backend and name it in factory.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-from torch import Tensor
+from typing import Literal, Protocol
 
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import BackendMemory, MemoryBudget
+from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.slot_state import SlotState
 from oscine.types import SamplingParams
 
 CaptureProgress = Callable[[int, int], None]  # steps done, steps in total
+Kernels = Literal["triton", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class BackendOptions:
     frame_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # batch sizes to capture as graphs
     graphs: bool = True  # off: the same kernels, launched one by one
     codec: bool = True  # off: codes only, every frame is silent
+    kernels: Kernels = "triton"  # of frames on a GPU; factory.choose_kernels tells where CUDA's can run
+
+    def sizes(self, slots: int) -> list[int]:
+        """Batch sizes of frames: those to capture, up to one that holds all slots."""
+        return sorted({*(size for size in self.frame_sizes if size < slots), slots})
 
 
 DEFAULT_OPTIONS = BackendOptions()
@@ -53,12 +58,12 @@ class Backend(BackendMemory, Protocol):
     def capture(self, progress: CaptureProgress) -> None:
         """Compiles and captures everything that a request can trigger."""
 
-    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
-        """Prompt rows [n, width] at positions first .. of the slot with this row of the block table. All earlier
-        positions of the slot are filled or were added before."""
+    def admit(self, newcomer: Newcomer) -> None:
+        """Starts a request in its slot: the slot's state, its codec state, keys and values of its prompt rows except
+        the last one, which the first frame runs. May leave the work to `flush_admissions`."""
 
-    def flush_prefill(self) -> None:
-        """Enqueues all added rows. Required before their slots run or release their blocks."""
+    def flush_admissions(self) -> None:
+        """Enqueues all that `admit` left. Required before these slots run, get text or release their blocks."""
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """These blocks are free again. What they hold must never reach another slot, not even where it is masked."""

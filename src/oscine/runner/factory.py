@@ -1,13 +1,32 @@
-"""Chooses the backend for a device and a dtype."""
+"""Chooses the backend for a device and a dtype, and the kernels of its frames."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
+from oscine.errors import ConfigError
 from oscine.kernels import available
+from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions
+from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, Kernels
 from oscine.runner.memory_budget import MemoryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    kernels: Kernels | None  # None: the backend has no kernels
+    reason: str
+    warning: bool = False  # the user can install what is missing
+
+    @property
+    def name(self) -> str:
+        """Such as "CUDA kernels"."""
+        return {"cuda": "CUDA kernels", "triton": "Triton kernels", None: ""}[self.kernels]
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
@@ -28,3 +47,50 @@ def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
 
 def make_backend(model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> Backend:
     return choose_backend(model.device, model.talker.dtype)(model, budget, options)
+
+
+def compiling_kernels(
+    config: ModelConfig,
+    budget: MemoryBudget,
+    device: torch.device,
+    dtype: torch.dtype,
+    options: BackendOptions,
+    progress: Callable[[int, int], None],
+) -> AbstractContextManager[None]:
+    """Compiles the backend's Triton kernels while the body runs, if it has any that are not cached."""
+    if not available(device) or dtype != torch.bfloat16:
+        return nullcontext()
+    from oscine.runner.cuda.precompile import Job, compiling
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return compiling(Job(config, budget, options, 10 * major + minor), progress)
+
+
+def choose_kernels(
+    wanted: Literal["auto", "triton", "cuda"],
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    sizes: Sequence[int],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> KernelChoice:
+    """Kernels of frames of these batch sizes. "auto": the fastest ones that can run. CUDA kernels are compiled, unless
+    they are cached: `progress` gets their number. Raises ConfigError if the wanted ones cannot run."""
+    if choose_backend(device, dtype).name != "cuda":
+        if wanted == "auto":
+            return KernelChoice(None, "")
+        raise ConfigError(
+            f"engine.kernels is {wanted!r}, but kernels need an NVIDIA GPU (Ampere or later), Triton and bfloat16, and "
+            f"this engine has {device.type} and {str(dtype).removeprefix('torch.')}; use engine.kernels = 'auto'"
+        )
+    if wanted == "triton":
+        return KernelChoice("triton", "as engine.kernels says")
+    from oscine.runner.cuda.programs import missing_on, toolchain_failure
+
+    unsupported = missing_on(device, config)
+    problem = unsupported or toolchain_failure(config, device, sizes, progress)
+    if problem is None:
+        return KernelChoice("cuda", "this GPU and this checkpoint have them")
+    if wanted == "cuda":
+        raise ConfigError(f"engine.kernels is 'cuda', but {problem}; or use engine.kernels = 'auto' or 'triton'")
+    return KernelChoice("triton", problem, warning=unsupported is None)

@@ -41,7 +41,8 @@ class PagedKVCache:
     def read(self, block_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The first `count` positions of a slot, in the layout of `write`."""
         blocks, offsets = _locate(block_row, 0, count)
-        return self.keys[:, blocks, :, offsets], self.values[:, blocks, :, offsets]
+        keys, values = self.keys[:, blocks, :, offsets], self.values[:, blocks, :, offsets]
+        return keys.contiguous(), values.contiguous()
 
     def read_layer(self, layer: int, block_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """One layer's first `count` positions: [kv heads, count, head_dim]."""

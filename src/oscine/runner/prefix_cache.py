@@ -48,5 +48,8 @@ class PrefixCache:
         if key not in self._entries and _nbytes(entry) <= self._entries.maxsize:
             self._entries[key] = entry
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
     def __len__(self) -> int:
         return len(self._entries)

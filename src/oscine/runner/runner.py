@@ -49,7 +49,11 @@ class RunnerCounts:
 class Ticket(Protocol):
     """A tick in flight."""
 
-    def ready(self) -> bool: ...
+    def begun(self) -> bool:
+        """Whether the device has begun the frames themselves, after the prefills that were enqueued before them."""
+
+    def ready(self) -> bool:
+        """Whether the frames are complete."""
 
 
 class Runner(Protocol):
@@ -59,8 +63,8 @@ class Runner(Protocol):
     eos_id: int
 
     def admit(self, assignment: SlotAssignment) -> None:
-        """Fills a free slot. Its prefill is enqueued by the next launch at the latest, together with others. Raises
-        RequestError if the prompt does not fit; the slot then stays free."""
+        """Fills a free slot. The device's part is enqueued by the next launch at the latest, together with that of
+        other requests. Raises RequestError if the prompt does not fit; the slot then stays free."""
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         """Adds text ids for later frames, one per frame. `ended` allows the slot to end its speech."""

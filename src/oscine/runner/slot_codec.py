@@ -30,9 +30,13 @@ class SlotCodec(ABC):
     def state_views(self, slot: int) -> tuple[Tensor, ...]:
         """Views of the tensors that hold the slot's state; all zeros is the state before the first frame."""
 
+    def cleared_views(self, slot: int) -> tuple[Tensor, ...]:
+        """The first of these views: those that must be zero before the first frame."""
+        return self.state_views(slot)
+
     @torch.inference_mode()
     def reset(self, slot: int) -> None:
-        for view in self.state_views(slot):
+        for view in self.cleared_views(slot):
             view.zero_()
 
     @torch.inference_mode()

@@ -14,6 +14,7 @@ from torch import Tensor
 from oscine.errors import EngineError, TooLongError
 from oscine.runner.backend import Backend, CaptureProgress
 from oscine.runner.block_allocator import BlockAllocator, blocks_for
+from oscine.runner.newcomer import Newcomer
 from oscine.runner.prefix_cache import PrefixCache, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.runner.slot_codec import SilentCodec
@@ -53,7 +54,7 @@ class SlotRunner:
         self._prefixes = PrefixCache(budget.prefix_bytes)
         self._references: LRUCache[str, tuple[Tensor, ...]] = LRUCache(_CACHED_REFERENCES)
         self._running: dict[int, _RunningSlot] = {}
-        self._new_prefixes: list[tuple[str, Tensor, int]] = []  # key, block row, rows: cached after their prefill
+        self._new_prefixes: list[tuple[str, int, int]] = []  # key, slot, rows: cached after their prefill
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -89,31 +90,29 @@ class SlotRunner:
     def admit(self, assignment: SlotAssignment) -> None:
         with self._on_device():
             prompt, sampling, slot = assignment.prompt, assignment.sampling, assignment.slot
-            state = self.backend.state
             assert slot not in self._running, f"slot {slot} is not free"
             self._check_fit(prompt)
             blocks = self._allocator.allocate(slot, blocks_for(self._positions(prompt, sampling)))
+            shared = min(prompt.prefix_rows, prompt.rows - 1)  # the first frame runs the last row
+            key = prefix_key(prompt, shared) if shared else ""
+            prefix = self._prefixes.get(key) if shared else None
             try:
-                rows = self._model.prompt_rows(prompt)
-                state.write(
-                    slot,
-                    position=prompt.rows - 1,
-                    # The first frame runs the last prompt row: a frame begins with a talker step.
-                    input_row=rows[-1],
-                    blocks=blocks,
-                    text_ids=prompt.trailing_ids.tolist(),
-                    streaming_text=assignment.streaming_text,
-                    sampling=sampling,
-                )
-                self._start_codec(slot, prompt)
-                self._prefill(prompt, rows[:-1], state.block_table[slot])
+                self.backend.admit(Newcomer(assignment, blocks, prefix, self._codec_state(slot, prompt)))
             except BaseException:
                 self._free_blocks(slot, prompt.rows)
                 raise
+            if shared and prefix is None:
+                self._new_prefixes.append((key, slot, shared))
             self._running[slot] = _RunningSlot(sampling, prompt.rows - 1, len(prompt.trailing_ids))
+
+    def flush_admissions(self) -> None:
+        """Enqueues all admissions. The other methods do so where it is needed."""
+        with self._on_device():
+            self._flush()
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         with self._on_device():
+            self._flush()
             running = self._running[slot]
             if running.text_count + len(text_ids) > self._budget.text_capacity:
                 raise TooLongError(f"a text may have at most {self._budget.text_capacity} tokens; end this one", "text")
@@ -170,42 +169,29 @@ class SlotRunner:
                 "text",
             )
 
-    def _prefill(self, prompt: Prompt, rows: Tensor, block_row: Tensor) -> None:
-        """Fills the keys and values of `rows`; a cached prefix is copied instead of computed."""
-        shared = min(prompt.prefix_rows, len(rows))
-        key = prefix_key(prompt, shared)
-        prefix = self._prefixes.get(key) if shared else None
-        if prefix:
-            self.backend.kv.write(block_row, *prefix)
-        first = shared if prefix else 0
-        if first < len(rows):
-            self.backend.add_prefill(rows[first:], first, block_row)
-        if shared and not prefix:
-            self._new_prefixes.append((key, block_row, shared))
-
     def _flush(self) -> None:
-        """Enqueues the pending prefills together, then caches the new prefixes."""
-        self.backend.flush_prefill()
-        for key, block_row, shared in self._new_prefixes:
-            self._prefixes.put(key, self.backend.kv.read(block_row, shared))
+        """Enqueues the admissions together, then caches the new prefixes."""
+        self.backend.flush_admissions()
+        for key, slot, shared in self._new_prefixes:
+            if key not in self._prefixes:  # requests that came together may share it
+                self._prefixes.put(key, self.backend.kv.read(self.backend.state.block_table[slot], shared))
         self._new_prefixes.clear()
 
-    def _start_codec(self, slot: int, prompt: Prompt) -> None:
-        """Starts from silence, or after the reference of an in-context voice. A reference is decoded once per voice;
-        the host waits for that."""
+    def _codec_state(self, slot: int, prompt: Prompt) -> tuple[Tensor, ...] | None:
+        """None: silence; or the state after the reference of an in-context voice. A reference is decoded once per
+        voice, in the free slot; the host waits for that."""
         codec = self.backend.codec
         if prompt.reference_codes is None or isinstance(codec, SilentCodec):
-            codec.reset(slot)
-            return
+            return None
         key = prefix_key(prompt, 0)
         snapshot = self._references.get(key)
         if snapshot is not None:
-            codec.restore(slot, snapshot)
-            return
+            return snapshot
         state = None
         codes = torch.tensor(prompt.reference_codes, device=self.device)[None]
         for piece in codes.split(_REFERENCE_PIECE_FRAMES, dim=1):
             _, state = self._model.codec.decode(piece, state)
         assert state is not None
         codec.load_state(slot, state)
-        self._references[key] = codec.snapshot(slot)
+        snapshot = self._references[key] = codec.snapshot(slot)
+        return snapshot

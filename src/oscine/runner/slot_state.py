@@ -16,7 +16,7 @@ from oscine.model.config import ModelConfig
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.types import SamplingParams
 
-_INTS = (
+INTS = (
     "position",  # of the row in `inputs`
     "frame",  # frames generated so far; the counter of the random numbers
     "text_count",  # text ids received; padding follows the last one
@@ -28,11 +28,21 @@ _INTS = (
     "seed_low",
     "seed_high",
 )
-_FLOATS = ("first_temperature", "rest_temperature", "first_tail", "rest_tail", "penalty")
-_INT_ROW = {name: row for row, name in enumerate(_INTS)}
-_FLOAT_ROW = {name: row for row, name in enumerate(_FLOATS)}
-_FLOAT_ROOM = [0] * -(-len(_FLOATS) // 2)  # int64s that hold so many fp32
+FLOATS = ("first_temperature", "rest_temperature", "first_tail", "rest_tail", "penalty")
+_INT_ROW = {name: row for row, name in enumerate(INTS)}
+_FLOAT_ROW = {name: row for row, name in enumerate(FLOATS)}
+_FLOAT_ROOM = [0] * -(-len(FLOATS) // 2)  # int64s that hold so many fp32
 _MASK32 = 0xFFFFFFFF
+
+
+def slot_numbers(
+    sampling: SamplingParams, *, position: int, text_count: int, streaming_text: bool
+) -> tuple[list[int], list[float]]:
+    """The numbers of a request before its first frame, in the order of INTS and FLOATS."""
+    first, rest = sampling.first, sampling.rest
+    draws = (first.top_k, rest.top_k, int(first.greedy), int(rest.greedy))
+    ints = [position, 0, text_count, int(streaming_text), *draws, sampling.seed & _MASK32, sampling.seed >> 32]
+    return ints, [first.temperature, rest.temperature, first.tail, rest.tail, sampling.repetition_penalty]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,8 @@ class SlotState:
     def allocate(config: ModelConfig, budget: MemoryBudget, like: Tensor) -> SlotState:
         rows, device = budget.slots + 1, like.device
         state = SlotState(
-            ints=torch.zeros(len(_INTS), rows, dtype=torch.int64, device=device),
-            floats=torch.ones(len(_FLOATS), rows, dtype=torch.float32, device=device),
+            ints=torch.zeros(len(INTS), rows, dtype=torch.int64, device=device),
+            floats=torch.ones(len(FLOATS), rows, dtype=torch.float32, device=device),
             inputs=like.new_zeros(rows, config.talker.stack.width),
             block_table=torch.zeros(rows, budget.blocks_per_slot, dtype=torch.int64, device=device),
             text_ids=torch.full((rows, budget.text_capacity), config.tts_pad_id, dtype=torch.int64, device=device),
@@ -79,20 +89,17 @@ class SlotState:
         sampling: SamplingParams,
     ) -> None:
         """Starts a request in `slot` and clears the previous one."""
-        ints = {"position": position, "frame": 0, "text_count": len(text_ids), "hold_eos": int(streaming_text)}
-        ints |= {"seed_low": sampling.seed & _MASK32, "seed_high": sampling.seed >> 32}
-        floats = {"penalty": sampling.repetition_penalty}
-        for part, draw in (("first", sampling.first), ("rest", sampling.rest)):
-            ints |= {f"{part}_top_k": draw.top_k, f"{part}_greedy": int(draw.greedy)}
-            floats |= {f"{part}_temperature": draw.temperature, f"{part}_tail": draw.tail}
+        ints, floats = slot_numbers(
+            sampling, position=position, text_count=len(text_ids), streaming_text=streaming_text
+        )
         # All in one transfer to the device; the floats lie in the last integers.
         table = [*blocks, *[0] * (self.block_table.shape[1] - len(blocks))]
-        values = np.array([*(ints[name] for name in _INTS), *table, *text_ids, *_FLOAT_ROOM], np.int64)
-        values[-len(_FLOAT_ROOM) :].view(np.float32)[: len(_FLOATS)] = [floats[name] for name in _FLOATS]
-        sizes = (len(_INTS), len(table), len(text_ids), len(_FLOAT_ROOM))
+        values = np.array([*ints, *table, *text_ids, *_FLOAT_ROOM], np.int64)
+        values[-len(_FLOAT_ROOM) :].view(np.float32)[: len(floats)] = floats
+        sizes = (len(ints), len(table), len(text_ids), len(_FLOAT_ROOM))
         new_ints, new_table, new_text, new_floats = self._to_device(torch.from_numpy(values)).split(sizes)
         self.ints[:, slot] = new_ints
-        self.floats[:, slot] = new_floats.view(torch.float32)[: len(_FLOATS)]
+        self.floats[:, slot] = new_floats.view(torch.float32)[: len(floats)]
         self.inputs[slot] = input_row
         self.block_table[slot] = new_table
         self.seen[slot].zero_()

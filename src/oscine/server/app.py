@@ -28,7 +28,7 @@ from oscine.server.models import model_routes
 from oscine.server.realtime.routes import realtime_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
-from oscine.server.speech import speech_routes
+from oscine.server.speech import SPEECH_PATH, direct_speech, speech_routes
 from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
@@ -103,7 +103,7 @@ def build_models_app(
     _add_page(app, "/docs", "reference.html")
     if service.config.playground:
         _add_page(app, "/", "index.html")
-    app.add_middleware(RequestMiddleware, service=service)
+    app.add_middleware(RequestMiddleware, service=service, direct={("POST", SPEECH_PATH): direct_speech(service)})
     if service.config.cors_origins:
         # Outermost: pages of allowed origins can read error responses too.
         app.add_middleware(

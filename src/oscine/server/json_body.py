@@ -7,12 +7,15 @@ import json
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from oscine.server.errors import ApiError
+from oscine.server.schemas import invalid_field
 
 # Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
 _MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
@@ -22,6 +25,7 @@ _MAX_STRINGS = 10_000  # of such a body
 _SLICE_BYTES = 2**20
 _GZIP = b"\x1f\x8b"
 _BACKSLASH = ord("\\")
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
 class JsonRoute(APIRoute):
@@ -32,6 +36,37 @@ class JsonRoute(APIRoute):
             return await handle(_JsonRequest(request.scope, request.receive))
 
         return handle_json
+
+
+class DirectJsonApp(Generic[_Body]):
+    """The ASGI application of one path: reads a body as `model` and sends the response of `respond`. Without the
+    framework's routing and injection of dependencies, which took a sixth of the front end's time for a request."""
+
+    def __init__(self, model: type[_Body], respond: Callable[[_Body, Request], Response]) -> None:
+        self._model, self._respond = model, respond
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = _JsonRequest(scope, receive)
+        response = self._respond(self._validated(await self._given(request)), request)
+        await response(scope, receive, send)
+
+    async def _given(self, request: Request) -> Any:
+        """As FastAPI reads it: a body of another type is bytes, which no model takes."""
+        body = await request.body()
+        if not body:
+            raise invalid_field([{"type": "missing", "loc": ("body",), "input": None}])
+        return await request.json() if _is_json(request.headers.get("content-type", "")) else body
+
+    def _validated(self, given: Any) -> _Body:
+        try:
+            return self._model.model_validate(given)
+        except ValidationError as error:
+            raise invalid_field(error.errors(include_url=False)) from None
+
+
+def _is_json(content_type: str) -> bool:
+    kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")
+    return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
 
 
 class _JsonRequest(Request):

@@ -203,6 +203,11 @@ class _EngineCollector(Collector):
             for one in engines:
                 gauge.add_metric([one.model], value(one))
             yield gauge
+        text = "Device, dtype and kernels of the engine; always 1."
+        info = GaugeMetricFamily("oscine_engine_info", text, labels=["model", "device"])
+        for one in engines:
+            info.add_metric([one.model, one.status.device], 1)
+        yield info
         for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(name, text, labels=["model"])
             for one in engines:

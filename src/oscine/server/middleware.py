@@ -8,9 +8,11 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import quote
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -28,13 +30,15 @@ _log = logging.getLogger(__name__)
 _NOT_STARTED = 499  # logged if the client left before the response
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The playground runs only its own scripts, whatever text it displays.
-_SECURITY_HEADERS = {
-    "content-security-policy": (
-        "default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:"
+_SECURITY_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:",
     ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_OWN_NAMES = {b"x-request-id", *(name for name, _ in _SECURITY_HEADERS)}
 
 
 def needs_api_key(path: str) -> bool:
@@ -43,8 +47,12 @@ def needs_api_key(path: str) -> bool:
 
 
 class RequestMiddleware:
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    """`direct` are applications by method and path that are called without the router."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, direct: Mapping[tuple[str, str], ASGIApp] = MappingProxyType({})
+    ) -> None:
+        self._app, self._service, self._direct = app, service, direct
         config = service.config
         self._hosts = AllowedHosts(config.host, config.allowed_hosts, has_keys=bool(config.api_keys))
 
@@ -90,10 +98,8 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(raw=message["headers"])
-                headers["x-request-id"] = own_id
-                headers.update(_SECURITY_HEADERS)
-                message["headers"] = headers.raw
+                inner_headers = [header for header in message["headers"] if header[0] not in _OWN_NAMES]
+                message["headers"] = [*inner_headers, (b"x-request-id", own_id.encode()), *_SECURITY_HEADERS]
             elif is_head:
                 message["body"] = b""
             await send(message)
@@ -105,8 +111,9 @@ class RequestMiddleware:
             scope["state"]["api_key"] = self._authenticate(scope)
             inner = {**scope, "method": "GET"} if is_head else scope
             body = RequestBody(scope, receive, self._service.config.max_body_bytes, self._service.connections.in_flight)
+            app = self._direct.get((scope["method"], scope["path"]), self._app)
             with contextlib.closing(body):
-                await self._app(inner, body, send_with_headers)
+                await app(inner, body, send_with_headers)
         except ClientDisconnect:
             pass
         except Exception as error:

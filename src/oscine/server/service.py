@@ -25,7 +25,7 @@ from oscine.server.voice_store import VoiceStore
 from oscine.server.word_timer import WordTimer
 from oscine.types import BEST_STATES
 
-# A submit waits about a millisecond for the engine and an encoder call takes as long: few threads serve many streams.
+# For engines of this process. A submit and an encoder call take a millisecond: few threads serve many streams.
 _SUBMIT_THREADS = 16
 _ENCODE_THREADS = 4
 _MODEL_STATES = (*BEST_STATES, "removing")

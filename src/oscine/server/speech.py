@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from oscine.encoding.encoders import FORMATS
 from oscine.narration import NarrationChunk, SegmentTiming
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.json_audio import write_with_audio
-from oscine.server.json_body import JsonRoute
+from oscine.server.json_body import DirectJsonApp, JsonRoute
 from oscine.server.logs import log_fields
 from oscine.server.metrics import RequestMetrics
 from oscine.server.response_form import ResponseForm, response_form
@@ -31,6 +32,8 @@ from oscine.server.word_timer import SegmentWords, WordTimer
 from oscine.types import Usage
 
 _log = logging.getLogger(__name__)
+
+SPEECH_PATH = "/v1/audio/speech"
 
 _MEDIA_TYPES = {"events": "text/event-stream; charset=utf-8", "json": "application/json"}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -49,13 +52,22 @@ _OK: dict[int | str, dict[str, Any]] = {
 def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["speech"], route_class=JsonRoute)
 
-    @router.post("/v1/audio/speech", response_class=Response, responses={**_OK, **errors}, summary="Speak a text")
+    @router.post(SPEECH_PATH, response_class=Response, responses={**_OK, **errors}, summary="Speak a text")
     async def speech(body: SpeechBody, request: Request) -> Response:
-        form = response_form(body, request.headers, service.config)
-        handler = SpeechHandler(body, form, service, request.state.api_key)
-        return StreamingSpeechResponse(handler.produce, service.config.stalled_s)
+        return _response(service, body, request)
 
     return router
+
+
+def direct_speech(service: Service) -> DirectJsonApp[SpeechBody]:
+    """The same without the router."""
+    return DirectJsonApp(SpeechBody, partial(_response, service))
+
+
+def _response(service: Service, body: SpeechBody, request: Request) -> Response:
+    form = response_form(body, request.headers, service.config)
+    handler = SpeechHandler(body, form, service, request.state.api_key)
+    return StreamingSpeechResponse(handler.produce, service.config.stalled_s)
 
 
 class SpeechHandler:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from oscine.server.errors import error_response
 
@@ -14,8 +14,14 @@ _SLICE_BYTES = 2**20
 
 
 class ResponseWriter:
+    """One timer for all writes looks for one that stalls; not one for each, started and cancelled with every chunk."""
+
     def __init__(self, send: Send, stalled_s: float) -> None:
         self._send, self._stalled_s = send, stalled_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: tuple[asyncio.Task[object], float] | None = None  # the task, and since when
+        self._stalled = False
         self.started = False
 
     async def start(self, headers: Mapping[str, str]) -> None:
@@ -30,11 +36,38 @@ class ResponseWriter:
         for begin in range(0, len(data) or 1, _SLICE_BYTES):
             end = begin + _SLICE_BYTES
             message = {"type": "http.response.body", "body": data[begin:end], "more_body": more or end < len(data)}
-            try:
-                async with asyncio.timeout(self._stalled_s):
-                    await self._send(message)
-            except TimeoutError:
-                raise ConnectionResetError(f"the client read nothing for {self._stalled_s:g} s") from None
+            await self._send_watched(message)
+
+    def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    async def _send_watched(self, message: Message) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._writing = task, self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._stalled_s, self._look)
+        try:
+            await self._send(message)
+        except asyncio.CancelledError:
+            if not self._stalled or task.uncancel():  # cancelled for another reason
+                raise
+            self._stalled = False
+            raise ConnectionResetError(f"the client read nothing for {self._stalled_s:g} s") from None
+        finally:
+            self._writing = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._writing is None:
+            return  # the next write starts the timer
+        task, since_s = self._writing
+        if self._loop.time() >= since_s + self._stalled_s:
+            self._stalled = True
+            task.cancel()
+        else:
+            self._timer = self._loop.call_at(since_s + self._stalled_s, self._look)
 
 
 class StreamingSpeechResponse(Response):
@@ -52,23 +85,26 @@ class StreamingSpeechResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = ResponseWriter(send, self._stalled_s)
-        producing = asyncio.ensure_future(self._produce(writer))
-        disconnect = asyncio.create_task(_disconnected(receive))
+        task = asyncio.current_task()
+        assert task
+        disconnect = asyncio.create_task(_cancel_at_disconnect(receive, task))
+        error: Exception | None = None
         try:
-            await asyncio.wait({producing, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            await self._produce(writer)
+        except asyncio.CancelledError:
+            if not disconnect.done() or task.uncancel():  # cancelled for another reason
+                raise
+        except Exception as raised:
+            error = raised
         finally:
             disconnect.cancel()
-            disconnected = not producing.done()
-            producing.cancel()
-            await asyncio.wait({producing, disconnect})
-        if disconnected or producing.cancelled():
-            return
-        error = producing.exception()
+            writer.close()
         # After the first byte the response stays incomplete: the connection closes, and the client sees the loss.
         if error is not None and not isinstance(error, ConnectionError) and not writer.started:
             await self._refuse(error)(scope, receive, send)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _cancel_at_disconnect(receive: Receive, task: asyncio.Task[object]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    task.cancel()

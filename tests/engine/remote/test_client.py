@@ -1,5 +1,6 @@
 """EngineClient over a worker with a fake engine: audio is exact and in order, errors arrive, stop leaves nothing."""
 
+import asyncio
 import functools
 import os
 import tempfile
@@ -51,6 +52,41 @@ def test_a_refused_request_keeps_its_error(shared, kind):
     assert type(caught.value) is type(expected) and str(caught.value) == str(expected)
     assert vars(caught.value) == vars(expected)
     assert not recorder.chunks and speak(shared, "say 1").last().finish_reason == "stop"
+
+
+def test_an_event_loop_submits_without_a_thread(shared):
+    recorder = SampleRecorder(3)
+
+    async def submit(text: str) -> str:
+        return await shared.submit_async(SpeechRequest(text=text, seed=3), recorder)
+
+    threads = threading.active_count()
+    assert asyncio.run(submit("say 4"))
+    assert recorder.last().finish_reason == "stop" and threading.active_count() == threads
+    recorder.check()
+    with pytest.raises(VoiceError):
+        asyncio.run(submit("refuse VoiceError"))
+
+
+def test_a_cancelled_submit_cancels_its_utterance(shared):
+    async def leave() -> None:
+        submitting = asyncio.ensure_future(shared.submit_async(SpeechRequest(text=LONG), SampleRecorder()))
+        await asyncio.sleep(0)  # the request is sent
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+
+    asyncio.run(leave())
+    assert shared.status().slots_active == shared.status().queued == 0
+    assert speak(shared, "say 1").last().finish_reason == "stop"  # the worker has handled the cancel before
+
+
+def test_a_worker_that_does_not_answer_an_event_loop_in_time_is_an_error():
+    engine = started(replace(CONFIG, submit_s=0.2, heartbeat_s=60.0, terminate_s=0.3))
+    with pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
+        asyncio.run(engine.submit_async(SpeechRequest(text="hang submit"), SampleRecorder()))
+    assert not engine._utterances
+    engine.stop()
 
 
 def test_text_can_be_appended_and_commands_after_the_end_are_no_error(shared):

@@ -67,6 +67,54 @@ def test_posting_never_blocks_and_counts_unsent_bytes(sockets):
     transport.close()
 
 
+def test_sending_never_blocks_and_keeps_the_order(sockets):
+    """The peer does not read at first; the writing thread sends what its socket did not take."""
+    first = Transport(sockets[0], lambda message: None, lambda: None)
+    messages = [bytes([number]) * 100_000 for number in range(20)]
+    for message in messages:
+        first.send(message)
+    assert first.unsent_bytes > 1_000_000
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    second = Transport(sockets[1], inbox.put, lambda: None)
+    assert [inbox.get(timeout=WAIT_S) for _ in messages] == messages
+    wait_until(lambda: first.unsent_bytes == 0)
+    for transport in (first, second):
+        transport.close()
+
+
+def test_a_message_leaves_without_the_writing_thread(sockets):
+    transport = Transport(sockets[0], lambda message: None, lambda: None)
+    with transport._changed:  # the writing thread cannot take a message
+        transport.send(b"at once")
+        sockets[1].settimeout(WAIT_S)
+        assert sockets[1].recv(100) == (7).to_bytes(8, "little") + b"at once"
+    transport.close()
+
+
+def test_an_urgent_message_overtakes_those_that_wait_but_cuts_none(sockets):
+    first, second, inbox = connect(sockets)
+    with first._changed:  # the writing thread cannot take a message
+        first.post(b"waits")
+        first.send(b"in order")
+        first.send(b"urgent", overtake=True)
+    assert [inbox.get(timeout=WAIT_S) for _ in range(3)] == [b"urgent", b"waits", b"in order"]
+    with first._changed:
+        first._mid_message = True  # as while the writing thread sends
+        first.send(b"urgent", overtake=True)
+        assert first.unsent_bytes > 0
+    assert inbox.get(timeout=WAIT_S) == b"urgent"
+    for transport in (first, second):
+        transport.close()
+
+
+def test_sending_to_a_peer_that_is_gone_is_no_error(sockets):
+    transport = Transport(sockets[0], lambda message: None, lambda: None)
+    sockets[1].close()
+    for _ in range(3):
+        transport.send(b"lost")
+    transport.close()
+
+
 def test_closing_is_no_disconnect_of_the_peer(sockets):
     first, second, inbox = connect(sockets)
     second.close()

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
@@ -71,3 +71,54 @@ def test_a_front_end_that_does_not_read_never_blocks_the_engine() -> None:
     for one in chunks.values():
         assert [chunk.first_sample for chunk in one] == [CHUNK_SAMPLES * index for index in range(len(one))]
         assert [chunk.finish_reason is None for chunk in one] == [True] * (len(one) - 1) + [False]
+
+
+class RecordingTransport:
+    """Notes what is sent at once and what is left to the writing thread."""
+
+    unsent_bytes = 0
+
+    def __init__(self) -> None:
+        self.on_message: Callable[[bytes], None] = lambda packed: None
+        self.sent: list[tuple[str, wire.FromWorker]] = []
+
+    def send(self, packed: bytes, *, overtake: bool = False) -> None:
+        self.sent.append(("overtakes" if overtake else "at once", wire.decode_from_worker(packed)))
+
+    def post(self, packed: bytes) -> None:
+        self.sent.append(("waits", wire.decode_from_worker(packed)))
+
+
+def test_only_the_first_chunk_of_an_utterance_overtakes_others() -> None:
+    engine, transport = FakeEngine(FakeConfig(tick_s=0.0)), RecordingTransport()
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    server = EngineServer(transport, inbox)  # type: ignore[arg-type]
+    serving = threading.Thread(target=server.serve, args=(lambda progress: engine,))
+    serving.start()
+    wait_until(lambda: any(isinstance(message, wire.Ready) for _, message in transport.sent))
+    transport.on_message(wire.encode(wire.Submit.of("1", SpeechRequest(text="say 3"), streaming_text=False)))
+
+    def chunks() -> list[tuple[str, AudioChunk]]:
+        return [(how, message.chunk) for how, message in transport.sent if isinstance(message, wire.Chunk)]
+
+    wait_until(lambda: any(chunk.finish_reason for _, chunk in chunks()))
+    assert [how for how, _ in chunks()] == ["overtakes", "waits", "waits", "waits"]
+    inbox.put(None)
+    serving.join(WAIT_S)
+    engine.stop()
+
+
+def test_a_message_that_is_none_ends_the_worker_with_an_error() -> None:
+    engine, statuses = FakeEngine(FakeConfig()), list[int]()
+    ours, theirs = socket.socketpair()
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    transport = Transport(theirs, inbox.put, lambda: None)
+    server = EngineServer(transport, inbox)
+    thread = threading.Thread(target=lambda: statuses.append(server.serve(lambda progress: engine)))
+    thread.start()
+    with ours:
+        ours.sendall((3).to_bytes(8, "little") + b"???")
+        thread.join(WAIT_S)
+        assert statuses == [1]
+        transport.close()
+    engine.stop()

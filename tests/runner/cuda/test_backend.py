@@ -1,4 +1,5 @@
-"""The CUDA backend on a GPU: graphs give the bits of eager kernels, a row alone those of the row in a batch."""
+"""The CUDA backend on a GPU, with Triton's and with CUDA's kernels: graphs give the bits of eager kernels, a row alone
+those of the row in a batch."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
-from tests.reference.speaker import ReferenceSpeaker
+from tests.runner.cuda.kernel_speaker import KERNELS, KernelSpeaker
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -20,15 +21,15 @@ pytestmark = pytest.mark.gpu
 FRAMES = 24
 
 
-@pytest.fixture(scope="module")
-def speaker(small_checkpoints) -> ReferenceSpeaker:
-    return ReferenceSpeaker(small_checkpoints("1b7", "custom_voice"), "cuda", torch.bfloat16)
+@pytest.fixture(scope="module", params=KERNELS)
+def speaker(request, small_checkpoints) -> KernelSpeaker:
+    return KernelSpeaker(small_checkpoints("1b7", "custom_voice"), request.param, "1b7")
 
 
-def make_runner(speaker: ReferenceSpeaker, slots: int, *, graphs: bool) -> SlotRunner:
+def make_runner(speaker: KernelSpeaker, slots: int, *, graphs: bool, prefix_bytes: int = 0) -> SlotRunner:
     sizes = {"slots": slots, "positions_per_slot": 256, "positions_total": slots * 128}
-    budget = plan_memory(speaker.config, element_bytes=2, available_bytes=None, prefix_bytes=0, **sizes)
-    runner = SlotRunner(CudaBackend(speaker.model, budget, BackendOptions(graphs=graphs)))
+    budget = plan_memory(speaker.config, element_bytes=2, available_bytes=None, prefix_bytes=prefix_bytes, **sizes)
+    runner = SlotRunner(CudaBackend(speaker.model, budget, BackendOptions(graphs=graphs, kernels=speaker.kernels)))
     runner.capture()
     return runner
 
@@ -40,7 +41,7 @@ def request(number: int) -> SpeechRequest:
     return SpeechRequest(text=text, voice="ryan", text_mode=mode, seed=number, greedy=greedy, max_new_tokens=60)
 
 
-def speak(speaker: ReferenceSpeaker, runner: SlotRunner, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def speak(speaker: KernelSpeaker, runner: SlotRunner, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Codes [frames, rows, 16] and PCM of requests that run together, two ticks in flight; ends are ignored."""
     slots = list(range(len(numbers)))
     for slot, number in zip(slots, numbers, strict=True):
@@ -65,9 +66,9 @@ def test_a_graph_gives_the_bits_of_the_same_kernels_without_it(speaker):
     np.testing.assert_array_equal(with_graphs[1], without[1])
 
 
-@pytest.mark.parametrize("batch", [2, 8, 16, 32, 64, 128])
+@pytest.mark.parametrize("batch", [2, 8, 16, 32, 64, 128, 256])
 def test_a_row_alone_gives_the_codes_of_the_row_in_a_batch(speaker, batch, record_property):
-    runner = make_runner(speaker, 128, graphs=True)
+    runner = make_runner(speaker, max(128, batch), graphs=True)
     together, _ = speak(speaker, runner, list(range(batch)))
     numbers = range(0, batch, max(1, batch // 4))
     equal = sum(np.array_equal(speak(speaker, runner, [number])[0][:, 0], together[:, number]) for number in numbers)
@@ -82,6 +83,44 @@ def test_a_reused_slot_has_no_trace_of_the_previous_request(speaker):
     again = speak(speaker, runner, [1, 2, 3])
     np.testing.assert_array_equal(first[0], again[0])
     np.testing.assert_array_equal(first[1], again[1])
+
+
+def test_a_cached_prefix_gives_the_bits_of_a_computed_one(speaker):
+    runner = make_runner(speaker, 8, graphs=True, prefix_bytes=2**26)
+    computed = speak(speaker, runner, [1, 2, 3])
+    assert runner.counts().prefix_hits == 0
+    cached = speak(speaker, runner, [1, 2, 3])
+    assert runner.counts().prefix_hits == 3
+    np.testing.assert_array_equal(computed[0], cached[0])
+    np.testing.assert_array_equal(computed[1], cached[1])
+
+
+def test_admitting_many_requests_takes_no_more_launches_than_one(speaker, record_property):
+    runner = make_runner(speaker, 64, graphs=True, prefix_bytes=2**26)
+    speak(speaker, runner, [0])  # its prefix is cached now
+    launches = []
+    for count in (1, 5):  # of few rows: one pack
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            for slot in range(count):
+                runner.admit(speaker.assignment(slot, request(0)))
+            runner.flush_admissions()
+        names = [event.name for event in profile.events()]
+        launches.append(sorted(name for name in names if name.startswith(("cuda", "aten::copy_"))))
+        for slot in range(count):
+            runner.release(slot)
+    record_property("launches", launches[0])
+    assert launches[0] == launches[1] and len(launches[0]) < 10
+
+
+def test_a_frame_begins_after_its_prefill_and_before_it_ends(speaker):
+    runner = make_runner(speaker, 8, graphs=True)
+    runner.admit(speaker.assignment(0, request(0)))
+    ticket = runner.launch([0])
+    while not ticket.ready():
+        pass
+    assert ticket.begun()
+    runner.collect(ticket)
+    runner.release(0)
 
 
 def test_the_audio_is_close_to_that_of_the_plain_codec(speaker):

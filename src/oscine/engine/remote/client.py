@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -81,23 +83,49 @@ class EngineClient:
     def submit(
         self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
     ) -> str:
+        utterance_id, accepted = self._begin(request, deliver, streaming_text)
+        with self._submitting(utterance_id):
+            accepted.result(self._config.submit_s)
+        return utterance_id
+
+    async def submit_async(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
+    ) -> str:
+        """`submit` on an event loop, which it does not block: no thread waits for the worker's answer."""
+        utterance_id, accepted = self._begin(request, deliver, streaming_text)
+        with self._submitting(utterance_id):
+            async with asyncio.timeout(self._config.submit_s):
+                await asyncio.wrap_future(accepted)
+        return utterance_id
+
+    def _begin(
+        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], streaming_text: bool
+    ) -> tuple[str, Future[None]]:
+        """Sends the request. The future waits for its acceptance."""
         utterance_id = secrets.token_hex(8)
         message = wire.Submit.of(utterance_id, request, streaming_text)
         never_blocks = getattr(deliver, "never_blocks", False)
         queue = DeliveryQueue(deliver, lambda: self._cancel(utterance_id), never_blocks=never_blocks)
-        utterance = PendingUtterance(queue)
-        self._utterances[utterance_id] = utterance
-        try:
+        utterance = self._utterances[utterance_id] = PendingUtterance(queue)
+        with self._submitting(utterance_id):
             self._supervisor.send(message, only_if_ready=True)
-            utterance.accepted.result(self._config.submit_s)
+        return utterance_id, utterance.accepted
+
+    @contextlib.contextmanager
+    def _submitting(self, utterance_id: str) -> Iterator[None]:
+        """Forgets an utterance that was refused, and cancels one that nobody waits for any more."""
+        try:
+            yield
+        except OscineError:
+            self._utterances.pop(utterance_id, None)
+            raise
         except TimeoutError:
             self._cancel(utterance_id)
             reason = f"the engine did not answer within {self._config.submit_s:g} s; send the request again"
             raise EngineError(reason) from None
-        except OscineError:
-            self._utterances.pop(utterance_id, None)
+        except asyncio.CancelledError:
+            self._cancel(utterance_id)
             raise
-        return utterance_id
 
     def tell(self, utterance_id: str, command: Command) -> None:
         if utterance_id in self._utterances:

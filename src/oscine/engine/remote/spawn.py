@@ -55,7 +55,7 @@ class WorkerProcess:
         self._transport.post(build)
 
     def send(self, message: ToWorker) -> None:
-        self._transport.post(encode(message))
+        self._transport.send(encode(message))
 
     def wait(self, timeout_s: float) -> bool:
         with contextlib.suppress(subprocess.TimeoutExpired):

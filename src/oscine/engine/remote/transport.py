@@ -1,7 +1,7 @@
 """One end of the socket between a front end and its worker: length-prefixed messages, one thread per direction.
 
-Posting never blocks: unsent messages wait in memory and are counted in bytes. When the peer's process ends, everything
-it has sent is received first, then the disconnect is reported.
+Sending and posting never block: what the socket does not take waits in memory for the writing thread, counted in bytes.
+When the peer's process ends, everything it has sent is received first, then the disconnect is reported.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from collections.abc import Callable
 _LENGTH = struct.Struct("<Q")
 _BATCH = 64  # messages per system call: the chunks of one tick leave together
 _BUFFER_BYTES = 2**18
+_DONT_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # None: every message is left to the writing thread
 
 
 class Transport:
-    """`on_message` and `on_disconnect` (the peer is gone) are called on the reading thread."""
+    """`on_message`, which may be replaced, and `on_disconnect` (the peer is gone) are called on the reading thread."""
 
     def __init__(
         self, connection: socket.socket, on_message: Callable[[bytes], None], on_disconnect: Callable[[], None]
     ) -> None:
-        self._connection, self._on_message, self._on_disconnect = connection, on_message, on_disconnect
+        self.on_message = on_message
+        self._connection, self._on_disconnect = connection, on_disconnect
         self._changed = threading.Condition()
-        self._outbox: deque[bytes] = deque()
+        self._outbox: deque[bytes] = deque()  # with their lengths; the first may be the rest of a message
+        self._mid_message = False  # the peer has received a part of a message, or the writing thread is sending
         self._closing = False
         self.unsent_bytes = 0
         self._reader = threading.Thread(target=self._read, name="oscine-reader", daemon=True)
@@ -34,12 +37,34 @@ class Transport:
         self._reader.start()
         self._writer.start()
 
-    def post(self, message: bytes) -> None:
-        """From any thread."""
+    def send(self, message: bytes, *, overtake: bool = False) -> None:
+        """Sends on the caller's thread, so that no other one must wake up first. From any thread. With `overtake`, not
+        even messages that wait come first."""
+        packed = _LENGTH.pack(len(message)) + message
         with self._changed:
-            self._outbox.append(message)
-            self.unsent_bytes += len(message)
-            self._changed.notify()
+            if self._mid_message or _DONT_WAIT is None or (self._outbox and not overtake):
+                self._put(packed)
+                return
+            try:
+                sent = self._connection.send(packed, _DONT_WAIT)
+            except BlockingIOError:
+                self._put(packed)
+            except OSError:  # the peer is gone, which the reader reports
+                return
+            else:
+                if sent < len(packed):
+                    self._mid_message = True
+                    self._put(packed[sent:], first=True)
+
+    def post(self, message: bytes) -> None:
+        """Leaves it to the writing thread, which sends many messages at once. From any thread."""
+        with self._changed:
+            self._put(_LENGTH.pack(len(message)) + message)
+
+    def _put(self, packed: bytes, *, first: bool = False) -> None:
+        (self._outbox.appendleft if first else self._outbox.append)(packed)
+        self.unsent_bytes += len(packed)
+        self._changed.notify()
 
     def wait_disconnected(self, timeout_s: float) -> None:
         """Waits until everything that the peer sent has been received."""
@@ -60,8 +85,9 @@ class Transport:
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the peer is gone, which the reader reports
             while batch := self._next():
-                self._connection.sendall(b"".join(_LENGTH.pack(len(message)) + message for message in batch))
+                self._connection.sendall(b"".join(batch))
                 with self._changed:
+                    self._mid_message = False
                     self.unsent_bytes -= sum(map(len, batch))
 
     def _next(self) -> list[bytes]:
@@ -69,6 +95,7 @@ class Transport:
         with self._changed:
             while not self._outbox and not self._closing:
                 self._changed.wait()
+            self._mid_message = True
             return [self._outbox.popleft() for _ in range(min(_BATCH, len(self._outbox)))]
 
     def _read(self) -> None:
@@ -78,7 +105,7 @@ class Transport:
                     (size,) = _LENGTH.unpack(length)
                     if len(message := stream.read(size)) < size:
                         break
-                    self._on_message(message)
+                    self.on_message(message)
         finally:
             if not self._closing:
                 self._on_disconnect()

@@ -1,7 +1,8 @@
 """The worker process: owns the device, runs one engine, serves one front end.
 
-The main thread builds the engine and calls it; voices are cloned on a second thread, and the engine has its own loop.
-The loop only appends to the transport's outbox, so a slow or dead front end never delays a frame.
+The main thread builds the engine. The transport's reading thread then calls it, so that a request wakes up one thread
+less; voices are cloned on another thread, and the engine has its own loop. The loop never waits for the front end: the
+first chunk of an utterance leaves at once if the socket takes it, later ones are appended to the transport's outbox.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ class RunningUtterance:
     engine_id: str | None = None  # known when the engine's `submit` has returned; chunks may come earlier
     delivering: bool = True  # False: it has ended for the front end, but not yet in the engine
     samples: int = 0  # sent
+    begun: bool = False  # its first chunk was sent
 
 
 class EngineServer:
-    """`inbox` holds the messages of the front end; None ends `serve`."""
+    """`inbox` holds what the front end sent before the engine was ready, and what the engine's thread leaves to the
+    main one; None ends `serve`."""
 
     def __init__(
         self,
@@ -57,6 +60,8 @@ class EngineServer:
     ) -> None:
         self._transport, self._inbox, self._max_unsent_bytes = transport, inbox, max_unsent_bytes
         self._lock = threading.Lock()
+        self._status = 0  # for the exit
+        self._calling = threading.Lock()  # one message at a time, whichever thread has received it
         self._running: dict[str, RunningUtterance] = {}
         self._cloning = ThreadPoolExecutor(1, "oscine-clone")  # one voice at a time: frames need the device too
 
@@ -69,11 +74,21 @@ class EngineServer:
             self._send(wire.BuildFailed(_reported(error)))
             return 1
         freeze_gc()
+        self._transport.on_message = lambda packed: self._receive(engine, packed)  # requests come after Ready
         self._send(wire.Ready(engine.status()))
         while (packed := self._inbox.get()) is not None:
-            self._handle(engine, wire.decode_to_worker(packed))
+            self._receive(engine, packed)
         self._cloning.shutdown(wait=False, cancel_futures=True)
-        return 0
+        return self._status
+
+    def _receive(self, engine: SpeechEngine, packed: bytes) -> None:
+        try:
+            with self._calling:
+                self._handle(engine, wire.decode_to_worker(packed))
+        except Exception:
+            _log.exception("the worker failed")
+            self._status = 1
+            self._inbox.put(None)
 
     def _handle(self, engine: SpeechEngine, message: wire.ToWorker) -> None:
         match message:
@@ -103,8 +118,8 @@ class EngineServer:
             with self._lock:
                 self._running.pop(utterance_id, None)
             self._send(wire.SubmitResult(utterance_id, _reported(error)))
-        else:
-            self._send(wire.SubmitResult(utterance_id))
+        else:  # together with other messages: the first chunk says the same
+            self._transport.post(wire.encode(wire.SubmitResult(utterance_id)))
 
     def _tell(self, engine: SpeechEngine, message: wire.Tell) -> None:
         with self._lock:
@@ -134,7 +149,7 @@ class EngineServer:
                 return
             if self._transport.unsent_bytes <= self._max_unsent_bytes:
                 utterance.samples = chunk.first_sample + len(chunk.pcm) // 2
-                self._send(wire.Chunk(utterance_id, chunk))
+                self._send_chunk(utterance_id, utterance, chunk)
                 return
             error = EngineError("the front end fell too far behind in reading audio; its utterances were ended")
             for running_id, running in [*self._running.items(), (utterance_id, utterance)]:
@@ -144,7 +159,7 @@ class EngineServer:
         """Ends it for the front end now, and in the engine through the inbox. The caller holds the lock."""
         if utterance.delivering:
             utterance.delivering = False
-            self._send(wire.Chunk(utterance_id, AudioChunk(b"", utterance.samples, "error", error)))
+            self._send_chunk(utterance_id, utterance, AudioChunk(b"", utterance.samples, "error", error))
             self._inbox.put(wire.encode(wire.Tell.of(utterance_id, Cancel())))
 
     def _shut_down(self, engine: SpeechEngine, drain_s: float) -> None:
@@ -156,8 +171,16 @@ class EngineServer:
     def _report_progress(self, stage: str, done: int, total: int) -> None:
         self._send(wire.BuildProgress(stage, done, total))
 
+    def _send_chunk(self, utterance_id: str, utterance: RunningUtterance, chunk: AudioChunk) -> None:
+        packed = wire.encode(wire.Chunk(utterance_id, chunk))
+        if utterance.begun:
+            self._transport.post(packed)
+        else:  # somebody waits for it
+            utterance.begun = True
+            self._transport.send(packed, overtake=True)
+
     def _send(self, message: wire.FromWorker) -> None:
-        self._transport.post(wire.encode(message))
+        self._transport.send(wire.encode(message))
 
 
 def _reported(error: Exception) -> OscineError:

@@ -1,4 +1,4 @@
-"""The backend for NVIDIA GPUs in bf16: Triton kernels, one captured graph per batch size, pinned memory for transfers.
+"""The backend for NVIDIA GPUs in bf16: kernels, one captured graph per batch size, pinned memory for transfers.
 
 The host writes the slots of a tick, replays a graph, and records an event after the one copy that returns codes and
 audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
@@ -17,13 +17,15 @@ from oscine.frames import CODEBOOKS
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
+from oscine.runner.cuda.admission import PACK_SIZES, BatchedAdmission
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
 from oscine.runner.cuda.graphs import GraphSet
-from oscine.runner.cuda.prefill import PREFILL_SIZES, PackedPrefill
+from oscine.runner.cuda.programs import make_cuda_operations
 from oscine.runner.cuda.ring_buffers import ring_state_elements
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
+from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_codec import SilentCodec, SlotCodec
 from oscine.runner.slot_state import SlotState
@@ -41,7 +43,11 @@ class CudaTicket:
     slots: tuple[int, ...]
     size: int
     output: Tensor  # pinned
-    done: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
+    start: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
+    done: torch.cuda.Event | None
+
+    def begun(self) -> bool:
+        return self.start is None or self.start.query()
 
     def ready(self) -> bool:
         return self.done is None or self.done.query()
@@ -54,15 +60,17 @@ class CudaBackend:
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
         self.model, self.budget = model, budget
         like, device, stack = model.talker.head.weight, model.device, model.config.talker.stack
-        sizes = sorted({*(size for size in options.frame_sizes if size < budget.slots), budget.slots})
+        sizes = options.sizes(budget.slots)
         largest = sizes[-1]
         self.state = SlotState.allocate(model.config, budget, like)
         self.kv = PagedKVCache.allocate(stack, budget.blocks, like)
         self.codec: SlotCodec = SilentCodec(budget.slots)
         if options.codec:
             self.codec = CudaCodec(model.codec, budget.slots, largest)
-        self.step = DecodeStep(model, self.state, self.kv, largest, PREFILL_SIZES[-1])
-        self._prefill = PackedPrefill(self.step, stack.width, budget.blocks_per_slot, like, captured=options.graphs)
+        make_operations = make_cuda_operations(model.config, sizes) if options.kernels == "cuda" else None
+        self.step = DecodeStep(model, self.state, self.kv, largest, PACK_SIZES[-1], make_operations)
+        parts = (self.step, self.state, self.kv, self.codec)
+        self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
         self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
         # A tick's audio, codes and failures in one buffer, for one copy: [size, samples], [size, 16], [size].
@@ -84,16 +92,16 @@ class CudaBackend:
     @torch.inference_mode()
     def capture(self, progress: CaptureProgress) -> None:
         frames = len(self._graphs.sizes)
-        steps = frames + len(PREFILL_SIZES)
+        steps = frames + sum(len(graphs.sizes) for graphs in self._admission.graph_sets)
         self._slots.fill_(_PADDING)
         self._graphs.capture(lambda done, total: progress(done, steps))
-        self._prefill.capture(lambda done, total: progress(frames + done, steps))
+        self._admission.capture(lambda done, total: progress(frames + done, steps))
 
-    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
-        self._prefill.add(rows, first, block_row)
+    def admit(self, newcomer: Newcomer) -> None:
+        self._admission.add(newcomer)
 
-    def flush_prefill(self) -> None:
-        self._prefill.flush()
+    def flush_admissions(self) -> None:
+        self._admission.flush()
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """Nothing to do: the kernels load only positions that the slot has written."""
@@ -105,14 +113,19 @@ class CudaBackend:
         host_slots, host_output = self._host_slots[self._tick], self._host_outputs[self._tick]
         host_slots[:size] = torch.tensor([*slots, *[_PADDING] * (size - len(slots))])
         self._slots[:size].copy_(host_slots[:size], non_blocking=True)
+        start = self._event()
         self._graphs.replay(size)
         used = size * (self._samples + CODEBOOKS + 1)
         host_output[:used].copy_(self._output[:used], non_blocking=True)
-        done = None
-        if self._output.is_cuda:
-            done = torch.cuda.Event()
-            done.record()
-        return CudaTicket(tuple(slots), size, host_output, done)
+        return CudaTicket(tuple(slots), size, host_output, start, self._event())
+
+    def _event(self) -> torch.cuda.Event | None:
+        """The device reaches it after all work enqueued so far."""
+        if not self._output.is_cuda:
+            return None
+        event = torch.cuda.Event()
+        event.record()
+        return event
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, CudaTicket)
@@ -127,6 +140,13 @@ class CudaBackend:
         """One frame without a graph, for profilers."""
         self._slots[: len(slots)] = torch.tensor(slots, device=self._slots.device)
         self._run_frame(len(slots))
+
+    @torch.inference_mode()
+    def run_every_size(self) -> None:
+        """Every frame and admission once, without graphs: launches every kernel that a request can launch."""
+        for graphs in (self._graphs, *self._admission.graph_sets):
+            for size in graphs.sizes:
+                graphs.run(size)
 
     def _run_frame(self, size: int) -> None:
         pcm, codes_out, failed = self._views(self._output, size)

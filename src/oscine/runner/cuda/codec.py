@@ -60,10 +60,8 @@ class CudaCodec(SlotCodec):
     def state_views(self, slot: int) -> tuple[Tensor, ...]:
         return self.state.views(slot)
 
-    @torch.inference_mode()
-    def reset(self, slot: int) -> None:
-        for view in self.state_views(slot)[:2]:  # keys and values from before frame 0 are never read
-            view.zero_()
+    def cleared_views(self, slot: int) -> tuple[Tensor, ...]:
+        return self.state_views(slot)[:2]  # keys and values from before frame 0 are never read
 
     def load_state(self, slot: int, state: StreamState) -> None:
         self.state.load_state(slot, state)

@@ -1,4 +1,4 @@
-"""The decode step on Triton kernels: talker step, code 0, codes 1..15, next input row; and the prefill.
+"""The decode step on kernels: talker step, code 0, codes 1..15, next input row; and the prefill.
 
 The layers of model/layers.py with the same roundings in bf16; `_layers` shows which kernel does what. All buffers are
 allocated once, so a CUDA graph can capture every method. (Any: a ModuleList's elements have no attribute types.)
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from oscine.frames import CODEBOOKS
-from oscine.kernels.attention import predictor_attention, talker_attention
+from oscine.kernels.admit import InputTables
+from oscine.kernels.attention import talker_attention
 from oscine.kernels.embed import gather, next_input
-from oscine.kernels.linear import SplitKScratch, linear
-from oscine.kernels.norm import rms_norm
+from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.prefill import write_keys_values
 from oscine.kernels.sample import Draws, FirstCode, sample
 from oscine.model.config import ModelConfig
@@ -26,7 +26,7 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.slot_state import SlotState
 
 _TEXT_TABLE_ROWS = 8192  # projected at a time
-_QKV_TABLE_ROWS = 128  # of one product
+QKV_TABLE_ROWS = 128  # of one product
 
 Attend = Callable[[int, Any, Tensor, Tensor], None]  # layer, its attention module, qkv, output
 
@@ -46,8 +46,15 @@ class DecodeStep:
 
     @torch.inference_mode()
     def __init__(
-        self, model: SpeechModel, state: SlotState, kv: PagedKVCache, max_rows: int, max_prefill_rows: int
+        self,
+        model: SpeechModel,
+        state: SlotState,
+        kv: PagedKVCache,
+        max_rows: int,
+        max_prefill_rows: int,
+        make_operations: Callable[[Tensor], Operations] | None = None,
     ) -> None:
+        """`make_operations`: those of frames, Triton's if None; it gets a buffer for normed rows."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
         rows = max(2 * max_rows, max_prefill_rows)  # the predictor's first pass has two rows per sequence
@@ -57,7 +64,9 @@ class DecodeStep:
         self._mixed = like.new_zeros(rows, max(c.heads * c.head_dim for c in stacks))
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
-        self._normed = like.new_zeros(rows, max(c.width for c in stacks))
+        normed = like.new_zeros(max(rows, QKV_TABLE_ROWS), max(c.width for c in stacks))
+        self._prefill_operations = TritonOperations(normed)
+        self._operations = make_operations(normed) if make_operations else self._prefill_operations
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
         self._first_logits = like.new_zeros(max_rows, talker.config.code_vocab)
@@ -66,11 +75,11 @@ class DecodeStep:
         cache = predictor.stack.config
         shape = (cache.layers, max_rows, cache.kv_heads, CODEBOOKS, cache.head_dim)
         self._rest_keys, self._rest_values = like.new_zeros(shape), like.new_zeros(shape)
-        self._scratch = SplitKScratch.empty(device)
         self._rope = _rope(talker.stack, state.block_table.shape[1] * kv.keys.shape[3], device)
         self._rest_rope = _rope(predictor.stack, CODEBOOKS, device)
         ids = torch.arange(talker.config.text_vocab, device=device)
-        self._text_table = torch.cat([talker.text_rows(some) for some in ids.split(_TEXT_TABLE_ROWS)])
+        text_table = torch.cat([talker.text_rows(some) for some in ids.split(_TEXT_TABLE_ROWS)])
+        self.input_tables = InputTables(talker.code_embedding.weight, predictor.embeddings, text_table)
         # The predictor's input rows depend on one code each, so they are projected once.
         self._first_table = predictor.narrow(talker.code_embedding.weight)
         self.rest_tables = predictor.narrow(predictor.embeddings)  # [books, codes, width]
@@ -83,11 +92,10 @@ class DecodeStep:
         layer = cast(Any, stack.layers[0])
         books = self.rest_tables[: CODEBOOKS - 2]  # the last code is not an input
         tables = books.new_empty(*books.shape[:2], layer.attention.qkv.out_features)
-        inputs, outputs = (table.flatten(0, 1).split(_QKV_TABLE_ROWS) for table in (books, tables))
+        inputs, outputs = (table.flatten(0, 1).split(QKV_TABLE_ROWS) for table in (books, tables))
         for rows, qkv in zip(inputs, outputs, strict=True):
-            normed = torch.empty_like(rows)
-            _norm(layer.attention_norm, stack, rows, normed)
-            linear(normed, layer.attention.qkv.weight, qkv, self._scratch)
+            norm = layer.attention_norm.weight
+            self._operations.norm_linear(rows, norm, stack.config.eps, layer.attention.qkv.weight, qkv)
         return tables
 
     @torch.inference_mode()
@@ -104,7 +112,7 @@ class DecodeStep:
             codes=config.predictor.vocab,
             eos=config.talker.eos_id,
         )
-        linear(self.hidden[:rows], self._model.talker.head.weight, self._first_logits[:rows], self._scratch)
+        self._operations.linear(self.hidden[:rows], self._model.talker.head.weight, self._first_logits[:rows])
         sample(self._first_logits[:rows], slots, self._draws("first"), codes, 0, failed, first=rules)
         self.predict_codes(slots, codes, failed)
         return codes
@@ -113,7 +121,7 @@ class DecodeStep:
     def advance(self, slots: Tensor) -> None:
         """Computes the talker's next input row from the sampled codes, and advances each slot's counters by one."""
         state, model = self._state, self._model
-        tables = (model.talker.code_embedding.weight, model.predictor.embeddings, self._text_table)
+        tables = (self.input_tables.first, self.input_tables.others, self.input_tables.text)
         text = (state.text_ids, state.int_row("text_count"), model.config.tts_pad_id)
         counters = (state.int_row("frame"), state.int_row("position"))
         next_input(self._codes[: len(slots)], slots, *tables, *text, *counters, state.inputs)
@@ -135,7 +143,7 @@ class DecodeStep:
                 # Not written again: this kernel's last bit may differ, and other rows read the keys meanwhile.
                 talker_attention(qkv, q_norm, k_norm, eps, *cache, own, out, write=False)
 
-        self._layers(stack, x, attend)
+        self._layers(self._prefill_operations, stack, x, attend)
 
     @torch.inference_mode()
     def talker_step(self, slots: Tensor) -> None:
@@ -146,10 +154,10 @@ class DecodeStep:
         def attend(layer: int, attention: Any, qkv: Tensor, out: Tensor) -> None:
             norms = (attention.q_norm.weight, attention.k_norm.weight, stack.config.eps)
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
-            talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
+            self._operations.talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
 
-        self._layers(stack, x, attend)
-        _norm(stack.norm, stack, x, self.hidden[: len(slots)])
+        self._layers(self._operations, stack, x, attend)
+        self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
 
     @torch.inference_mode()
     def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
@@ -157,25 +165,25 @@ class DecodeStep:
         predictor, sequences = self._model.predictor, len(slots)
         stack, draws = predictor.stack, self._draws("rest")
         x, logits = self._narrow_x[: 2 * sequences], self.rest_logits[:sequences]
-        normed = self._rows_of(self._normed, sequences, stack.config.width)
+        norm = (cast(Tensor, stack.norm.weight), stack.config.eps)
         qkv = self._rows_of(self._qkv, sequences, self.rest_qkv.shape[-1])
         self._first_inputs(codes, x)
         self._pass(x, position=0, new=2)
         last = x[1::2]
         for book in range(1, CODEBOOKS):
-            _norm(stack.norm, stack, last, normed)
-            linear(normed, predictor.heads[book - 1], logits, self._scratch)
-            sample(logits, slots, draws, codes, book, failed)
+            self._operations.norm_linear(last, *norm, predictor.heads[book - 1], logits)
+            following = None
             if book < CODEBOOKS - 1:
                 last = self._narrow_x[:sequences]
-                gather(self.rest_tables[book - 1], codes[:, book], last)
-                gather(self.rest_qkv[book - 1], codes[:, book], qkv)
+                following = Following(self.rest_tables[book - 1], self.rest_qkv[book - 1], last, qkv)
+            self._operations.sample(logits, slots, draws, codes, book, failed, following)
+            if following is not None:
                 self._pass(last, position=book + 1, new=1)
 
     def _first_inputs(self, codes: Tensor, x: Tensor) -> None:
         hidden, narrow = self.hidden[: len(x) // 2], self._model.predictor.narrow
         if isinstance(narrow, nn.Linear):
-            linear(hidden, narrow.weight, x[0::2], self._scratch, bias=narrow.bias)
+            self._operations.linear(hidden, narrow.weight, x[0::2], bias=narrow.bias)
         else:
             x[0::2].copy_(hidden)
         gather(self._first_table, codes[:, 0], x[1::2])
@@ -187,27 +195,27 @@ class DecodeStep:
         def attend(layer: int, attention: Any, qkv: Tensor, out: Tensor) -> None:
             norms = (attention.q_norm.weight, attention.k_norm.weight, stack.config.eps)
             cache = (self._rest_keys[layer], self._rest_values[layer])
-            predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
+            self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
 
-        self._layers(stack, x, attend, first_qkv_ready=position > 0)
+        self._layers(self._operations, stack, x, attend, first_qkv_ready=position > 0)
 
-    def _layers(self, stack: Stack, x: Tensor, attend: Attend, *, first_qkv_ready: bool = False) -> None:
-        """Updates x in place, in seven launches per layer: norm, qkv, attention, out, norm, gate and up, down."""
+    def _layers(
+        self, operations: Operations, stack: Stack, x: Tensor, attend: Attend, *, first_qkv_ready: bool = False
+    ) -> None:
+        """Updates x in place."""
         layers: Any = stack.layers
         config, rows = stack.config, len(x)
-        normed = self._rows_of(self._normed, rows, config.width)
         mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
         inner = self._rows_of(self._inner, rows, config.inner)
         qkv = self._rows_of(self._qkv, rows, layers[0].attention.qkv.out_features)
         for index, layer in enumerate(layers):
             if index or not first_qkv_ready:
-                _norm(layer.attention_norm, stack, x, normed)
-                linear(normed, layer.attention.qkv.weight, qkv, self._scratch)
+                norm = layer.attention_norm.weight
+                operations.norm_linear(x, norm, config.eps, layer.attention.qkv.weight, qkv)
             attend(index, layer.attention, qkv, mixed)
-            linear(mixed, layer.attention.out.weight, x, self._scratch, residual=x)
-            _norm(layer.mlp_norm, stack, x, normed)
-            linear(normed, layer.mlp.gate_up.weight, inner, self._scratch, glu=True)
-            linear(inner, layer.mlp.down.weight, x, self._scratch, residual=x)
+            operations.linear(mixed, layer.attention.out.weight, x, residual=x)
+            operations.norm_linear(x, layer.mlp_norm.weight, config.eps, layer.mlp.gate_up.weight, inner, glu=True)
+            operations.linear(inner, layer.mlp.down.weight, x, residual=x)
 
     @staticmethod
     def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:
@@ -225,10 +233,6 @@ class DecodeStep:
             seed_high=state.int_row("seed_high"),
             frame=state.int_row("frame"),
         )
-
-
-def _norm(norm: nn.Module, stack: Stack, x: Tensor, out: Tensor) -> None:
-    rms_norm(x, cast(Tensor, norm.weight), stack.config.eps, out)
 
 
 def _rope(stack: Stack, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache, PrefillCacheView
 from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds, plain_memory_needs
+from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.runner.slot_codec import SilentCodec, SlotCodec
@@ -27,6 +28,9 @@ MIN_NEW_TOKENS = 2  # speech cannot end earlier; official
 @dataclass(frozen=True, slots=True)
 class FinishedTicket:
     output: FrameOutput
+
+    def begun(self) -> bool:
+        return True
 
     def ready(self) -> bool:
         return True
@@ -53,11 +57,30 @@ class TorchBackend:
     def capture(self, progress: CaptureProgress) -> None:
         """Nothing to capture."""
 
-    def add_prefill(self, rows: Tensor, first: int, block_row: Tensor) -> None:
-        """Runs at once: prompts are not packed here, so an error concerns only this prompt."""
-        self.model.talker.stack(rows[None], PrefillCacheView(self.kv, block_row, first, len(rows)))
+    def admit(self, newcomer: Newcomer) -> None:
+        """Runs at once: prompts are not packed here, so an error concerns only this request."""
+        new, slot, first = newcomer.assignment, newcomer.assignment.slot, newcomer.prefix_rows
+        rows, block_row = self.model.prompt_rows(new.prompt), self.state.block_table[slot]
+        self.state.write(
+            slot,
+            position=new.prompt.rows - 1,
+            input_row=rows[-1],
+            blocks=newcomer.blocks,
+            text_ids=new.prompt.trailing_ids.tolist(),
+            streaming_text=new.streaming_text,
+            sampling=new.sampling,
+        )
+        if newcomer.codec_state is None:
+            self.codec.reset(slot)
+        else:
+            self.codec.restore(slot, newcomer.codec_state)
+        if newcomer.prefix is not None:
+            self.kv.write(block_row, *newcomer.prefix)
+        if first < len(rows) - 1:
+            view = PrefillCacheView(self.kv, block_row, first, len(rows) - 1 - first)
+            self.model.talker.stack(rows[None, first:-1], view)
 
-    def flush_prefill(self) -> None:
+    def flush_admissions(self) -> None:
         """Nothing is left to do."""
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:

@@ -1,0 +1,198 @@
+"""Checks and times the CUDA kernels of the autoregressive chain beside the Triton ones, on a Hopper GPU.
+
+    python -m benchmarks.cuda_chain --out docs/results [--sections checks frames-1b7 frames-0b6 times] [--rows 1 8 32]
+    python -m benchmarks.cuda_chain --compile-only --compiler nvcc      # registers and spills; needs no GPU
+
+Each section runs in a process of its own with a time limit: a kernel that crashes or hangs costs its section only. Two
+are not run unless asked for: `wide` checks the product on wgmma, `sweep` times all plans, also those that are not
+chosen. `--products wide` makes the other sections choose the product on wgmma; the result is cuda-chain-wide.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.results import save
+from oscine.kernels.cuda.compiler import HOPPER, CompileError, CubinCache, NvccCompiler, find_compiler
+from oscine.kernels.cuda.linear import Many, Wide, choose_plan
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Program
+
+LIMITS_S = {"checks": 40.0, "wide": 30.0, "frames-1b7": 60.0, "frames-0b6": 45.0, "times": 35.0, "sweep": 120.0}
+_WARM = "warm"  # compiles the Triton kernels, in several processes at a time
+_WARM_PROCESSES = 8
+_WITHOUT_TRITON = {"wide", "sweep"}
+_WARM_LIMIT_S = 60.0
+DEFAULT_SECTIONS = ("checks", "frames-1b7", "frames-0b6", "times")
+DEFAULT_ROWS = (1, 8, 32, 64, 128)
+KINDS: dict[str, type[Many] | type[Wide]] = {"many": Many, "wide": Wide}
+
+
+def compile_all(cubins: CubinCache, programs: list[Program]) -> dict[str, Any]:
+    """Compiles everything ahead, so that sections measure kernels. A program that fails is reported; others go on."""
+    begun, failures = time.monotonic(), {}
+    try:
+        cubins.build(programs, lambda done, total: print(f"compiled {done} of {total}", flush=True))
+    except CompileError:
+        for program in dict.fromkeys(programs):
+            try:
+                cubins.cubin(program)
+            except CompileError as error:
+                failures[str(program)] = str(error)
+                print(f"{program} does not compile:\n{error}", flush=True)
+    count = len(set(programs))
+    figures = {"compiler": cubins.compiler.identity, "programs": count, "s": time.monotonic() - begun}
+    print(figures, flush=True)
+    return figures | {"failures": failures}
+
+
+def show_resources(compiler: NvccCompiler, programs: list[Program]) -> bool:
+    """Prints registers and spilled bytes of every program; whether none spills."""
+
+    def usage(program: Program) -> tuple[Program, int, int]:
+        text = compiler.resource_usage(program, HOPPER)
+        spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill", text))
+        return program, int(re.findall(r"Used (\d+) registers", text)[0]), spilled
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(usage, dict.fromkeys(programs)))
+    for program, registers, spilled in sorted(found, key=lambda one: str(one[0])):
+        constants = " ".join(f"{name}={value}" for name, value in program.defines)
+        print(f"{program.name:20} {registers:4} registers {spilled:4} bytes spilled  {constants}")
+    return not any(spilled for _, _, spilled in found)
+
+
+def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
+    """In the section's own process."""
+    from benchmarks import cuda_kernels, cuda_sweep, cuda_wide
+    from benchmarks.cuda_report import OutOfTimeError, Report
+
+    report = Report(options.part, LIMITS_S.get(options.section, 0.0))
+
+    def make(normed: Tensor, *, programmatic: bool = True) -> CudaOperations:
+        choose = partial(choose_plan, kind=KINDS[options.products])
+        return CudaOperations(normed, cubins, programmatic=programmatic, choose=choose)
+
+    torch.zeros(1, device="cuda")  # makes the context in which kernels are loaded
+    try:
+        if options.section == _WARM:
+            cuda_kernels.warm_triton(options.share, _WARM_PROCESSES)
+        elif options.section == "checks":
+            cuda_kernels.run_checks(report, make)
+        elif options.section == "times":
+            cuda_kernels.run_times(report, make, options.rows)
+        elif options.section == "sweep":
+            cuda_sweep.sweep_products(report, make(cuda_kernels.buffers()), options.rows)
+        elif options.section == "wide":
+            operations = make(cuda_kernels.buffers())
+            cuda_wide.check_instructions(report, operations)
+            cuda_wide.check_wide(report, operations)
+        else:
+            from benchmarks.cuda_frame import run_frames  # needs msgspec, which the other sections do without
+
+            run_frames(report, options.section.removeprefix("frames-"), options.rows, options.context, make)
+    except OutOfTimeError as error:
+        print(f"out of time before {error}", flush=True)
+    report.save()
+
+
+def start_warm_up(options: argparse.Namespace) -> list[subprocess.Popen[bytes]]:
+    """A Triton kernel takes a second to compile, and one process compiles one at a time."""
+    words = [sys.executable, "-m", "benchmarks.cuda_chain", "--section", _WARM, "--compiler", options.compiler]
+    return [
+        subprocess.Popen([*words, "--share", str(share), "--part", os.devnull], stdout=subprocess.DEVNULL)
+        for share in range(_WARM_PROCESSES)
+    ]
+
+
+def rows_of(section: str, options: argparse.Namespace) -> Sequence[int]:
+    from benchmarks.cuda_sweep import SWEEP_ROWS
+
+    return options.rows or (SWEEP_ROWS if section == "sweep" else DEFAULT_ROWS)
+
+
+def start_section(section: str, options: argparse.Namespace) -> dict[str, Any]:
+    print(f"--- {section}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        part = Path(name) / "part.json"
+        words = ["--section", section, "--part", str(part), "--cubins", str(options.cubins)]
+        words += ["--context", str(options.context), "--compiler", options.compiler]
+        words += ["--rows", *map(str, rows_of(section, options)), "--products", options.products]
+        begun = time.monotonic()
+        code: int | str
+        try:
+            # Longer than the section's own limit: this one is for kernels that hang.
+            code = subprocess.run(
+                [sys.executable, "-m", "benchmarks.cuda_chain", *words], timeout=LIMITS_S[section] + 40, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = "timeout"
+        figures = json.loads(part.read_text()) if part.exists() else {}
+        return figures | {"exit": code, "s": time.monotonic() - begun}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--cubins", type=Path, default=Path(".cache/cubins"))
+    parser.add_argument("--compiler", choices=["auto", "nvcc"], default="auto")
+    parser.add_argument("--sections", nargs="+", choices=list(LIMITS_S), default=list(DEFAULT_SECTIONS))
+    parser.add_argument("--rows", nargs="+", type=int, help=f"default: {DEFAULT_ROWS}")
+    parser.add_argument("--products", choices=list(KINDS), default="many", help="for more than 16 rows")
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
+    parser.add_argument("--section", help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    compiler = NvccCompiler("nvcc") if options.compiler == "nvcc" else find_compiler()
+    cubins = CubinCache(options.cubins, compiler)
+    if options.section:
+        run_section(options, cubins)
+        return
+    from benchmarks.cuda_kernels import programs
+    from benchmarks.cuda_sweep import sweep_programs
+    from benchmarks.cuda_wide import wide_check_programs
+
+    wanted = programs(KINDS[options.products])
+    if "wide" in options.sections:
+        wanted += wide_check_programs()
+    if "sweep" in options.sections:
+        wanted += sweep_programs(rows_of("sweep", options))
+    if options.compile_only and isinstance(compiler, NvccCompiler):
+        sys.exit(not show_resources(compiler, wanted))
+    beside_triton = set(options.sections) - _WITHOUT_TRITON
+    warming = start_warm_up(options) if beside_triton and not options.compile_only else []
+    figures: dict[str, Any] = {"compiled": compile_all(cubins, wanted)}
+    if options.compile_only:
+        sys.exit(bool(figures["compiled"]["failures"]))
+    for process in warming:
+        try:
+            process.wait(_WARM_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for section in options.sections:
+        figures[section] = start_section(section, options)
+        print(save(options.out, "cuda-chain" if options.products == "many" else "cuda-chain-wide", figures), flush=True)
+    for section in options.sections:
+        failures = figures[section].get("failures", {})
+        print(f"{section}: exit {figures[section]['exit']}, {len(failures)} failures {failures}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""A talker step and a predictor frame on the CUDA kernels and on the Triton ones: the same codes alone and in a batch,
+the same bits with and without a graph, the distance between both, and the time of each."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from benchmarks.cuda_report import Report, graph_us
+from checkpoint_shapes import published_codec_config, published_config
+from oscine.frames import CODEBOOKS
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.cuda.decode_step import DecodeStep
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.slot_state import SlotState
+
+_BATCHES = (2, 7, 8, 9, 16, 17, 32, 64, 128)
+
+
+def published(size: str) -> ModelConfig:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "speech_tokenizer").mkdir()
+        (folder / "config.json").write_text(json.dumps(published_config(size, "custom_voice")))
+        (folder / "speech_tokenizer" / "config.json").write_text(json.dumps(published_codec_config()))
+        return read_config(folder)
+
+
+class Frames:
+    """Slots in the middle of their speech, with random weights and a random KV cache. A frame is repeated, not
+    advanced, so every run of it gives the same codes."""
+
+    def __init__(self, size: str, slots: int, context: int, make: Callable[..., CudaOperations]) -> None:
+        config = published(size)
+        torch.manual_seed(0)
+        with torch.device("cuda"):
+            model = SpeechModel(config).to(torch.bfloat16)
+        for name, parameter in (*model.talker.named_parameters(), *model.predictor.named_parameters()):
+            if "norm" in name:
+                parameter.normal_(1.0, 0.1)
+            else:  # wide logits: few near ties
+                wider = 8.0 if "head" in name else 1.0
+                parameter.normal_(0.0, 1.0 if "embedding" in name else wider * parameter.shape[-1] ** -0.5)
+        for module in list(model.modules()):
+            if prepare := getattr(module, "prepare", None):
+                prepare()
+        self.model = model.eval().requires_grad_(False)
+        budget = plan_memory(
+            config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2, available_bytes=None
+        )
+        like = model.talker.head.weight
+        self.state = SlotState.allocate(config, budget, like)
+        self.kv = PagedKVCache.allocate(config.talker.stack, budget.blocks, like)
+        self.kv.keys.normal_()
+        self.kv.values.normal_(std=0.5)
+        self.state.inputs.normal_(std=0.5)
+        self.state.int_row("position").fill_(context)
+        used = context // 64 + 1
+        blocks = torch.randperm(budget.blocks - 1, device="cuda")[: (slots + 1) * used] + 1
+        assert len(blocks) == (slots + 1) * used, "the context is too long for the cache"
+        self.state.block_table[:, :used] = blocks.view(slots + 1, used)
+        self.triton, self.cuda, self.plain = (
+            DecodeStep(model, self.state, self.kv, slots, 1, operations)
+            for operations in (None, make, lambda normed: make(normed, programmatic=False))
+        )
+
+    def codes(self, step: DecodeStep, slots: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Codes, hidden states, and the logits of the last code."""
+        index = torch.tensor(slots, device="cuda")
+        failed = torch.zeros(len(slots), dtype=torch.int16, device="cuda")
+        codes = step.sample_codes(index, failed).clone()
+        assert not failed.any(), "logits are not finite"
+        return codes, step.hidden[: len(slots)].clone(), step.rest_logits[: len(slots)].clone()
+
+    def forced(self, step: DecodeStep, slots: Sequence[int], hidden: Tensor, codes: Tensor) -> Tensor:
+        """The logits of all 15 codes, [15, rows, ids], with given codes as inputs, so that both paths see the same."""
+        rows, predictor = len(slots), self.model.predictor
+        stack, norm = predictor.stack, cast(Tensor, predictor.stack.norm.weight)
+        step.hidden[:rows] = hidden
+        x = step._narrow_x[: 2 * rows]
+        step._first_inputs(codes, x)
+        step._pass(x, position=0, new=2)
+        last, found = x[1::2], []
+        qkv = step._rows_of(step._qkv, rows, step.rest_qkv.shape[-1])
+        for book in range(1, CODEBOOKS):
+            logits = torch.empty_like(step.rest_logits[:rows])
+            step._operations.norm_linear(last, norm, stack.config.eps, predictor.heads[book - 1], logits)
+            found.append(logits)
+            if book < CODEBOOKS - 1:
+                last = step._narrow_x[:rows]
+                # Not programmatic launches: they end the pass, as the sampler does in a frame.
+                last.copy_(step.rest_tables[book - 1][codes[:, book]])
+                qkv.copy_(step.rest_qkv[book - 1][codes[:, book]])
+                step._pass(last, position=book + 1, new=1)
+        return torch.stack(found)
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return ((a.float() - b.float()).norm() / b.float().norm()).item()
+
+
+@torch.inference_mode()
+def run_frames(
+    report: Report, size: str, rows: Sequence[int], context: int, make: Callable[..., CudaOperations]
+) -> None:
+    slots = max(rows)
+    frames: Any = None
+    with report.check(f"{size} model and tables"):
+        frames = Frames(size, slots, context, make)
+    if frames is None:
+        return
+    with report.check(f"{size} distance of the backends") as figures:
+        every = list(range(min(16, slots)))
+        triton, cuda = frames.codes(frames.triton, every), frames.codes(frames.cuda, every)
+        figures["size of hidden states"] = triton[1].float().square().mean().sqrt().item()
+        figures["hidden"] = _distance(cuda[1], triton[1])
+        figures["ok hidden"] = figures["hidden"] < 0.05  # 28 layers of two orders of sums in bf16: 0.031 on an H200
+        figures["equal codes"] = (cuda[0] == triton[0]).float().mean().item()
+        figures["qkv tables"] = _distance(frames.cuda.rest_qkv, frames.triton.rest_qkv)
+        logits = [frames.forced(step, every, triton[1], triton[0]) for step in (frames.cuda, frames.triton)]
+        figures["logits with the same inputs"] = _distance(*logits)
+        figures["ok logits"] = figures["logits with the same inputs"] < 0.03
+        figures["equal choices"] = (logits[0].argmax(-1) == logits[1].argmax(-1)).float().mean().item()
+    with report.check(f"{size} alone and in a batch") as figures:
+        whole = frames.codes(frames.cuda, list(range(slots)))
+        unequal = []
+        for count in (1, *(batch for batch in _BATCHES if batch < slots)):
+            some = frames.codes(frames.cuda, list(range(count)))
+            if not all(torch.equal(part, together[:count]) for part, together in zip(some, whole, strict=True)):
+                unequal.append(count)
+        figures["ok"] = not unequal
+        figures["batches that differ"] = unequal
+        plain = frames.codes(frames.plain, list(range(slots)))
+        figures["ok programmatic as plain"] = all(torch.equal(a, b) for a, b in zip(plain, whole, strict=True))
+        figures["ok repeatable"] = all(
+            torch.equal(a, b) for a, b in zip(frames.codes(frames.cuda, list(range(slots))), whole, strict=True)
+        )
+    for count in rows:
+        with report.check(f"{size} frame of {count}") as figures:
+            time_frame(frames, count, figures)
+
+
+def time_frame(frames: Frames, count: int, figures: dict[str, Any]) -> None:
+    index = torch.arange(count, device="cuda")
+    failed = torch.zeros(count, dtype=torch.int16, device="cuda")
+    eager = frames.codes(frames.cuda, list(range(count)))
+    for label, step in (("cuda", frames.cuda), ("triton", frames.triton)):
+        codes = step.sample_codes(index, failed)
+        parts: dict[str, Callable[[], object]] = {
+            "talker": lambda step=step: step.talker_step(index),  # type: ignore[misc]
+            "predictor": lambda step=step, codes=codes: step.predict_codes(index, codes, failed),  # type: ignore[misc]
+            "both": lambda step=step: step.sample_codes(index, failed),  # type: ignore[misc]
+        }
+        for part, call in parts.items():
+            figures[f"{label} {part} ms"] = graph_us(call) / 1e3
+        if label == "cuda":  # the last replay was that of a graph
+            figures["ok graph as launches one by one"] = torch.equal(step._codes[:count], eager[0])
+    figures["speedup"] = figures["triton both ms"] / figures["cuda both ms"]

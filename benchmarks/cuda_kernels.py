@@ -1,0 +1,322 @@
+"""Checks and times of single CUDA kernels beside the Triton ones, on the published shapes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.cuda_report import Report, differences, graph_us
+from oscine.kernels.cuda.attention import BLOCK_POSITIONS, CAPACITY, DIM, predictor_launch, talker_launch
+from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Many, Product, Wide, choose_plan, linear_launch
+from oscine.kernels.cuda.norm import norm_launch
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Program
+from oscine.kernels.cuda.sample import sample_launch
+from oscine.kernels.operations import Following, Operations, TritonOperations
+from oscine.kernels.sample import Draws
+from oscine.types import DrawParams
+
+EPS = 1e-6
+HEADS, KV_HEADS = 16, 8
+MAX_ROWS = 256
+IDS = 2048
+ROWS_ALONE = (1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200)
+PEAK_BYTES_PER_US = 4.3e6  # an H200's memory bandwidth, as measured with copies
+
+PRODUCTS = {
+    "predictor qkv": Product(4096, 1024, norm=True),
+    "predictor out": Product(1024, 2048, Epilogue.RESIDUAL),
+    "predictor gate/up": Product(3072, 1024, Epilogue.GLU, norm=True),
+    "predictor down": Product(1024, 3072, Epilogue.RESIDUAL),
+    "predictor head": Product(2048, 1024, norm=True),
+    "narrow": Product(1024, 2048, Epilogue.BIAS),
+    "talker qkv": Product(4096, 2048, norm=True),
+    "talker out": Product(2048, 2048, Epilogue.RESIDUAL),
+    "talker gate/up": Product(6144, 2048, Epilogue.GLU, norm=True),
+    "talker down": Product(2048, 6144, Epilogue.RESIDUAL),
+    "talker head": Product(3072, 2048),
+    "talker head 0.6B": Product(3072, 1024),
+}
+
+
+def programs(
+    kind: type[Many] | type[Wide] = Many, row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129)
+) -> list[Program]:
+    """Everything that the checks and frames launch with the chosen plans; `kind` as of `choose_plan`."""
+    found = []
+    for product, rows in itertools.product(PRODUCTS.values(), row_counts):
+        norms = (False,) if rows > FEW_ROWS else {False, product.norm}
+        plan = choose_plan(product, rows, kind)
+        found += [
+            linear_launch(Product(product.outputs, product.inputs, product.epilogue, n), rows, plan) for n in norms
+        ]
+    found += [norm_launch(width, 1) for width in (1024, 2048)]
+    found += [talker_launch(HEADS, KV_HEADS, 1, split) for split in (1, 2, 4)]
+    found += [predictor_launch(HEADS, KV_HEADS, 1, new) for new in (1, 2)]
+    found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
+    return [launch.program for launch in found]
+
+
+@dataclass
+class Case:
+    """Random operands of one product, for up to MAX_ROWS rows."""
+
+    product: Product
+
+    def __post_init__(self) -> None:
+        product, generator = self.product, torch.Generator("cuda").manual_seed(0)
+
+        def random(*shape: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
+            return (torch.randn(*shape, generator=generator, device="cuda") * scale + shift).bfloat16()
+
+        columns = product.outputs * product.columns_per_output
+        self.x = random(MAX_ROWS, product.inputs, scale=3.0)
+        self.weight = random(columns, product.inputs, scale=product.inputs**-0.5)
+        self.residual = random(MAX_ROWS, product.outputs)
+        self.bias = random(product.outputs)
+        self.scale = random(product.inputs, scale=0.2, shift=1.0)
+
+    def run(
+        self, operations: Any, rows: slice, out: Tensor | None = None, weight: Tensor | None = None, **plan: Any
+    ) -> Tensor:
+        product, x = self.product, self.x[rows]
+        weight = self.weight if weight is None else weight
+        if out is None:
+            out = self.residual[rows].clone()
+        glu = product.epilogue == Epilogue.GLU
+        if product.norm:
+            operations.norm_linear(x, self.scale, EPS, weight, out, glu=glu, **plan)
+        else:
+            residual = out if product.epilogue == Epilogue.RESIDUAL else None
+            bias = self.bias if product.epilogue == Epilogue.BIAS else None
+            operations.linear(x, weight, out, residual=residual, bias=bias, glu=glu, **plan)
+        return out
+
+    def reference(self) -> Tensor:
+        x = self.x
+        if self.product.norm:
+            exact = x.double()
+            x = (exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPS)).float().bfloat16() * self.scale
+        y = x.double() @ self.weight.double().T
+        if self.product.epilogue == Epilogue.BIAS:
+            y = y + self.bias.double()
+        y = y.float().bfloat16()
+        if self.product.epilogue == Epilogue.GLU:
+            gate, up = y.chunk(2, dim=-1)
+            y = F.silu(gate) * up
+        return self.residual + y if self.product.epilogue == Epilogue.RESIDUAL else y
+
+
+def buffers() -> Tensor:
+    return torch.zeros(MAX_ROWS, 2048, dtype=torch.bfloat16, device="cuda")
+
+
+def check_products(report: Report, operations: CudaOperations, plain: CudaOperations) -> None:
+    """Roundings; a row alone against the row in a batch; programmatic launches against plain ones."""
+    for name, product in PRODUCTS.items():
+        with report.check(f"product {name}") as figures:
+            case = Case(product)
+            expected = case.reference()
+            whole = case.run(operations, slice(0, MAX_ROWS))
+            for label, count in (("few", 8), ("many", MAX_ROWS)):
+                found = differences(case.run(operations, slice(0, count)), expected[:count], 0.02)
+                figures |= {f"ok {label}" if key == "ok" else f"{label} {key}": value for key, value in found.items()}
+            ranges = [slice(0, count) for count in ROWS_ALONE] + [slice(5, 5 + count) for count in (1, 11, 30)]
+            unequal = [str(rows) for rows in ranges if not torch.equal(case.run(operations, rows), whole[rows])]
+            figures["ok alone as in a batch"] = not unequal
+            figures["rows that differ from the batch"] = unequal
+            figures["ok programmatic as plain"] = all(
+                torch.equal(case.run(plain, slice(0, n)), whole[:n]) for n in (1, 16, 64, 256)
+            )
+
+
+def time_products(report: Report, operations: CudaOperations, triton: Operations, rows: Sequence[int]) -> None:
+    """Weights of 200 MB in turn, so that calls miss the L2 cache. With norm where the product has one."""
+    for (name, product), count in itertools.product(PRODUCTS.items(), rows):
+        with report.check(f"time {name} {count}") as figures:
+            case = Case(product)
+            weights = weights_of(case)
+            out = case.residual[:count].clone()
+            figures["plan"] = str(operations.plan(product, count))
+            for label, using in (("cuda", operations), ("triton", triton)):
+                figures[f"{label}_us"] = time_case(case, using, count, out, weights)
+            figures["bandwidth_share"] = case.weight.nbytes / PEAK_BYTES_PER_US / figures["cuda_us"]
+
+
+def weights_of(case: Case) -> list[Tensor]:
+    """Copies that are larger than the L2 cache together."""
+    return [case.weight.clone() for _ in range(max(2, 2 * 10**8 // case.weight.nbytes))]
+
+
+def time_case(case: Case, operations: Any, rows: int, out: Tensor, weights: Sequence[Tensor], **plan: Any) -> float:
+    def chain() -> None:
+        for weight in weights:
+            case.run(operations, slice(0, rows), out, weight, **plan)
+
+    return graph_us(chain) / len(weights)
+
+
+def _angles(positions: int) -> tuple[Tensor, Tensor]:
+    at = torch.arange(positions, device="cuda")[:, None] * 1e6 ** (-torch.arange(0, DIM, 2, device="cuda") / DIM)
+    return at.cos().contiguous(), at.sin().contiguous()
+
+
+def _random(*shape: int, seed: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, device="cuda") * scale + shift).bfloat16()
+
+
+class PredictorCase:
+    def __init__(self, sequences: int, position: int, new: int) -> None:
+        self.position, self.new = position, new
+        self.qkv = _random(sequences * new, (HEADS + 2 * KV_HEADS) * DIM, seed=0)
+        self.scales = [_random(DIM, seed=seed, scale=0.2, shift=1.0) for seed in (1, 2)]
+        self.cache = [_random(sequences, KV_HEADS, CAPACITY, DIM, seed=seed) for seed in (3, 4)]
+        self.out = torch.empty(sequences * new, HEADS * DIM, dtype=torch.bfloat16, device="cuda")
+        self.angles = _angles(CAPACITY)
+
+    def run(self, operations: Any, sequences: int) -> Tensor:
+        rows = sequences * self.new
+        out = self.out[:rows]
+        caches = [cache[:sequences] for cache in self.cache]
+        operations.predictor_attention(
+            self.qkv[:rows], *self.scales, EPS, *self.angles, *caches, self.position, out, new=self.new
+        )
+        return out
+
+
+class TalkerCase:
+    """Rows at context, context + 1 ...; their cache blocks are scattered."""
+
+    def __init__(self, rows: int, context: int) -> None:
+        blocks = (context + rows) // BLOCK_POSITIONS + 1
+        self.qkv = _random(rows, (HEADS + 2 * KV_HEADS) * DIM, seed=0)
+        self.scales = [_random(DIM, seed=seed, scale=0.2, shift=1.0) for seed in (1, 2)]
+        self.cache = [_random(rows * blocks, KV_HEADS, BLOCK_POSITIONS, DIM, seed=seed) for seed in (3, 4)]
+        self.table = torch.randperm(rows * blocks, device="cuda").view(rows, blocks)
+        self.positions = torch.arange(rows, device="cuda") + context
+        self.slots = torch.arange(rows, device="cuda")
+        self.out = torch.empty(rows, HEADS * DIM, dtype=torch.bfloat16, device="cuda")
+        self.angles = _angles(context + rows + 1)
+
+    def run(self, operations: Any, rows: int, **split: int) -> Tensor:
+        out = self.out[:rows]
+        state = (self.table, self.positions, self.slots[:rows])
+        operations.talker_attention(self.qkv[:rows], *self.scales, EPS, *self.angles, *self.cache, *state, out, **split)
+        return out
+
+
+def check_attention(report: Report, operations: CudaOperations, triton: Operations) -> None:
+    """Against the Triton kernels, whose roundings are the same up to the softmax's sums."""
+    for position, new in ((0, 2), (2, 1), (9, 1), (15, 1)):
+        with report.check(f"predictor attention at {position}") as figures:
+            case = PredictorCase(128, position, new)
+            expected = case.run(triton, 128).clone()
+            written = [cache.clone() for cache in case.cache]
+            actual = case.run(operations, 128).clone()
+            figures |= differences(actual, expected, 0.03)
+            figures["key flips"] = (written[0] != case.cache[0]).float().mean().item()
+            figures["ok values"] = torch.equal(written[1], case.cache[1])
+            figures["ok alone as in a batch"] = all(
+                torch.equal(case.run(operations, n), actual[: n * new]) for n in (1, 2, 7, 64)
+            )
+    for context in (0, 1, 60, 500):
+        with report.check(f"talker attention at {context}") as figures:
+            talker = TalkerCase(64, context)
+            expected = talker.run(triton, 64).clone()
+            written = [cache.clone() for cache in talker.cache]
+            actual = talker.run(operations, 64).clone()
+            figures |= differences(actual, expected, 0.03)
+            figures["key flips"] = (written[0] != talker.cache[0]).float().mean().item()
+            figures["ok values"] = torch.equal(written[1], talker.cache[1])
+            figures["ok alone as in a batch"] = all(
+                torch.equal(talker.run(operations, n, split=split), actual[:n])
+                for n in (1, 5, 64)
+                for split in (1, 2, 4)
+            )
+
+
+@dataclass
+class SampleCase:
+    """Rows with settings of many kinds, each with a slot of its own."""
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        kinds = [DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawParams(top_k=20, top_p=0.5)]
+        params = [kinds[row % len(kinds)] for row in range(self.rows)]
+
+        def column(name: str, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.tensor([getattr(one, name) for one in params], dtype=dtype, device="cuda")
+
+        low, high = torch.randint(0, 2**32, (2, self.rows), device="cuda")
+        frames = torch.arange(self.rows, device="cuda")
+        floats = (column("temperature", torch.float32), column("tail", torch.float32))
+        self.draws = Draws(floats[0], column("top_k"), floats[1], column("greedy"), low, high, frames)
+        self.logits = _random(self.rows, IDS, seed=0) * 4
+        self.slots = torch.arange(self.rows, device="cuda").flip(0)
+        self.inputs, self.first_qkv = _random(IDS, 1024, seed=1), _random(IDS, 4096, seed=2)
+
+    def run(self, operations: Operations, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        codes = torch.zeros(count, 16, dtype=torch.int64, device="cuda")
+        failed = torch.zeros(count, dtype=torch.int16, device="cuda")
+        x, qkv = self.inputs.new_zeros(count, 1024), self.inputs.new_zeros(count, 4096)
+        following = Following(self.inputs, self.first_qkv, x, qkv)
+        operations.sample(self.logits[:count], self.slots[:count], self.draws, codes, 3, failed, following)
+        return codes[:, 3], x, qkv
+
+
+def check_sample(report: Report, operations: CudaOperations, triton: Operations) -> None:
+    with report.check("sample") as figures:
+        case = SampleCase(MAX_ROWS)
+        codes, x, qkv = case.run(operations, MAX_ROWS)
+        expected, _, _ = case.run(triton, MAX_ROWS)
+        figures["ok next input"] = torch.equal(x, case.inputs[codes]) and torch.equal(qkv, case.first_qkv[codes])
+        figures["equal codes"] = (codes == expected).float().mean().item()
+        figures["ok codes"] = figures["equal codes"] > 0.99  # of draws on a border between two ids, some may differ
+        figures["ok alone as in a batch"] = all(torch.equal(case.run(operations, n)[0], codes[:n]) for n in (1, 17))
+
+
+def time_rest(report: Report, operations: CudaOperations, triton: Operations, rows: Sequence[int]) -> None:
+    def both(figures: dict[str, Any], call: Callable[[Any], object]) -> None:
+        for label, using in (("cuda", operations), ("triton", triton)):
+            figures[f"{label}_us"] = graph_us(lambda using=using: call(using), copies=20)  # type: ignore[misc]
+
+    for count in rows:
+        with report.check(f"time sample {count}") as figures:
+            draws = SampleCase(count)
+            both(figures, lambda using, case=draws, count=count: case.run(using, count))  # type: ignore[misc]
+        with report.check(f"time predictor attention {count}") as figures:
+            case = PredictorCase(count, 9, 1)
+            both(figures, lambda using, case=case, count=count: case.run(using, count))  # type: ignore[misc]
+        for context in (64, 512):
+            with report.check(f"time talker attention {count} at {context}") as figures:
+                talker = TalkerCase(count, context)
+                both(figures, lambda using, case=talker, count=count: case.run(using, count))  # type: ignore[misc]
+
+
+def warm_triton(share: int, shares: int) -> None:
+    """Compiles every `shares`-th product of the Triton path; the compiled kernels are in Triton's cache afterwards."""
+    triton = TritonOperations(buffers())
+    for product, rows in list(itertools.product(PRODUCTS.values(), (16, 32, 64, 128)))[share::shares]:
+        Case(product).run(triton, slice(0, rows))
+
+
+def run_checks(report: Report, make: Callable[..., CudaOperations]) -> None:
+    operations, plain = make(buffers()), make(buffers(), programmatic=False)
+    check_products(report, operations, plain)
+    triton = TritonOperations(buffers())
+    check_sample(report, operations, triton)
+    check_attention(report, operations, triton)
+
+
+def run_times(report: Report, make: Callable[..., CudaOperations], rows: Sequence[int]) -> None:
+    operations, triton = make(buffers()), TritonOperations(buffers())
+    time_rest(report, operations, triton, rows)
+    time_products(report, operations, triton, rows)

@@ -1,0 +1,48 @@
+"""The tables of docs/kernels.md, from docs/results/cuda-chain.json."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
+
+_FRAME = re.compile(r"\w+ frame of (\d+)")
+_TIME = re.compile(r"time (.+?) (\d+)( at \d+)?")
+_PARTS = ("talker", "predictor", "both")
+
+
+def kernel_tables(result: Result) -> str:
+    about = (
+        "Medians of graph replays. The share is that of the bandwidth that the weights alone need. Above 16 rows, a "
+    )
+    about += f"product's time includes the norm before it, if it has one. {origin(result)}"
+    figures = result["figures"]
+    return "\n\n".join([_frames(figures), _kernels(figures["times"]), paragraph(about)])
+
+
+def _frames(figures: Row) -> str:
+    rows = []
+    for size, name in SIZES.items():
+        for key, one in figures.get(f"frames-{size}", {}).items():
+            if (found := _FRAME.fullmatch(key)) and "speedup" in one:
+                times = [f"{one[f'cuda {part} ms']:.2f} / {one[f'triton {part} ms']:.2f}" for part in _PARTS]
+                rows.append([f"{name}, {found[1]}", *times, f"{one['speedup']:.2f}"])
+    head = ["streams", *(f"{part}, ms" for part in ("talker", "predictor", "both")), "Triton / CUDA"]
+    return f"One frame without the codec, CUDA / Triton:\n\n{table(head, rows)}"
+
+
+def _kernels(times: Row) -> str:
+    counts: list[str] = []
+    cells: dict[str, dict[str, str]] = {}
+    for key, one in times.items():
+        found = _TIME.fullmatch(key)
+        if found is None or "triton_us" not in one:
+            continue
+        if found[2] not in counts:
+            counts.append(found[2])
+        share = f" ({one['bandwidth_share']:.0%})" if "bandwidth_share" in one else ""
+        cell = f"{one['cuda_us']:.1f} / {one['triton_us']:.1f}{share}"
+        cells.setdefault(found[1] + (found[3] or ""), {})[found[2]] = cell
+    rows = [[name, *(of_counts.get(count, "") for count in counts)] for name, of_counts in cells.items()]
+    head = ["kernel", *(f"{count} row{'' if count == '1' else 's'}" for count in counts)]
+    return f"One kernel, CUDA / Triton, microseconds (share of bandwidth):\n\n{table(head, rows)}"

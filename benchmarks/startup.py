@@ -1,0 +1,125 @@
+"""Measures how long a server takes from its start until it is ready, and where the time goes: with kernels compiled
+anew, and with cached ones.
+
+    python -m benchmarks.startup [--slots 8]                              the demo voice
+    python -m benchmarks.startup --size 1b7 --slots 128                   random weights of a published size, a GPU
+
+The stages are those of an engine that is built in a process of its own; `server` is `oscine serve` until it is ready.
+Both runs use caches in a temporary folder; the first finds them empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report_table import table
+from benchmarks.results import save
+from benchmarks.server import SETTINGS, SIZES, checkpoint, gpu_used_mib
+from benchmarks.server_process import ServerProcess
+
+START_S = 600.0
+# Prints the stages and their seconds. Imports are measured too, so the process that measures has imported nothing.
+_BUILD = """
+import json, sys, time
+begun = time.time()
+stages = {"start of Python": begun - float(sys.argv[1])}
+import torch
+stages["import torch"] = time.time() - begun
+begun = time.time()
+from oscine.config import EngineConfig, MemoryConfig
+from oscine.engine.build import build_engine
+stages["import oscine"] = time.time() - begun
+last = time.time()
+def progress(stage, done, total):
+    global last
+    now = time.time()
+    name = stage.split(":")[0]
+    stages[name] = stages.get(name, 0.0) + now - last
+    last = now
+config = EngineConfig(slots=int(sys.argv[3]), memory=MemoryConfig(positions_per_slot=1024))
+engine = build_engine(sys.argv[2], config, progress, device=sys.argv[4])
+engine.stop()
+print(json.dumps(stages))
+"""
+
+
+def stages_of_build(model: str, options: argparse.Namespace, environment: dict[str, str]) -> dict[str, float]:
+    command = [sys.executable, "-c", _BUILD, str(time.time()), model, str(options.slots), options.devices]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_S)
+    if done.returncode:
+        sys.exit(f"the engine could not be built:\n{done.stderr[-3000:]}")
+    stages: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return stages
+
+
+def server_s(model: Path | None, options: argparse.Namespace, scratch: Path, environment: dict[str, str]) -> float:
+    begun_s = time.monotonic()
+    settings = SETTINGS.format(slots=options.slots) if options.size else f"[engine]\nslots = {options.slots}\n"
+    server = ServerProcess(model, scratch, settings=settings, environment=environment, devices=options.devices)
+    try:
+        server.wait_ready(START_S)
+        return time.monotonic() - begun_s
+    finally:
+        server.terminate()
+        server.close()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    model = checkpoint(options, options.size, "preset") if options.size else None
+    figures: dict[str, Any] = {"model": options.size or "demo", "slots": options.slots}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kernels in ("anew", "cached"):
+            figures[kernels] = {}
+            for part in ("server", "stages"):
+                # Each part finds its own cache empty the first time.
+                cache = folder / part
+                environment = {
+                    **os.environ,
+                    "TRITON_CACHE_DIR": str(cache / "triton"),
+                    "XDG_CACHE_HOME": str(cache),
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                }
+                if part == "server":
+                    figures[kernels][part] = server_s(model, options, folder / f"{kernels}-{part}", environment)
+                else:
+                    figures[kernels][part] = stages_of_build(str(model or "demo"), options, environment)
+            print(f"{kernels}: {json.dumps(figures[kernels])}", flush=True)
+    return figures
+
+
+def startup_table(figures: dict[str, Any]) -> str:
+    runs = [figures[kernels] for kernels in ("anew", "cached")]
+    names = list(dict.fromkeys(name for run in runs for name in run["stages"]))
+    rows = [[name, *(f"{run['stages'].get(name, 0.0):.1f}" for run in runs)] for name in names]
+    rows.append(["engine", *(f"{sum(run['stages'].values()):.1f}" for run in runs)])
+    rows.append(["**`oscine serve` until ready**", *(f"{run['server']:.1f}" for run in runs)])
+    return table(["stage, s", "kernels compiled anew", "cached"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
+    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
+    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--devices", default="auto")
+    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    options = parser.parse_args()
+    figures = measure(options)
+    print(startup_table(figures))
+    where = "cpu" if gpu_used_mib() is None else "gpu"
+    print(save(options.out, f"startup-{where}-{options.size or 'demo'}", figures, "torch", "triton"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""When to launch the next frame: as late as the device allows, so that requests that arrive meanwhile join it.
+
+A frame that is launched at once waits behind the frame in flight, and a request that arrives then waits for both. The
+device must not run dry either, so the launch is due before the frame in flight can end, by the host's own time and a
+margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes.
+"""
+
+from __future__ import annotations
+
+from oscine.runner.runner import Ticket
+
+_POLL_S = 0.0005  # while prefills run before the frame
+_HOST_DECAY = 0.9  # per launch, of the longest time that a launch took
+_LATE_STEP_S = 0.0005  # added to the margin by a launch that came too late; twice as much by each further one
+_LATE_DECAY = 0.98
+
+
+class LaunchTimer:
+    def __init__(self, margin_s: float) -> None:
+        self._margin_s = margin_s
+        self._late_s = self._host_s = self._frame_s = self._not_begun_s = 0.0
+        self.held_back = False  # the next launch had to wait since the last one
+        self._ticket: Ticket | None = None  # of the last launch
+
+    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float) -> None:
+        """The host worked on the launch since `began_s`; the frame will take `frame_s`."""
+        self._host_s = max(now_s - began_s, _HOST_DECAY * self._host_s)
+        self.held_back = False
+        self._ticket, self._frame_s, self._not_begun_s = ticket, frame_s, now_s
+
+    def collected(self, now_s: float, *, waited: bool) -> None:
+        """The frame before it was collected. If the host did not have to wait for it, its launch came too late."""
+        if waited:
+            self._late_s *= _LATE_DECAY
+            self._not_begun_s = now_s
+        else:
+            self._late_s = min(2 * self._late_s + _LATE_STEP_S, self._frame_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether to launch the next frame, while the last one is in flight."""
+        due = self.due_s(now_s) <= now_s
+        self.held_back |= not due
+        return due
+
+    def due_s(self, now_s: float) -> float:
+        if self._ticket is not None and not self._ticket.begun():
+            self._not_begun_s = now_s
+        return self._not_begun_s + self._frame_s - self._host_s - self._late_s - self._margin_s
+
+    def wake_s(self, now_s: float) -> float:
+        """When to look again."""
+        due_s = self.due_s(now_s)
+        return min(due_s, now_s + _POLL_S) if self._not_begun_s == now_s else due_s

@@ -1,0 +1,52 @@
+"""Attention of the predictor and of the talker: which launch for how many rows. The kernels have the formulas."""
+
+from __future__ import annotations
+
+import ctypes
+
+from oscine.kernels.cuda.program import Launch, Program
+
+DIM = 128  # of a head
+BLOCK_POSITIONS = 64  # of a block of the KV cache
+CAPACITY = 16  # positions of the predictor
+_WARPS = 4  # of talker_attention, in one to four blocks
+_PARTIAL_BYTES = (2 * DIM + 8) * 4  # of a warp's sums
+
+_POINTERS = ("qkv", "q_scale", "k_scale", "cos", "sin", "keys", "values")
+
+
+class PredictorArguments(ctypes.Structure):  # `Arguments` in predictor_attention.cu
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in (*_POINTERS, "out")),
+        *((name, ctypes.c_int) for name in ("position", "qkv_stride", "out_stride", "sequence_stride", "head_stride")),
+        *((name, ctypes.c_float) for name in ("epsilon", "scale")),
+    ]
+
+
+class TalkerArguments(ctypes.Structure):  # `Arguments` in talker_attention.cu
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in (*_POINTERS, "block_table", "positions", "slots", "out")),
+        *((name, ctypes.c_int) for name in ("qkv_stride", "out_stride", "block_stride", "head_stride", "table_stride")),
+        *((name, ctypes.c_float) for name in ("epsilon", "scale")),
+    ]
+
+
+def supports(heads: int, kv_heads: int, dim: int) -> bool:
+    return dim == DIM and heads == 2 * kv_heads
+
+
+def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int) -> Launch:
+    program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new)
+    return Launch(program, (kv_heads, sequences, 1), heads // kv_heads * 32)
+
+
+def choose_split(rows: int) -> int:
+    """Blocks per key head. More of them read a long cache faster; with many rows the GPU is full anyway."""
+    return 4 if rows <= 8 else 2 if rows <= 16 else 1
+
+
+def talker_launch(heads: int, kv_heads: int, rows: int, split: int | None = None) -> Launch:
+    split = split or choose_split(rows)
+    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split)
+    warps = _WARPS // split
+    return Launch(program, (split, kv_heads, rows), warps * 32, warps * _PARTIAL_BYTES, cluster=split)

@@ -1,0 +1,255 @@
+"""The operations of a decode step on the CUDA kernels, for Hopper (interface: `kernels/operations.py`).
+
+Launches are programmatic: a kernel begins while the one before it ends. That is safe because every kernel waits before
+it reads or writes what others write. What the attention kernels read before they wait was written before the last
+launch that was not programmatic, or before the last `sample`, which lets the next kernel start only after its own wait.
+So a step must begin with a launch that is not programmatic, and a sampler must lie between two passes of the predictor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from oscine.kernels.cuda import attention
+from oscine.kernels.cuda.attention import PredictorArguments, TalkerArguments, predictor_launch, talker_launch
+from oscine.kernels.cuda.compiler import CubinCache, default_cache
+from oscine.kernels.cuda.driver import Kernel
+from oscine.kernels.cuda.linear import Epilogue, Few, LinearArguments, Plan, Product, choose_plan, linear_launch
+from oscine.kernels.cuda.norm import NormArguments, norm_launch
+from oscine.kernels.cuda.program import Launch, Program
+from oscine.kernels.cuda.sample import SampleArguments, sample_launch
+from oscine.kernels.operations import Following
+from oscine.kernels.sample import Draws
+
+_ALIGNMENT = 16  # bytes
+
+
+class CudaOperations:
+    """`normed` is a buffer for the largest x of `norm_linear`; `choose` replaces `choose_plan`."""
+
+    def __init__(
+        self,
+        normed: Tensor,
+        cubins: CubinCache | None = None,
+        *,
+        programmatic: bool = True,
+        choose: Callable[[Product, int], Plan] | None = None,
+    ) -> None:
+        self._normed = normed
+        self._cubins = cubins or default_cache()
+        self._kernels: dict[Program, Kernel] = {}
+        self._programmatic = programmatic
+        self._choose = choose
+
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        residual: Tensor | None = None,
+        bias: Tensor | None = None,
+        glu: bool = False,
+        plan: Plan | None = None,
+    ) -> None:
+        self._product(x, weight, out, residual=residual, bias=bias, glu=glu, plan=plan)
+
+    def norm(self, x: Tensor, scale: Tensor, eps: float, out: Tensor) -> None:
+        rows, width = x.shape
+        assert out.shape == x.shape and scale.shape == (width,), (x.shape, out.shape, scale.shape)
+        _check(x, scale, out)
+        arguments = NormArguments(
+            x=x.data_ptr(), scale=scale.data_ptr(), out=out.data_ptr(), rows=rows,
+            x_stride=x.stride(0), out_stride=out.stride(0), epsilon=eps,
+        )  # fmt: skip
+        self.launch(norm_launch(width, rows), arguments, x.device)
+
+    def norm_linear(
+        self,
+        x: Tensor,
+        scale: Tensor,
+        eps: float,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        glu: bool = False,
+        plan: Plan | None = None,
+    ) -> None:
+        plan = plan or self.plan(_product_of(weight, Epilogue.GLU if glu else Epilogue.PLAIN), len(x))
+        if isinstance(plan, Few):
+            self._product(x, weight, out, glu=glu, scale=scale, eps=eps, plan=plan)
+        else:  # every block would norm the rows again
+            normed = self._normed.flatten()[: x.numel()].view(x.shape)
+            self.norm(x, scale, eps, normed)
+            self._product(normed, weight, out, glu=glu, plan=plan)
+
+    def talker_attention(
+        self,
+        qkv: Tensor,
+        q_norm: Tensor,
+        k_norm: Tensor,
+        eps: float,
+        cos: Tensor,
+        sin: Tensor,
+        key_blocks: Tensor,
+        value_blocks: Tensor,
+        block_table: Tensor,
+        position: Tensor,
+        slot: Tensor,
+        out: Tensor,
+        *,
+        split: int | None = None,
+    ) -> None:
+        _, kv_heads, block_size, dim = key_blocks.shape
+        heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
+        assert block_size == attention.BLOCK_POSITIONS, block_size
+        assert key_blocks.stride() == value_blocks.stride() and key_blocks.stride()[2:] == (dim, 1), key_blocks.stride()
+        _check(qkv, q_norm, k_norm, key_blocks, value_blocks, out)
+        for index in (block_table, position, slot):
+            assert index.dtype == torch.int64 and index.stride(-1) == 1, (index.dtype, index.stride())
+        assert slot.shape == (len(qkv),), (slot.shape, qkv.shape)
+        tensors = (qkv, q_norm, k_norm, cos, sin, key_blocks, value_blocks, block_table, position, slot, out)
+        arguments = TalkerArguments(
+            *(tensor.data_ptr() for tensor in tensors),
+            qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
+            eps, dim**-0.5,
+        )  # fmt: skip
+        self.launch(talker_launch(heads, kv_heads, len(qkv), split), arguments, qkv.device)
+
+    def predictor_attention(
+        self,
+        qkv: Tensor,
+        q_norm: Tensor,
+        k_norm: Tensor,
+        eps: float,
+        cos: Tensor,
+        sin: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        position: int,
+        out: Tensor,
+        *,
+        new: int = 1,
+    ) -> None:
+        _, kv_heads, capacity, dim = keys.shape
+        heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
+        sequences = len(qkv) // new
+        assert capacity == attention.CAPACITY and 0 <= position <= capacity - new, (capacity, position, new)
+        assert sequences * new == len(qkv) and len(keys) >= sequences, (qkv.shape, new, keys.shape)
+        assert keys.stride() == values.stride() and keys.stride()[2:] == (dim, 1), (keys.stride(), values.stride())
+        _check(qkv, q_norm, k_norm, keys, values, out)
+        tensors = (qkv, q_norm, k_norm, cos, sin, keys, values, out)
+        arguments = PredictorArguments(
+            *(tensor.data_ptr() for tensor in tensors),
+            position, qkv.stride(0), out.stride(0), keys.stride(0), keys.stride(1), eps, dim**-0.5,
+        )  # fmt: skip
+        self.launch(predictor_launch(heads, kv_heads, sequences, new), arguments, qkv.device)
+
+    def sample(
+        self,
+        logits: Tensor,
+        slots: Tensor,
+        draws: Draws,
+        codes: Tensor,
+        book: int,
+        failed: Tensor,
+        following: Following | None,
+    ) -> None:
+        rows, ids = logits.shape
+        assert slots.shape == failed.shape == (rows,) and len(codes) >= rows, (slots.shape, failed.shape, codes.shape)
+        assert 0 < book < codes.shape[1] and codes.dtype == torch.int64, (book, codes.dtype)
+        assert failed.dtype == torch.int16, failed.dtype
+        floats = (draws.temperature, draws.tail)
+        ints = (draws.top_k, draws.greedy, draws.seed_low, draws.seed_high, draws.frame)
+        assert all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in floats), floats
+        assert all(tensor.dtype == torch.int64 and tensor.is_contiguous() for tensor in (*ints, slots)), ints
+        _check(logits)
+        tables: tuple[Tensor, ...] = ()
+        if following is not None:
+            tables = (following.inputs, following.first_qkv, following.x, following.qkv)
+            assert following.inputs.is_contiguous() and following.first_qkv.is_contiguous(), "packed tables"
+            assert len(following.inputs) == len(following.first_qkv) == ids, (len(following.inputs), ids)
+            _check(*tables)
+        x_width, qkv_width = (tensor.shape[1] for tensor in tables[2:]) if tables else (0, 0)
+        strides = [tensor.stride(0) for tensor in tables[2:]] or [0, 0]
+        tensors = (logits, slots, codes[:, book:], failed, *floats, *ints, *tables)
+        addresses = [tensor.data_ptr() for tensor in tensors] + [None] * (4 - len(tables))
+        arguments = SampleArguments(*addresses, book, logits.stride(0), codes.stride(0), *strides)
+        self.launch(sample_launch(ids, x_width, qkv_width, rows), arguments, logits.device)
+
+    def _product(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        residual: Tensor | None = None,
+        bias: Tensor | None = None,
+        glu: bool = False,
+        scale: Tensor | None = None,
+        eps: float = 0.0,
+        plan: Plan | None = None,
+    ) -> None:
+        assert (residual is not None) + (bias is not None) + glu <= 1, "one epilogue"
+        assert residual is None or residual.shape == out.shape, (residual is None, out.shape)
+        assert x.data_ptr() != out.data_ptr(), "the output must not overwrite the input"
+        extra = [tensor for tensor in (residual, bias, scale) if tensor is not None]
+        _check(x, weight, out, *extra)
+        epilogue = Epilogue.PLAIN
+        if glu:
+            epilogue = Epilogue.GLU
+        elif residual is not None:
+            epilogue = Epilogue.RESIDUAL
+        elif bias is not None:
+            epilogue = Epilogue.BIAS
+        rows, product = len(x), _product_of(weight, epilogue, norm=scale is not None)
+        assert x.shape[1] == product.inputs and out.shape == (rows, product.outputs), (x.shape, product, out.shape)
+        arguments = LinearArguments(
+            x=x.data_ptr(), weight=weight.data_ptr(), out=out.data_ptr(), residual=_address(residual),
+            bias=_address(bias), scale=_address(scale), rows=rows, outputs=product.outputs, x_stride=x.stride(0),
+            out_stride=out.stride(0), residual_stride=residual.stride(0) if residual is not None else 0, epsilon=eps,
+        )  # fmt: skip
+        self.launch(linear_launch(product, rows, plan or self.plan(product, rows)), arguments, x.device)
+
+    def plan(self, product: Product, rows: int) -> Plan:
+        return (self._choose or choose_plan)(product, rows)
+
+    def launch(self, launch: Launch, arguments: ctypes.Structure, device: torch.device) -> None:
+        kernel = self._kernels.get(launch.program)
+        if kernel is None:
+            kernel = Kernel(self._cubins.cubin(launch.program), launch.program.name)
+            self._kernels[launch.program] = kernel
+        if not self._programmatic:
+            launch = Launch(launch.program, launch.grid, launch.threads, launch.shared_bytes, launch.cluster, False)
+        kernel.launch(launch, arguments, torch.cuda.current_stream(device).cuda_stream)
+
+
+def _product_of(weight: Tensor, epilogue: Epilogue, *, norm: bool = False) -> Product:
+    rows, inputs = weight.shape
+    return Product(rows // 2 if epilogue == Epilogue.GLU else rows, inputs, epilogue, norm)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _check(*tensors: Tensor) -> None:
+    """bf16, packed rows that start at multiples of 16 bytes."""
+    for tensor in tensors:
+        assert tensor.dtype == torch.bfloat16 and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
+        rows = tensor.stride()[:-1]
+        assert tensor.data_ptr() % _ALIGNMENT == 0 and all(step * 2 % _ALIGNMENT == 0 for step in rows), rows
+
+
+def _check_heads(qkv: Tensor, kv_heads: int, dim: int, cos: Tensor, sin: Tensor, out: Tensor) -> int:
+    """Returns the number of query heads."""
+    heads = qkv.shape[1] // dim - 2 * kv_heads
+    assert attention.supports(heads, kv_heads, dim) and (heads + 2 * kv_heads) * dim == qkv.shape[1], (heads, dim)
+    assert out.shape == (len(qkv), heads * dim), (out.shape, qkv.shape)
+    assert cos.shape == sin.shape and cos.shape[1] == dim // 2 and cos.dtype == sin.dtype == torch.float32, cos.shape
+    assert cos.is_contiguous() and sin.is_contiguous(), (cos.stride(), sin.stride())
+    return heads

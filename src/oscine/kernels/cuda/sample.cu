@@ -1,0 +1,255 @@
+// Samples one code per row from bf16 logits, and looks up the predictor's next input by that code.
+//
+//     greedy:  the id of the largest logit, the first of equals
+//     else:    x = logit / temperature; keep the k largest and ties with the k-th; drop the least likely ids that
+//              together hold at most the tail (equals in the order of ids), but never the likeliest; softmax; the first
+//              id whose cumulative mass is above u * total
+//     u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
+//     next_x[r] = inputs[code],  next_qkv[r] = first_qkv[code]
+//
+// NaN and infinity fail the row and count as 0, so that every code is a valid index. Divisions are IEEE; sums run in
+// fp64, in a fixed order, and are rounded to fp32 before comparisons: the rules of kernels/sample.py.
+//
+// A block per row, eight adjacent ids per thread. Bits of the k-th largest key are found two at a time: a sum counts
+// the keys that are not below three candidates. The key of a bf16 number is its 16 bits, in the order of the numbers.
+//
+// It lets the next kernel start only after its own wait: then all kernels of this pass have ended, and the next pass may
+// read their keys and values before it waits.
+//
+// Defines: IDS, X_WIDTH, QKV_WIDTH (0 after the last code, which nothing follows). Grid: rows.
+#include "device.cuh"
+
+constexpr int OWN = 8;  // ids of a thread
+constexpr int WARPS = (IDS + OWN * 32 - 1) / (OWN * 32), THREADS = WARPS * 32;
+constexpr int KEY_BITS = 16;
+static_assert(IDS % OWN == 0 && WARPS <= 32, "ids in groups of eight, one block");
+static_assert(X_WIDTH % 8 == 0 && QKV_WIDTH % 8 == 0, "rows of whole pieces of 16 bytes");
+
+struct Arguments {
+  const u16* logits;  // [rows][IDS]
+  const u64* slots;   // [rows]; rows with a negative slot keep everything
+  u64* codes;         // [rows], `code_stride` apart
+  u16* failed;        // [rows]
+  const float *temperature, *tail;                            // of a slot
+  const u64 *top_k, *greedy, *seed_low, *seed_high, *frame;  // of a slot
+  const u16 *inputs, *first_qkv;                              // [ids][X_WIDTH], [ids][QKV_WIDTH]
+  u16 *next_x, *next_qkv;                                     // [rows][X_WIDTH], [rows][QKV_WIDTH]
+  int book, logits_stride, code_stride, x_stride, qkv_stride;
+};
+
+// Sums and maxima over the block, each with one barrier. A buffer is used again only after another barrier.
+struct Block {
+  u64 (*parts)[WARPS];  // two buffers
+  int warp, lane, turn = 0;
+
+  FUNCTION const u64* exchange(u64 own) {
+    if (lane == 0) parts[turn][warp] = own;
+    sync_block();
+    turn ^= 1;
+    return parts[turn ^ 1];
+  }
+  FUNCTION u32 sum(u32 value) {
+    const u64* const all = exchange(warp_sum(value));
+    u32 total = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) total += (u32)all[i];
+    return total;
+  }
+  FUNCTION u32 largest(u32 value) {
+    const u64* const all = exchange(warp_largest(value));
+    u32 best = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) best = (u32)all[i] > best ? (u32)all[i] : best;
+    return best;
+  }
+  // The sum of all threads before this one; `total` of all. `value` is the thread's own.
+  FUNCTION double before(double value, double& total) {
+    double inclusive = value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const double other = shuffle_up(inclusive, distance);
+      if (lane >= distance) inclusive = other + inclusive;
+    }
+    const double of_warp = shuffle_from(inclusive, 31);
+    const u64* const all = exchange(bits_of_double(of_warp));
+    double start = 0.0;
+    total = 0.0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+      if (i == warp) start = total;
+      total += double_of_bits(all[i]);
+    }
+    const double previous = shuffle_up(inclusive, 1);
+    return lane ? start + previous : start;
+  }
+  FUNCTION double sum(double value) {
+    double total;
+    before(value, total);
+    return total;
+  }
+};
+
+// The upper 16 bits of fp32 bits in the order of the numbers; both zeros are equal.
+FUNCTION u32 key_of(float x) {
+  const u32 bits = x == 0.f ? 0 : bits_of(x);
+  return (bits >> 31 ? ~bits : bits | 0x80000000u) >> 16;
+}
+FUNCTION float of_key(u32 key) { return of_bits(key >> 15 ? (key & 0x7fff) << 16 : (~key & 0xffff) << 16); }
+
+FUNCTION u32 kth_largest(Block& block, const u32 (&key)[OWN], u32 k) {
+  u32 best = 0;
+#pragma unroll 1
+  for (int shift = KEY_BITS - 2; shift >= 0; shift -= 2) {
+    u32 counts = 0;  // three of 10 bits: a warp has at most 256 keys
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+#pragma unroll
+      for (u32 digit = 1; digit < 4; digit++)
+        counts += (u32)(key[i] >= (best | digit << shift)) << 10 * (digit - 1);
+    const u64* const all = block.exchange(warp_sum(counts));
+    u32 totals[3] = {0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+#pragma unroll
+      for (int digit = 0; digit < 3; digit++) totals[digit] += (u32)all[i] >> 10 * digit & 0x3ff;
+    best |= (totals[2] >= k ? 3u : totals[1] >= k ? 2u : totals[0] >= k ? 1u : 0u) << shift;
+  }
+  return best;
+}
+
+// Softmax over the kept ids. The likeliest one is always kept, so `maximum` is theirs.
+FUNCTION void find_shares(Block& block, const float (&x)[OWN], const bool (&keep)[OWN], float maximum,
+                          float (&share)[OWN]) {
+  double own = 0.0;
+#pragma unroll
+  for (int i = 0; i < OWN; i++) {
+    share[i] = keep[i] ? exponential(x[i] - maximum) : 0.f;
+    own += (double)share[i];
+  }
+  const float total = (float)block.sum(own);
+#pragma unroll
+  for (int i = 0; i < OWN; i++) share[i] = divide(share[i], total);
+}
+
+FUNCTION double share_below(Block& block, const u32 (&key)[OWN], const float (&share)[OWN], u32 border) {
+  double own = 0.0;
+#pragma unroll
+  for (int i = 0; i < OWN; i++)
+    if (key[i] < border) own += (double)share[i];
+  return block.sum(own);
+}
+
+// Drops the least likely ids that together hold at most `tail`.
+FUNCTION void keep_nucleus(Block& block, const u32 (&key)[OWN], const float (&share)[OWN], u32 highest, float tail,
+                           int first, bool (&keep)[OWN]) {
+  u32 border = 0;  // the largest key for which all smaller ones hold at most `tail`
+#pragma unroll 1
+  for (int bit = KEY_BITS - 1; bit >= 0; bit--) {
+    const u32 larger = border | 1u << bit;
+    if ((float)share_below(block, key, share, larger) <= tail) border = larger;
+  }
+  border = border < highest ? border : highest;
+  const double below = share_below(block, key, share, border);
+  double own = 0.0, total;
+  u32 last = 0;  // 1 + the last id with the highest key
+#pragma unroll
+  for (int i = 0; i < OWN; i++) {
+    if (key[i] == border) own += (double)share[i];
+    if (key[i] == highest && keep[i]) last = first + i + 1;
+  }
+  double tied = below + block.before(own, total);
+  const u32 likeliest = block.largest(last);
+#pragma unroll
+  for (int i = 0; i < OWN; i++) {
+    if (key[i] == border) tied += (double)share[i];
+    const bool drop = key[i] < border || (key[i] == border && (float)tied <= tail);
+    keep[i] = keep[i] && (!drop || first + i + 1 == (int)likeliest);
+  }
+}
+
+FUNCTION float uniform(u32 seed_low, u32 seed_high, u32 frame, u32 book) {
+  u32 c0 = frame, c1 = book, c2 = 0, c3 = 0;
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+    const u32 a = c0, b = c2;
+    c0 = multiply_high(0xCD9E8D57u, b) ^ c1 ^ seed_low;
+    c2 = multiply_high(0xD2511F53u, a) ^ c3 ^ seed_high;
+    c1 = 0xCD9E8D57u * b;
+    c3 = 0xD2511F53u * a;
+    seed_low += 0x9E3779B9u;
+    seed_high += 0xBB67AE85u;
+  }
+  return (float)(c0 >> 8) * 5.9604644775390625e-08f;  // 2^-24
+}
+
+KERNEL(sample, THREADS) {
+  const Arguments& p = arguments;
+  const int row = block_x(), thread = thread_index(), first = thread * OWN;
+  const long long slot = (long long)load_index_early(p.slots + row);
+  const u64 at = slot < 0 ? 0 : slot;
+  const float temperature = load_float_early(p.temperature + at), tail = load_float_early(p.tail + at);
+  const bool greedy = load_index_early(p.greedy + at) != 0;
+  const u64 top_k = load_index_early(p.top_k + at);
+  const float u = uniform((u32)load_index_early(p.seed_low + at), (u32)load_index_early(p.seed_high + at),
+                          (u32)load_index_early(p.frame + at), p.book);
+  wait_for_previous();
+  let_next_start();
+  if (slot < 0) return;
+
+  Block block{(u64(*)[WARPS])shared_memory(), thread / 32, thread % 32};
+  const bool has = first < IDS;
+  const uint4 raw = has ? load(p.logits + (u64)row * p.logits_stride + first) : make_uint4(0, 0, 0, 0);
+  const u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
+  float x[OWN];
+  u32 key[OWN], best = 0;
+  bool keep[OWN], bad = false;
+#pragma unroll
+  for (int i = 0; i < OWN; i++) {
+    x[i] = i % 2 ? high(pairs[i / 2]) : low(pairs[i / 2]);
+    if (!(x[i] < of_bits(0x7f800000u))) bad = true, x[i] = 0.f;
+    key[i] = has ? key_of(x[i]) : 0;
+    keep[i] = has;
+    const u32 ranked = key[i] << 16 | (0xffffu - (first + i));  // the first of equals is the largest
+    if (has && ranked > best) best = ranked;
+  }
+  if (bad) p.failed[row] = 1;
+  best = block.largest(best);
+  u32 code = 0xffffu - (best & 0xffffu);
+  if (!greedy) {
+    const float maximum = divide(of_key(best >> 16), temperature);
+#pragma unroll
+    for (int i = 0; i < OWN; i++) x[i] = divide(x[i], temperature);
+    if (top_k > 0) {
+      const u32 border = kth_largest(block, key, top_k < IDS ? (u32)top_k : IDS);
+#pragma unroll
+      for (int i = 0; i < OWN; i++) keep[i] = keep[i] && key[i] >= border;
+    }
+    float share[OWN];
+    find_shares(block, x, keep, maximum, share);
+    if (tail > 0.f) {
+      keep_nucleus(block, key, share, best >> 16, tail, first, keep);
+      find_shares(block, x, keep, maximum, share);
+    }
+    double own = 0.0, all;
+#pragma unroll
+    for (int i = 0; i < OWN; i++) own += (double)share[i];
+    double mass = block.before(own, all);
+    // Rounding must not raise the target to the total: no id would be above it.
+    const float total = (float)all, below_total = of_bits(bits_of(total) - 1), wanted = u * total;
+    const float target = wanted < below_total ? wanted : below_total;
+    u32 not_above = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+      mass += (double)share[i];
+      not_above += has && (float)mass <= target;
+    }
+    code = block.sum(not_above);
+  }
+  if (thread == 0) p.codes[(u64)row * p.code_stride] = code;
+#pragma unroll
+  for (int i = thread * 8; i < X_WIDTH; i += THREADS * 8)
+    *(uint4*)(p.next_x + (u64)row * p.x_stride + i) = load(p.inputs + (u64)code * X_WIDTH + i);
+#pragma unroll
+  for (int i = thread * 8; i < QKV_WIDTH; i += THREADS * 8)
+    *(uint4*)(p.next_qkv + (u64)row * p.qkv_stride + i) = load(p.first_qkv + (u64)code * QKV_WIDTH + i);
+}

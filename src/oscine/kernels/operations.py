@@ -1,0 +1,141 @@
+"""The operations of a decode step, behind one interface: Triton here, CUDA C++ in `kernels/cuda/operations.py`.
+
+Both make the same roundings (the kernels' files state them). No operation allocates or synchronizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from oscine.kernels.attention import predictor_attention, talker_attention
+from oscine.kernels.embed import gather
+from oscine.kernels.linear import SplitKScratch, linear
+from oscine.kernels.norm import rms_norm
+from oscine.kernels.sample import Draws, sample
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The predictor's next input by code: x[r] = inputs[code], qkv[r] = first_qkv[code]."""
+
+    inputs: Tensor  # [codes, width]
+    first_qkv: Tensor  # [codes, q k v of the first layer]
+    x: Tensor
+    qkv: Tensor
+
+
+class Operations(Protocol):
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        residual: Tensor | None = None,
+        bias: Tensor | None = None,
+        glu: bool = False,
+    ) -> None:
+        """out = x @ weight.T, then bias, residual or SwiGLU."""
+
+    def norm(self, x: Tensor, scale: Tensor, eps: float, out: Tensor) -> None:
+        """out = RMSNorm of x."""
+
+    def norm_linear(
+        self, x: Tensor, scale: Tensor, eps: float, weight: Tensor, out: Tensor, *, glu: bool = False
+    ) -> None:
+        """out = linear(norm(x))."""
+
+    def talker_attention(
+        self,
+        qkv: Tensor,
+        q_norm: Tensor,
+        k_norm: Tensor,
+        eps: float,
+        cos: Tensor,
+        sin: Tensor,
+        key_blocks: Tensor,
+        value_blocks: Tensor,
+        block_table: Tensor,
+        position: Tensor,
+        slot: Tensor,
+        out: Tensor,
+    ) -> None:
+        """One new position per row, over the blocks of a paged cache."""
+
+    def predictor_attention(
+        self,
+        qkv: Tensor,
+        q_norm: Tensor,
+        k_norm: Tensor,
+        eps: float,
+        cos: Tensor,
+        sin: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        position: int,
+        out: Tensor,
+        *,
+        new: int = 1,
+    ) -> None:
+        """`new` positions per sequence; all sequences are at the same position."""
+
+    def sample(
+        self,
+        logits: Tensor,
+        slots: Tensor,
+        draws: Draws,
+        codes: Tensor,
+        book: int,
+        failed: Tensor,
+        following: Following | None,
+    ) -> None:
+        """codes[:, book], as kernels/sample.py draws it, and what follows from it. Not for codebook 0."""
+
+
+class TritonOperations:
+    """`normed` is a buffer for the largest x of `norm_linear`."""
+
+    talker_attention = staticmethod(talker_attention)
+    predictor_attention = staticmethod(predictor_attention)
+    norm = staticmethod(rms_norm)
+
+    def __init__(self, normed: Tensor) -> None:
+        self._normed = normed
+        self._scratch = SplitKScratch.empty(normed.device, rows=len(normed))
+
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        out: Tensor,
+        *,
+        residual: Tensor | None = None,
+        bias: Tensor | None = None,
+        glu: bool = False,
+    ) -> None:
+        linear(x, weight, out, self._scratch, residual=residual, bias=bias, glu=glu)
+
+    def norm_linear(
+        self, x: Tensor, scale: Tensor, eps: float, weight: Tensor, out: Tensor, *, glu: bool = False
+    ) -> None:
+        normed = self._normed.flatten()[: x.numel()].view(x.shape)
+        rms_norm(x, scale, eps, normed)
+        self.linear(normed, weight, out, glu=glu)
+
+    def sample(
+        self,
+        logits: Tensor,
+        slots: Tensor,
+        draws: Draws,
+        codes: Tensor,
+        book: int,
+        failed: Tensor,
+        following: Following | None,
+    ) -> None:
+        sample(logits, slots, draws, codes, book, failed)
+        if following is not None:
+            gather(following.inputs, codes[:, book], following.x)
+            gather(following.first_qkv, codes[:, book], following.qkv)

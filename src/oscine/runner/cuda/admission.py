@@ -1,0 +1,113 @@
+"""Batched admission: the newcomers of a tick are written together, and their prompt rows run in packs.
+
+A flush is one transfer, one graph that writes slots, and one graph that runs a pack of prompt rows. A full pack is
+flushed at once; a prompt that does not fit continues in the next one, which reads the keys of this one. A row gets the
+same bits in any pack (kernels/linear.py says why).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from oscine.kernels.admit import InputTables, copy_prefixes, place_rows, start_codecs, write_slots
+from oscine.runner.backend import CaptureProgress
+from oscine.runner.cuda.admission_block import AdmissionBlock, header_layout, prompt_records
+from oscine.runner.cuda.codec_pieces import CodecPieces
+from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import MemoryBudget
+from oscine.runner.newcomer import Newcomer
+from oscine.runner.slot_codec import SlotCodec
+from oscine.runner.slot_state import SlotState
+
+PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows
+_SLOT_SIZES = (1, 4, 16, 64)  # newcomers
+_DATA_WORDS = 1 << 16
+
+
+class PrefillStep(Protocol):
+    """The part of DecodeStep that fills the KV cache."""
+
+    @property
+    def input_tables(self) -> InputTables: ...
+
+    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
+
+
+class BatchedAdmission:
+    def __init__(
+        self,
+        step: PrefillStep,
+        state: SlotState,
+        kv: PagedKVCache,
+        codec: SlotCodec,
+        budget: MemoryBudget,
+        *,
+        captured: bool,
+    ) -> None:
+        self._step, self._state, self._kv = step, state, kv
+        largest, width, device = PACK_SIZES[-1], state.inputs.shape[1], state.inputs.device
+        self._codec = CodecPieces(codec, device)
+        layout = header_layout(len(self._codec), budget.blocks_per_slot)
+        data_words = max(_DATA_WORDS, budget.text_capacity + 2 * width)
+        self._block = AdmissionBlock(layout, budget.slots, largest, data_words, device)
+        self._inputs = state.inputs.new_zeros(largest, width)
+        self._row_blocks = torch.zeros(largest, budget.blocks_per_slot, dtype=torch.int64, device=device)
+        self._positions = torch.full((largest,), -1, dtype=torch.int64, device=device)
+        self._sources: list[Any] = []  # keeps cached tensors until the device's work on them is enqueued
+        sizes = [*(size for size in _SLOT_SIZES if size < budget.slots), budget.slots]
+        self._slot_graphs = GraphSet(self._write_slots, sizes, captured=captured)
+        self._pack_graphs = GraphSet(self._run_pack, PACK_SIZES, captured=captured)
+        self.graph_sets = (self._slot_graphs, self._pack_graphs)
+
+    def capture(self, progress: CaptureProgress) -> None:
+        """On a block of padding only."""
+        self._block.send(len(self._block.headers), self._block.max_rows)
+        steps, slots = sum(len(graphs.sizes) for graphs in self.graph_sets), len(self._slot_graphs.sizes)
+        self._slot_graphs.capture(lambda done, total: progress(done, steps))
+        self._pack_graphs.capture(lambda done, total: progress(slots + done, steps))
+
+    def add(self, newcomer: Newcomer) -> None:
+        prompt, block = newcomer.assignment.prompt, self._block
+        assert prompt.speaker is None or prompt.speaker.shape == self._inputs.shape[1:], prompt.speaker.shape
+        # Everything that can fail comes first: what is in the block will be written.
+        records = prompt_records(newcomer.assignment.slot, prompt, newcomer.prefix_rows)
+        pieces = self._codec.sources(newcomer.codec_state)
+        if not block.room_for(prompt):
+            self.flush()
+        block.add_header(newcomer, records[-1:], pieces)
+        self._sources.append((newcomer.prefix, newcomer.codec_state))
+        rows = records[:-1]
+        while len(rows):
+            rows = block.add_rows(rows, prompt)
+            if block.rows == block.max_rows:
+                self.flush()
+
+    def flush(self) -> None:
+        requests, rows = self._block.requests, self._block.rows
+        if not requests and not rows:
+            return
+        headers = self._slot_graphs.size_for(requests) if requests else 0
+        records = self._pack_graphs.size_for(rows) if rows else 0
+        self._block.send(headers, records)
+        if headers:
+            self._slot_graphs.replay(headers)
+        if records:
+            self._pack_graphs.replay(records)
+        self._sources.clear()
+
+    def _write_slots(self, size: int) -> None:
+        block, headers, layout = self._block, self._block.headers[:size], self._block.layout
+        write_slots(headers, layout, block.data, self._step.input_tables, self._state)
+        copy_prefixes(headers, layout, self._kv.keys, self._kv.values)
+        if len(self._codec):
+            start_codecs(headers, layout, self._codec.table, self._codec.max_bytes)
+
+    def _run_pack(self, size: int) -> None:
+        pack = self._inputs[:size], self._row_blocks[:size], self._positions[:size]
+        tables, block = self._step.input_tables, self._block
+        place_rows(block.records[:size], block.data, tables, self._state.block_table, *pack)
+        self._step.prefill(*pack)

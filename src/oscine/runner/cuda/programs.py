@@ -1,0 +1,123 @@
+"""The CUDA kernels of frames: where they can run, and which programs a checkpoint launches.
+
+All programs are compiled at the start, in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oscine.errors import ConfigError
+from oscine.frames import CODEBOOKS
+from oscine.kernels.cuda import attention, linear
+from oscine.kernels.cuda.attention import predictor_launch, talker_launch
+from oscine.kernels.cuda.compiler import CompileError, Progress, default_cache
+from oscine.kernels.cuda.driver import DriverError, Kernel
+from oscine.kernels.cuda.linear import Epilogue, Few, Product, choose_plan, linear_launch
+from oscine.kernels.cuda.norm import norm_launch
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Launch, Program
+from oscine.kernels.cuda.sample import sample_launch
+from oscine.model.config import ModelConfig, StackConfig
+from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
+
+HOPPER = (9, 0)  # compute capability
+
+
+def stack_products(stack: StackConfig) -> list[Product]:
+    """Queries, keys and values; output; gate and up; down."""
+    mixed = stack.heads * stack.head_dim
+    return [
+        Product(mixed + 2 * stack.kv_heads * stack.head_dim, stack.width, norm=True),
+        Product(stack.width, mixed, Epilogue.RESIDUAL),
+        Product(stack.inner, stack.width, Epilogue.GLU, norm=True),
+        Product(stack.width, stack.inner, Epilogue.RESIDUAL),
+    ]
+
+
+def supported(config: ModelConfig) -> bool:
+    """Whether the CUDA kernels have plans for the checkpoint's shapes, as they have for all published ones."""
+    products = [product for product, _ in _products(config, 1)]
+    stacks = (config.talker.stack, config.predictor.stack)
+    heads = all(attention.supports(stack.heads, stack.kv_heads, stack.head_dim) for stack in stacks)
+    return heads and all(map(linear.supports, products))
+
+
+def decode_programs(config: ModelConfig, sizes: Sequence[int]) -> list[Program]:
+    """Distinct programs of frames of these batch sizes."""
+    launches = [launch for size in sizes for launch in _launches(config, size)]
+    return list(dict.fromkeys(launch.program for launch in launches))
+
+
+def missing_on(device: torch.device, config: ModelConfig) -> str | None:
+    """Why the CUDA kernels cannot run there, or None; whether there is a compiler is another question."""
+    if (capability := torch.cuda.get_device_capability(device)) != HOPPER:
+        found = ".".join(map(str, capability))
+        return f"the CUDA kernels are for Hopper GPUs (compute capability 9.0), and this one has {found}"
+    if not supported(config):
+        return "the CUDA kernels are made for the shapes of the published checkpoints, and this one has others"
+    return None
+
+
+def toolchain_failure(
+    config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress
+) -> str | None:
+    """Compiles the programs of frames of these batch sizes, and loads one; what failed and what to install, or None."""
+    try:
+        cubins, programs = default_cache(), decode_programs(config, sizes)
+        cubins.build(programs, progress)
+        torch.zeros(1, device=device)  # makes the context in which kernels are loaded
+        Kernel(cubins.cubin(programs[0]), programs[0].name)
+    except (CompileError, DriverError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def make_cuda_operations(config: ModelConfig, sizes: Sequence[int]) -> Callable[[Tensor], CudaOperations]:
+    """For DecodeStep: gets a buffer for normed rows, compiles what is not in the cache."""
+
+    def make(normed: Tensor) -> CudaOperations:
+        if problem := missing_on(normed.device, config):
+            raise ConfigError(f"{problem}; use Triton's")
+        cubins = default_cache()
+        cubins.build(decode_programs(config, sizes), lambda done, total: None)
+        return CudaOperations(normed, cubins)
+
+    return make
+
+
+def _products(config: ModelConfig, size: int) -> Iterator[tuple[Product, int]]:
+    """Products of a frame, with their numbers of rows."""
+    talker, predictor = config.talker, config.predictor
+    for product in stack_products(talker.stack):
+        yield product, size
+    yield Product(talker.code_vocab, talker.stack.width), size
+    width = predictor.stack.width
+    if predictor.talker_width != width:
+        yield Product(width, predictor.talker_width, Epilogue.BIAS), size
+    for product in stack_products(predictor.stack):
+        yield product, size
+        yield product, 2 * size  # of the first pass
+    table_rows = (CODEBOOKS - 2) * predictor.vocab
+    for rows in {min(table_rows, QKV_TABLE_ROWS), table_rows % QKV_TABLE_ROWS} - {0}:
+        yield stack_products(predictor.stack)[0], rows
+    yield Product(predictor.vocab, width, norm=True), size
+
+
+def _launches(config: ModelConfig, size: int) -> Iterator[Launch]:
+    for product, rows in _products(config, size):
+        if product.norm and not isinstance(choose_plan(product, rows), Few):
+            yield norm_launch(product.inputs, rows)
+            product = replace(product, norm=False)
+        yield linear_launch(product, rows)
+    talker, stack = config.talker.stack, config.predictor.stack
+    yield norm_launch(talker.width, size)
+    yield talker_launch(talker.heads, talker.kv_heads, size)
+    for new in (1, 2):
+        yield predictor_launch(stack.heads, stack.kv_heads, size, new)
+    for widths in ((stack.width, stack_products(stack)[0].outputs), (0, 0)):
+        yield sample_launch(config.predictor.vocab, *widths, size)

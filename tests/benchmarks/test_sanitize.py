@@ -1,0 +1,63 @@
+"""What benchmarks.sanitize makes of the tool's reports. The tool itself needs a GPU: here a script takes its place."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks import sanitize
+from benchmarks.sanitize import read_report
+from oscine.kernels.cuda.compiler import CubinCache
+from tests.kernels.cuda.test_compiler import CountingCompiler
+
+CLEAN = {
+    "memcheck": "========= COMPUTE-SANITIZER\nlaunched 66 kernels\n========= ERROR SUMMARY: 0 errors\n",
+    "racecheck": "launched 66 kernels\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n",
+}
+
+
+@pytest.mark.parametrize("tool", CLEAN)
+def test_a_run_is_clean_only_with_a_summary_of_zero_and_launches(tool: str) -> None:
+    assert read_report(tool, CLEAN[tool], 0, 1.0).clean
+    dirty = CLEAN[tool].replace("0 errors\n", "3 errors\n").replace("0 hazards", "3 hazards")
+    assert not read_report(tool, dirty, 0, 1.0).clean
+    assert not read_report(tool, CLEAN[tool].replace("launched 66 kernels\n", ""), 0, 1.0).clean
+    assert not read_report(tool, "launched 66 kernels\n", 0, 1.0).clean, "no summary"
+    assert not read_report(tool, CLEAN[tool], "timeout", 1.0).clean
+
+
+def test_findings_are_counted() -> None:
+    assert read_report("memcheck", "========= ERROR SUMMARY: 12 errors\n", 9, 1.0).findings == 12
+    assert read_report("memcheck", "========= ERROR SUMMARY: 1 error\n", 9, 1.0).findings == 1
+    hazards = "========= RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)\n"
+    assert read_report("racecheck", hazards, 9, 1.0).findings == 2
+
+
+def test_without_the_tool_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sanitize, "TOOLKIT", ())
+    monkeypatch.setattr(sys, "argv", ["sanitize"])
+    with pytest.raises(SystemExit, match="compute-sanitizer is not on the PATH"):
+        sanitize.main()
+
+
+@pytest.mark.parametrize(("finds", "status"), [(True, 0), (False, "memcheck did not find the planted error")])
+def test_a_tool_that_misses_the_planted_error_is_a_failure(
+    finds: bool, status: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    count = "case $* in *planted*) n=2;; *) n=0;; esac" if finds else "n=0"
+    tool.write_text(f"#!/bin/sh\n{count}\necho launched 66 kernels\necho =========  ERROR SUMMARY: $n errors\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(sanitize, "default_cache", lambda: CubinCache(tmp_path / "cubins", CountingCompiler()))
+    monkeypatch.setattr(sys, "argv", ["sanitize", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        sanitize.main()
+    assert ended.value.code == status
+    figures = json.loads((tmp_path / "sanitize.json").read_text())["figures"]
+    assert figures["racecheck"]["findings"] == 0 and figures["planted"]["findings"] == (2 if finds else 0)
+    assert {"linear_few", "linear_many", "linear_wide", "sample"} <= set(figures["kernels"])

@@ -1,0 +1,117 @@
+"""The next frame is launched late enough for newcomers and early enough for the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from oscine.config import PacingConfig
+from oscine.engine.launch_timer import LaunchTimer
+from oscine.engine.loop import EngineLoop
+from tests.engine.scripted_runner import PLAIN, Listener, ScriptedRunner, VirtualClock, session_of
+
+FRAME_S = 0.010
+
+
+@dataclasses.dataclass
+class FakeTicket:
+    is_begun: bool = True
+
+    def begun(self) -> bool:
+        return self.is_begun
+
+    def ready(self) -> bool:
+        return False
+
+
+def in_flight(ticket: FakeTicket, margin_s: float = 0.001, host_s: float = 0.0) -> LaunchTimer:
+    """Its frame is launched at 1 s; the one before it is collected at 2 s."""
+    timer = LaunchTimer(margin_s)
+    timer.launched(ticket, 1.0 - host_s, 1.0, FRAME_S)
+    timer.collected(2.0, waited=True)
+    return timer
+
+
+def test_a_launch_is_due_before_the_frame_in_flight_ends_by_the_margin_and_the_hosts_time() -> None:
+    assert in_flight(FakeTicket(), margin_s=0.002).due_s(2.0) == pytest.approx(2.008)
+    assert in_flight(FakeTicket(), margin_s=0.002, host_s=0.003).due_s(2.0) == pytest.approx(2.005)
+
+
+def test_a_frame_that_has_not_begun_leaves_more_time() -> None:
+    ticket = FakeTicket(is_begun=False)
+    timer = in_flight(ticket)
+    assert timer.due_s(2.004) == pytest.approx(2.013)
+    assert timer.wake_s(2.005) == pytest.approx(2.0055), "it looks again soon"
+    ticket.is_begun = True
+    assert timer.wake_s(2.008) == timer.due_s(2.008) == pytest.approx(2.014)
+
+
+def test_a_late_launch_makes_the_next_ones_earlier() -> None:
+    timer = in_flight(FakeTicket())
+    before_s = timer.due_s(2.0)
+    timer.collected(2.0, waited=False)
+    timer.collected(2.0, waited=True)
+    assert timer.due_s(2.0) < before_s
+
+
+def test_without_a_wait_the_frame_may_have_begun_when_it_was_launched() -> None:
+    timer = LaunchTimer(0.001)
+    timer.launched(FakeTicket(), 1.0, 1.0, FRAME_S)
+    timer.collected(1.005, waited=False)
+    assert timer.due_s(1.005) < 1.0 + FRAME_S
+
+
+class Arrivals:
+    """32 streams that start again when they end, and a loop that sleeps in virtual time."""
+
+    def __init__(self, margin_s: float) -> None:
+        self.clock, self.rng = VirtualClock(), random.Random(0)
+        self.runner = ScriptedRunner(64, self.clock, fixed_s=0.005, row_s=0.00002, prefill_row_s=0.00002)
+        config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=margin_s))
+        self.config, self.loop = config, EngineLoop(self.runner, config, self.clock)
+        self.coming_s = [self.rng.random() * 0.2 for _ in range(32)]
+        self.arrived: list[tuple[float, Listener]] = []
+
+    def run(self, until_s: float) -> None:
+        while self.clock.now_s < until_s:
+            for at_s in [at_s for at_s in self.coming_s if at_s <= self.clock.now_s]:
+                self.coming_s.remove(at_s)
+                self.speak(at_s)
+            if not self.loop.tick():
+                wake_s = self.loop.wake_s
+                next_s = [*self.coming_s, *(() if wake_s is None else (wake_s,))]
+                self.clock.now_s = max(self.clock.now_s, min(next_s))
+
+    def speak(self, at_s: float) -> None:
+        listener = Listener(self.clock)
+        session = session_of(1, self.rng.randint(20, 60), listener, self.config)
+        session.utterance_id = str(len(self.arrived))
+        self.loop.submit(session)
+        self.arrived.append((at_s, listener))
+        self.coming_s.append(at_s + self.rng.uniform(0.1, 0.4))
+
+    def first_audio_s(self) -> list[float]:
+        return sorted(listener.arrived_s[0] - at_s for at_s, listener in self.arrived if listener.arrived_s)
+
+
+def test_requests_that_arrive_during_a_frame_run_in_the_next_one() -> None:
+    at_once, late = Arrivals(margin_s=1.0), Arrivals(margin_s=0.001)
+    for arrivals in (at_once, late):
+        arrivals.run(3.0)
+    early, later = at_once.first_audio_s(), late.first_audio_s()
+    assert len(early) > 100 and len(later) > 100
+    # A frame takes 5.6 ms. At once: half a frame, then the frame in flight, then the own one.
+    assert later[len(later) // 2] < early[len(early) // 2] - 0.004
+    assert late.runner.busy_share() > 0.995 * at_once.runner.busy_share(), "the device does not wait for the host"
+
+
+def test_a_stall_of_the_device_does_not_hold_later_frames_back() -> None:
+    arrivals = Arrivals(margin_s=0.001)
+    arrivals.run(0.5)
+    arrivals.runner.free_s += 0.3
+    arrivals.run(1.0)
+    busy_s, begun_s = arrivals.runner.busy_s, arrivals.clock.now_s
+    arrivals.run(2.0)
+    assert arrivals.runner.busy_s - busy_s > 0.98 * (arrivals.clock.now_s - begun_s)

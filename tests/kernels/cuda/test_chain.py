@@ -1,0 +1,170 @@
+"""A whole frame on the CUDA operations, on a CPU: every launch of a decode step goes to the emulator. The sampler and
+the lookups of embeddings run in Triton's interpreter."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+pytest.importorskip("triton", reason="triton is not installed: the sampler needs it")
+if torch.cuda.is_available():
+    pytest.skip("runs on a CPU", allow_module_level=True)
+
+from oscine.kernels.cuda import linear as plans
+from oscine.kernels.cuda import operations as cuda_operations
+from oscine.kernels.cuda.compiler import CubinCache
+from oscine.kernels.cuda.linear import Epilogue, Few, Many, Product
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Program
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.cuda import decode_step
+from oscine.runner.cuda.decode_step import DecodeStep
+from oscine.runner.cuda.programs import decode_programs
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.slot_state import SlotState
+from tests.conftest import CheckpointMaker
+from tests.kernels.cuda.emulation import emulate
+from tests.kernels.cuda.plain_operations import PlainOperations
+from tests.kernels.cuda.test_compiler import CountingCompiler
+from tests.runner.codec_streams import short_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+
+TALKER_WIDTH, PREDICTOR_WIDTH, INNER, CODES, CODE_VOCAB = 1024, 512, 256, 32, 64
+POSITIONS = (0, 5, 70)
+
+
+class EmulatedOperations(CudaOperations):
+    def __init__(self, normed: Tensor, folder: Path) -> None:
+        super().__init__(normed, CubinCache(folder, CountingCompiler()))
+        self._folder = folder
+        self.launched: list[Program] = []
+
+    def launch(self, launch, arguments, device) -> None:
+        self.launched.append(launch.program)
+        emulate(launch, arguments, self._folder, seed=len(self.launched) % 3)
+
+
+@pytest.fixture(scope="module")
+def config(small_checkpoints: CheckpointMaker) -> ModelConfig:
+    """Heads as in the published models, but few, in narrow layers: one in the talker and two in the predictor."""
+    config = read_config(small_checkpoints("1b7", "custom_voice"))
+    heads = {"heads": 2, "kv_heads": 1, "head_dim": 128, "inner": INNER}
+    talker = replace(
+        config.talker, stack=replace(config.talker.stack, width=TALKER_WIDTH, layers=1, **heads), text_vocab=16,
+        code_vocab=CODE_VOCAB, text_width=8, eos_id=40, max_positions=256,
+    )  # fmt: skip
+    stack = replace(config.predictor.stack, width=PREDICTOR_WIDTH, layers=2, **heads)
+    predictor = replace(config.predictor, stack=stack, vocab=CODES, talker_width=TALKER_WIDTH)
+    return replace(config, talker=talker, predictor=predictor, codec=short_config(config.codec), tts_pad_id=3)
+
+
+@pytest.fixture(scope="module")
+def model(config: ModelConfig) -> SpeechModel:
+    model, generator = SpeechModel(config), torch.Generator().manual_seed(3)
+    for name, parameter in (*model.talker.named_parameters(), *model.predictor.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "norm" in name:
+            noise = 1 + 0.1 * noise
+        elif "embedding" not in name:
+            noise *= (8.0 if "head" in name else 1.0) * parameter.shape[-1] ** -0.5  # wide logits: few near ties
+        parameter.data = noise.bfloat16()
+    for module in (*model.talker.modules(), *model.predictor.modules()):
+        if hasattr(module, "prepare"):
+            module.prepare()
+    return model.eval().requires_grad_(False)
+
+
+@pytest.fixture(autouse=True)
+def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plans.SEGMENTS, 256, 4)
+    monkeypatch.setitem(plans.SEGMENTS, 512, 8)
+    shapes = [(512, TALKER_WIDTH), (TALKER_WIDTH, 256), (CODE_VOCAB, TALKER_WIDTH)]
+    shapes += [(512, 512), (512, 256), (CODES, 512)]
+    for outputs, inputs in shapes:
+        monkeypatch.setitem(plans._FEW, (outputs, inputs, False), (Few(2), Few(1)))
+    for width in (TALKER_WIDTH, PREDICTOR_WIDTH):
+        monkeypatch.setitem(plans._FEW, (INNER, width, True), (Few(2), Few(4)))
+
+
+class Frame:
+    """Slots in the middle of their speech, on random keys and values."""
+
+    def __init__(self, model: SpeechModel, make_operations, slots: int = 3) -> None:
+        sizes = {"slots": slots, "positions_per_slot": 128, "positions_total": 384, "text_capacity": 8}
+        budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
+        like, generator = model.talker.head.weight, torch.Generator().manual_seed(1)
+        self.state = SlotState.allocate(model.config, budget, like)
+        kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, like)
+        for tensor in (kv.keys, kv.values, self.state.inputs):
+            tensor.copy_(torch.randn(tensor.shape, generator=generator))
+        self.state.int_row("position")[:3] = torch.tensor(POSITIONS)
+        self.state.block_table[:3] = torch.tensor([[4, 0], [2, 0], [1, 3]])
+        self.step = DecodeStep(model, self.state, kv, slots, 1, make_operations)
+
+    def codes(self, slots: list[int], failing: Sequence[int] = ()) -> tuple[Tensor, Tensor, Tensor]:
+        failed = torch.zeros(len(slots), dtype=torch.int16)
+        codes = self.step.sample_codes(torch.tensor(slots), failed).clone()
+        assert failed.tolist() == [slot in failing for slot in slots]
+        return codes, self.step.hidden[: len(slots)].clone(), self.step.rest_logits[: len(slots)].clone()
+
+
+@torch.inference_mode()
+def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans_for_many_rows(
+    model: SpeechModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = Frame(model, lambda normed: EmulatedOperations(normed, tmp_path))
+    codes, hidden, logits = frame.codes([2, 0, -1])
+    plain = Frame(model, lambda normed: PlainOperations())
+    expected, plain_hidden, plain_logits = plain.codes([2, 0, -1])
+    for actual, reference in ((hidden, plain_hidden), (logits, plain_logits)):
+        distance = (actual[:2].float() - reference[:2].float()).norm() / reference[:2].float().norm()
+        assert distance < 0.01, distance
+    assert torch.equal(codes[:2], expected[:2])
+
+    launched = set(frame.step._operations.launched)
+    assert launched == set(decode_programs(model.config, [3])), "all programs are compiled at the start"
+
+    alone = frame.codes([0])
+    for part, together in zip(alone, (codes, hidden, logits), strict=True):
+        assert torch.equal(part[0], together[1])
+
+    def many(product: Product, rows: int) -> Many:
+        return plans.many_plan(32, 32, 4 if product.epilogue == Epilogue.RESIDUAL else 1)
+
+    for module in (plans, cuda_operations):
+        monkeypatch.setattr(module, "choose_plan", many)
+    frame.state.inputs[2] = float("nan")
+    for part, together in zip(frame.codes([0, 2], failing=[2]), (codes, hidden, logits), strict=True):
+        assert torch.equal(part[0], together[1]), "the row beside it is not finite"
+    kinds = {"linear_few", "linear_many", "rms_norm", "talker_attention", "predictor_attention", "sample"}
+    assert {program.name for program in frame.step._operations.launched} == kinds
+
+
+class RecordingOperations(CudaOperations):
+    """Checks the arguments of every launch and computes nothing."""
+
+    def __init__(self, normed: Tensor, folder: Path) -> None:
+        super().__init__(normed, CubinCache(folder, CountingCompiler()))
+        self.launched: set[Program] = set()
+
+    def launch(self, launch, arguments, device) -> None:
+        assert all(0 < size < 2**16 for size in launch.grid[1:]), launch
+        self.launched.add(launch.program)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows", [128, 256])
+def test_a_frame_of_many_rows_launches_the_programs_that_are_compiled_at_the_start(
+    model: SpeechModel, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sample", "gather"):  # Triton's
+        monkeypatch.setattr(decode_step, name, lambda *words, **options: None)
+    frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path), slots=rows)
+    frame.step.sample_codes(torch.arange(rows), torch.zeros(rows, dtype=torch.int16))
+    assert frame.step._operations.launched == set(decode_programs(model.config, [rows]))

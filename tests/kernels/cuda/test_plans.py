@@ -1,0 +1,104 @@
+"""Plans of the published shapes: they fit the GPU, cover the output, and never change the order of sums."""
+
+import itertools
+
+import pytest
+
+from oscine.kernels.cuda.attention import choose_split, talker_launch
+from oscine.kernels.cuda.linear import (
+    FEW_ROWS,
+    SEGMENTS,
+    Epilogue,
+    Few,
+    Many,
+    Product,
+    Wide,
+    choose_plan,
+    linear_launch,
+    many_plans,
+    supports,
+    wide_plans,
+)
+from oscine.kernels.cuda.norm import norm_launch
+from oscine.kernels.shared_memory import BLOCK_BYTES
+
+ROWS = (1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256)
+SHAPES = (
+    *((4096, width, Epilogue.PLAIN) for width in (1024, 2048)),
+    *((width, 2048, Epilogue.RESIDUAL) for width in (1024, 2048)),
+    *((3 * width, width, Epilogue.GLU) for width in (1024, 2048)),
+    *((width, 3 * width, Epilogue.RESIDUAL) for width in (1024, 2048)),
+    *((3072, width, Epilogue.PLAIN) for width in (1024, 2048)),
+    (2048, 1024, Epilogue.PLAIN),
+    (1024, 2048, Epilogue.BIAS),
+)
+
+
+@pytest.mark.parametrize(("outputs", "inputs", "epilogue"), SHAPES)
+def test_published_shapes_have_plans_that_fit(outputs: int, inputs: int, epilogue: Epilogue) -> None:
+    for rows, norm in itertools.product(ROWS, (False, True)):
+        product = Product(outputs, inputs, epilogue, norm=norm and rows <= FEW_ROWS and inputs <= 2048)
+        assert supports(product)
+        launch = linear_launch(product, rows)
+        defines = dict(launch.program.defines)
+        assert launch.threads <= 1024 and launch.shared_bytes <= BLOCK_BYTES[90], launch
+        assert launch.grid[0] % launch.cluster == 0
+        # Every output of every row belongs to one block.
+        columns = defines["COLUMNS"] if rows > FEW_ROWS else defines["TILES"] * 8
+        assert launch.grid[0] // launch.cluster * columns == outputs * product.columns_per_output
+        assert launch.grid[1] * defines["ROWS"] >= rows > (launch.grid[1] - 1) * defines["ROWS"]
+        assert defines["SEGMENTS"] == SEGMENTS[inputs], "the order of sums depends on the inputs alone"
+
+
+def test_every_plan_of_a_sweep_fits() -> None:
+    for (outputs, inputs, epilogue), rows in itertools.product(SHAPES, (17, 64, 128)):
+        product = Product(outputs, inputs, epilogue)
+        for plan in (*many_plans(product, rows), *wide_plans(product, rows)):
+            launch = linear_launch(product, rows, plan)
+            assert launch.shared_bytes <= BLOCK_BYTES[90] and launch.threads <= 512, (plan, launch)
+            assert launch.grid[0] // launch.cluster * plan.columns == outputs * product.columns_per_output
+            assert launch.grid[1] * plan.rows >= rows > (launch.grid[1] - 1) * plan.rows
+
+
+def test_wide_plans_are_chosen_by_kind_and_only_for_many_rows() -> None:
+    product = Product(4096, 2048)
+    assert isinstance(choose_plan(product, FEW_ROWS, Wide), Few)
+    assert isinstance(choose_plan(product, FEW_ROWS + 1), Many)
+    assert isinstance(choose_plan(product, FEW_ROWS + 1, Wide), Wide)
+
+
+def test_the_ring_of_weights_divides_every_quarter_of_a_wide_plan() -> None:
+    for inputs, segments in SEGMENTS.items():
+        for rows in (32, 64, 128):
+            for plan in wide_plans(Product(4096, inputs), rows):
+                assert inputs // 4 // 64 % plan.ring == 0 and inputs % (segments * 64) == 0
+
+
+def test_few_rows_keep_their_weights_in_registers() -> None:
+    """A thread's share of the weights leaves a quarter of its registers for the rest, with full blocks."""
+    for outputs, inputs, epilogue in SHAPES:
+        for rows in (8, 16):
+            plan = choose_plan(Product(outputs, inputs, epilogue), rows)
+            assert isinstance(plan, Few)
+            registers = plan.tiles * inputs // SEGMENTS[inputs] // 32 * 4
+            assert registers <= 0.75 * min(255, 65536 // (SEGMENTS[inputs] * 32))
+
+
+def test_other_shapes_are_not_supported() -> None:
+    assert not supports(Product(96, 64))
+    with pytest.raises(AssertionError, match="no plan"):
+        choose_plan(Product(96, 64), 1)
+
+
+def test_a_norm_has_the_segments_of_the_product_that_follows() -> None:
+    for width in (1024, 2048):
+        norm, product = norm_launch(width, 300), linear_launch(Product(4096, width), 300)
+        assert dict(norm.program.defines)["SEGMENTS"] == dict(product.program.defines)["SEGMENTS"]
+        assert norm.grid[0] * 4 >= 300
+
+
+def test_few_rows_share_a_talker_head_among_more_blocks() -> None:
+    assert [choose_split(rows) for rows in (1, 8, 9, 16, 17, 128)] == [4, 4, 2, 2, 1, 1]
+    for split in (1, 2, 4):
+        launch = talker_launch(16, 8, 5, split)
+        assert launch.grid == (split, 8, 5) and launch.cluster == split and launch.threads * split == 128

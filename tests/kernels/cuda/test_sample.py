@@ -1,0 +1,113 @@
+"""The CUDA sampler on a CPU draws the codes of runner/sampling.py, and looks up what follows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oscine.kernels.cuda.sample import SampleArguments, sample_launch
+from oscine.runner.sampling import DrawTable, draw
+from oscine.types import DrawParams
+from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
+from tests.kernels.draw_cases import MIXED, order_of_equals, random_logits  # noqa: F401  (a fixture)
+from tests.reference.generate import uniforms
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+BOOK, BOOKS, X_WIDTH, QKV_WIDTH = 3, 16, 24, 40
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulated")
+
+
+@dataclass
+class Drawn:
+    codes: np.ndarray  # [rows, BOOKS]
+    failed: np.ndarray
+    x: Tensor
+    qkv: Tensor
+    inputs: Tensor
+    first_qkv: Tensor
+
+
+def run(folder: Path, logits: Tensor, params: list[DrawParams], *, last: bool = False, order: int = 0) -> Drawn:
+    """Rows are in the reverse order of their slots; the row after the last one has none."""
+    rows, ids = logits.shape
+    padded = bf16_bits(torch.cat([logits.flip(0), torch.zeros(1, ids)]))
+    slots = np.array([*range(rows - 1, -1, -1), -1], np.int64)
+    codes, failed = np.full((rows + 1, BOOKS), -7, np.int64), np.zeros(rows + 1, np.int16)
+    floats = [np.array([getattr(p, name) for p in params], np.float32) for name in ("temperature", "tail")]
+    ints = [np.array([getattr(p, name) for p in params], np.int64) for name in ("top_k", "greedy")]
+    ints += [
+        np.array([part(seed) for seed in seeds(rows)], np.int64) for part in (lambda s: s % 2**32, lambda s: s >> 32)
+    ]
+    ints.append(np.full(rows, 7, np.int64))
+    widths = (0, 0) if last else (X_WIDTH, QKV_WIDTH)
+    inputs, first_qkv = (bf16_bits(random_logits(CPU, ids, width or 8, width)) for width in widths)
+    x, qkv = (bf16_bits(torch.zeros(rows + 1, width or 8)) for width in widths)
+    arrays = [padded, slots, codes[:, BOOK:], failed, *floats, *ints, inputs, first_qkv, x, qkv]
+    arguments = SampleArguments(*(array.ctypes.data for array in arrays), BOOK, ids, BOOKS, X_WIDTH, QKV_WIDTH)
+    emulate(sample_launch(ids, *widths, rows + 1), arguments, folder, late=[padded], seed=order)
+    return Drawn(codes, failed, *map(of_bits, (x, qkv, inputs, first_qkv)))
+
+
+def seeds(rows: int) -> list[int]:
+    return [(0x9E3779B97F4A7C15 * (row + 1) + 7) % 2**64 for row in range(rows)]
+
+
+def expected_codes(logits: Tensor, params: list[DrawParams]) -> Tensor:
+    uniform = uniforms(seeds(len(params)), 7, 1, CPU)[:, 0, BOOK]
+    return draw(logits.bfloat16().float(), DrawTable.of(params, CPU), uniform)
+
+
+@pytest.mark.parametrize("ids", [2048, 264, 32])
+@pytest.mark.parametrize("ties", [False, True])
+def test_codes_are_those_of_the_reference(ids: int, ties: bool, folder: Path) -> None:
+    for seed in range(3):
+        logits = random_logits(CPU, len(MIXED), ids, seed, ties=ties)
+        drawn = run(folder, logits, MIXED, order=seed)
+        assert drawn.codes[:-1, BOOK][::-1].tolist() == expected_codes(logits, MIXED).tolist()
+        assert not drawn.failed.any()
+        written = np.zeros_like(drawn.codes, dtype=bool)
+        written[:-1, BOOK] = True
+        assert (drawn.codes[~written] == -7).all(), "other codes, and the row without a slot, are as before"
+
+
+def test_the_next_input_follows_from_the_code(folder: Path) -> None:
+    drawn = run(folder, random_logits(CPU, 3, 264, 5), MIXED[:3], order=2)
+    codes = drawn.codes[:-1, BOOK]
+    assert torch.equal(drawn.x[:-1], drawn.inputs[codes]) and torch.equal(drawn.qkv[:-1], drawn.first_qkv[codes])
+    assert not drawn.x[-1].any() and not drawn.qkv[-1].any(), "the row without a slot"
+
+
+def test_nothing_follows_the_last_code(folder: Path) -> None:
+    logits = random_logits(CPU, 3, 264, 5)
+    drawn = run(folder, logits, MIXED[:3], last=True)
+    assert drawn.codes[:-1, BOOK][::-1].tolist() == expected_codes(logits, MIXED[:3]).tolist()
+    assert not drawn.x.any() and not drawn.qkv.any()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_logit_that_is_not_finite_fails_its_row_alone(value: float, folder: Path) -> None:
+    logits = random_logits(CPU, len(MIXED), 264, 9)
+    good = run(folder, logits, MIXED).codes
+    logits[4, 200] = value
+    drawn = run(folder, logits, MIXED)
+    row = len(MIXED) - 1 - 4
+    assert drawn.failed.nonzero()[0].tolist() == [row]
+    others = [other for other in range(len(MIXED)) if other != row]
+    assert (drawn.codes[others] == good[others]).all() and 0 <= drawn.codes[row, BOOK] < 264
+
+
+def test_minus_infinity_excludes_an_id(folder: Path) -> None:
+    logits = random_logits(CPU, len(MIXED), 264, 11)
+    logits[:, ::2] = -float("inf")
+    drawn = run(folder, logits, MIXED)
+    assert not drawn.failed.any() and (drawn.codes[:-1, BOOK] % 2 == 1).all()
+    assert drawn.codes[:-1, BOOK][::-1].tolist() == expected_codes(logits, MIXED).tolist()

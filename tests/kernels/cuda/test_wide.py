@@ -1,0 +1,63 @@
+"""The product on wgmma, on a CPU: it has the bits of the product for few rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oscine.kernels.cuda.linear import Epilogue, Few, Product, Wide
+from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
+from tests.kernels.cuda.emulation import bf16_bits, emulate
+from tests.kernels.cuda.test_linear import Case, folder
+from tests.kernels.measures import assert_same_roundings
+
+__all__ = ["folder"]
+pytestmark = pytest.mark.slow
+
+FEW = Few(2)
+# Copies of x go round their ring in both; weights in the first: a quarter of the second one's fits into the ring.
+ALONE, CLUSTER = Wide(32, 1, 1, ring=4, x_stages=3), Wide(16, 2, 4, ring=4, x_stages=3)
+
+
+@pytest.mark.parametrize(
+    ("plan", "epilogue"),
+    [(ALONE, Epilogue.PLAIN), (ALONE, Epilogue.GLU), (CLUSTER, Epilogue.RESIDUAL), (CLUSTER, Epilogue.BIAS)],
+)
+def test_many_rows_have_the_bits_of_few(plan: Wide, epilogue: Epilogue, folder: Path) -> None:
+    case = Case(37, Product(64 * plan.warpgroups, 1024, epilogue, norm=epilogue == Epilogue.PLAIN), folder)
+    together = case.run(plan)
+    assert_same_roundings(together, case.reference(), flips=0.02)
+    assert torch.equal(case.run(FEW, slice(21, 37)), together[21:37])
+
+
+@pytest.mark.parametrize(("inputs", "segments", "ring"), [(1024, 8, 2), (2048, 16, 8)])
+def test_a_ring_has_weights_of_one_segment_or_of_several(inputs: int, segments: int, ring: int, folder: Path) -> None:
+    case = Case(16, Product(64, inputs, Epilogue.RESIDUAL), folder, segments)
+    assert torch.equal(case.run(Wide(16, 1, 4, ring, x_stages=3)), case.run(FEW))
+
+
+def test_the_largest_tiles_have_the_bits_of_few_rows(folder: Path) -> None:
+    case, last = Case(140, Product(64, 1024, Epilogue.GLU), folder), slice(124, 140)  # rows of both tiles
+    assert torch.equal(case.run(Wide(128, 2, 1, ring=2, x_stages=6))[last], case.run(FEW, last))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_order_of_threads_and_the_time_of_products_do_not_matter(seed: int, folder: Path) -> None:
+    case = Case(20, Product(64, 1024, Epilogue.RESIDUAL), folder)
+    assert torch.equal(case.run(ALONE, seed=seed), case.run(ALONE))
+
+
+@pytest.mark.parametrize("instructions", [1, 6])
+def test_the_check_of_the_instructions_gives_both_the_same_operands(instructions: int, folder: Path) -> None:
+    inputs, cases = check_inputs(instructions), 2
+    x, weight = torch.randn(cases, ROWS, inputs).bfloat16(), torch.randn(cases, WEIGHT_ROWS, inputs).bfloat16()
+    operands = [bf16_bits(x), bf16_bits(weight)]
+    sums = [np.full((cases, ROWS, WEIGHT_ROWS), np.nan, np.float32) for _ in range(2)]
+    arguments = CheckArguments(*(array.ctypes.data for array in (*operands, *sums)))
+    emulate(check_launch(instructions, cases), arguments, folder, late=operands)
+    assert np.array_equal(sums[0], sums[1])
+    # The first instruction of 32 columns takes columns 8 t .. 8 t + 3, the second the others.
+    order = torch.arange(inputs).view(-1, 4, 2, 4).transpose(1, 2).flatten()[: instructions * 16]
+    expected = x[:, :, order].double() @ weight[:, :, order].double().transpose(1, 2)
+    assert np.allclose(sums[0], expected.numpy(), atol=1e-4)

@@ -1,0 +1,214 @@
+"""Batched admission: what arrives on the device, in how many packs, and with how many launches.
+
+The kernels run in Triton's interpreter where there is no GPU. (test_decode_step.py and test_interpreted.py test what
+the layers compute of a pack.)
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+pytest.importorskip("triton")
+
+from oscine.kernels.admit import InputTables
+from oscine.model.config import read_config
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.cuda import admission
+from oscine.runner.cuda.admission import BatchedAdmission
+from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.newcomer import Newcomer
+from oscine.runner.runner import SlotAssignment
+from oscine.runner.slot_state import SlotState
+from oscine.types import NO_CODEC, SPEAKER, DrawParams, Prompt, SamplingParams, reference_frame
+from tests.runner.tiny_model import CODES, random_prompt, tiny_model
+
+pytestmark = pytest.mark.slow
+
+SLOTS, LARGEST = 8, 64
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SAMPLING = SamplingParams(DrawParams(top_k=7, temperature=0.5), DrawParams(greedy=True), seed=(5 << 32) + 2**32 - 1)
+
+
+@pytest.fixture(autouse=True)
+def inference():
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(small_checkpoints) -> SpeechModel:
+    return tiny_model(read_config(small_checkpoints("1b7", "custom_voice")), torch.bfloat16).to(DEVICE)
+
+
+class RecordingStep:
+    """Records every pack instead of computing it."""
+
+    def __init__(self, model: SpeechModel) -> None:
+        talker, predictor = model.talker, model.predictor
+        text = talker.text_rows(torch.arange(talker.config.text_vocab, device=DEVICE))
+        self.input_tables = InputTables(talker.code_embedding.weight, predictor.embeddings, text)
+        self.packs: list[tuple[int, list[tuple[int, int]], torch.Tensor]] = []  # size, (first block, position), inputs
+
+    def prefill(self, inputs, block_table, positions) -> None:
+        used = positions >= 0
+        rows = zip(block_table[used, 0].tolist(), positions[used].tolist(), strict=True)
+        self.packs.append((len(inputs), list(rows), inputs[used].clone()))
+
+
+@dataclass
+class Rig:
+    step: RecordingStep
+    state: SlotState
+    kv: PagedKVCache
+    codec: CudaCodec
+    admission: BatchedAdmission
+
+    def add(self, slot: int, prompt: Prompt, **cached) -> list[tuple[int, int]]:
+        """The slot's only block is slot + 1. Returns the rows that RecordingStep will note."""
+        newcomer = Newcomer(SlotAssignment(slot, prompt, SAMPLING), [slot + 1], **cached)
+        self.admission.add(newcomer)
+        return [(slot + 1, position) for position in range(newcomer.prefix_rows, prompt.rows - 1)]
+
+
+@pytest.fixture
+def rig(model, monkeypatch) -> Rig:
+    """Small packs, and in every slot what an earlier stream may have left."""
+    monkeypatch.setattr(admission, "PACK_SIZES", (16, 32, LARGEST))
+    sizes = {"slots": SLOTS, "positions_per_slot": 256, "positions_total": None, "text_capacity": 16}
+    budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
+    state = SlotState.allocate(model.config, budget, model.talker.head.weight)
+    for tensor in (state.ints, state.floats, state.inputs, state.block_table, state.text_ids, state.seen):
+        tensor.fill_(1)
+    kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, model.talker.head.weight)
+    codec, step = CudaCodec(model.codec, SLOTS, SLOTS), RecordingStep(model)
+    for slot in range(SLOTS):
+        for view in codec.state_views(slot):
+            view.fill_(7)
+    return Rig(step, state, kv, codec, BatchedAdmission(step, state, kv, codec, budget, captured=False))
+
+
+def test_prompts_added_together_are_one_pack(rig):
+    rows = rig.add(1, random_prompt(8, 1)) + rig.add(2, random_prompt(21, 2)) + rig.add(3, random_prompt(2, 3))
+    assert rig.step.packs == []
+    rig.admission.flush()
+    assert [(size, noted) for size, noted, _ in rig.step.packs] == [(32, rows)]
+
+
+def test_a_long_prompt_continues_in_the_next_pack(rig):
+    rows = rig.add(1, random_prompt(11, 1)) + rig.add(2, random_prompt(LARGEST + 1, 2))
+    rig.admission.flush()
+    assert [size for size, _, _ in rig.step.packs] == [LARGEST, 16]
+    assert [row for _, noted, _ in rig.step.packs for row in noted] == rows
+
+
+def test_a_flush_leaves_nothing_pending(rig):
+    rig.add(1, random_prompt(30, 1))
+    rig.admission.flush()
+    rows = rig.add(2, random_prompt(3, 2))
+    rig.admission.flush()
+    rig.admission.flush()
+    assert [(size, noted) for size, noted, _ in rig.step.packs[1:]] == [(16, rows)]
+
+
+def test_requests_whose_texts_do_not_fit_together_are_sent_one_after_the_other(rig, monkeypatch):
+    monkeypatch.setattr(admission.AdmissionBlock, "room_for", lambda block, prompt: block.requests < 2)
+    for slot in range(5):
+        rig.add(slot, random_prompt(2, slot, trailing=16))
+    rig.admission.flush()
+    assert [len(noted) for _, noted, _ in rig.step.packs] == [2, 2, 1]
+    assert rig.state.int_row("text_count")[:5].tolist() == [16] * 5
+
+
+def cloned_prompt() -> Prompt:
+    rng = np.random.default_rng(0)
+    codec_ids = np.array([3, NO_CODEC, SPEAKER, *map(reference_frame, (2, 0, 1)), 5])
+    return Prompt(
+        text_ids=rng.integers(0, 32, 7),
+        codec_ids=codec_ids,
+        trailing_ids=rng.integers(0, 32, 4),
+        speaker=rng.standard_normal(32).astype(np.float32),
+        reference_codes=rng.integers(0, CODES, (3, 16)),
+    )
+
+
+def test_prompt_rows_are_those_of_the_model(rig, model):
+    """Up to the text rows, which the step reads from its table."""
+    prompt, tables = cloned_prompt(), rig.step.input_tables
+    rig.add(2, prompt)
+    rig.admission.flush()
+    ids = torch.from_numpy(prompt.text_ids).to(DEVICE)
+    model_rows, model_text = model.prompt_rows(prompt).float(), model.talker.text_rows(ids).float()
+    rows = torch.cat((rig.step.packs[0][2], rig.state.inputs[2:3]))
+    expected = torch.cat([tables.first[3:4], torch.zeros_like(tables.first[:1])]) + tables.text[ids[:2]]
+    torch.testing.assert_close(rows[:2], expected, rtol=0, atol=0)
+    assert (rows.float() - tables.text[ids].float() - (model_rows - model_text)).abs().max() < 0.04  # bf16 of up to 4
+
+
+def test_the_slot_holds_what_the_torch_backend_would_write(rig, model):
+    plain = replace(rig.state, **{name: getattr(rig.state, name).clone() for name in rig.state.__slots__})
+    prompt = random_prompt(5, 9, trailing=6)
+    rig.add(3, prompt)
+    rig.admission.flush()
+    plain.write(
+        3, position=4, input_row=rig.state.inputs[3], blocks=[4], text_ids=prompt.trailing_ids.tolist(),
+        streaming_text=False, sampling=SAMPLING,
+    )  # fmt: skip
+    for name in rig.state.__slots__:
+        torch.testing.assert_close(getattr(rig.state, name), getattr(plain, name), rtol=0, atol=0)
+
+
+def test_a_cached_prefix_is_copied_to_the_slot_and_not_computed(rig):
+    layers, _, heads, _, dim = rig.kv.keys.shape
+    keys, values = torch.randn(2, 70, layers, heads, dim, device=DEVICE).bfloat16()
+    newcomer = Newcomer(SlotAssignment(1, random_prompt(75, 1), SAMPLING), [6, 3], prefix=(keys, values))
+    rig.admission.add(newcomer)
+    rig.admission.flush()
+    copied = rig.kv.read(rig.state.block_table[1], 75)
+    for ours, theirs in zip(copied, (keys, values), strict=True):
+        torch.testing.assert_close(ours[:70], theirs, rtol=0, atol=0)
+        assert not ours[70:].any()
+    assert [noted for _, noted, _ in rig.step.packs] == [[(6, position) for position in range(70, 74)]]
+
+
+def test_the_codec_starts_from_silence_or_after_the_reference(rig):
+    snapshot = tuple(torch.randint_like(view, 99) for view in rig.codec.snapshot(0))
+    rig.add(1, random_prompt(2, 1))
+    rig.add(2, random_prompt(2, 2), codec_state=snapshot)
+    rig.admission.flush()
+    assert all(not view.any() for view in rig.codec.cleared_views(1))
+    for view, saved in zip(rig.codec.state_views(2), snapshot, strict=True):
+        torch.testing.assert_close(view, saved, rtol=0, atol=0)
+    assert all((view == 7).all() for slot in (0, 3) for view in rig.codec.state_views(slot))
+
+
+class TorchCalls(TorchFunctionMode):
+    """Notes what torch is asked to do with tensors, except to look at them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ not in ("__get__", "__getitem__", "__len__"):
+            self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_eight_requests_take_no_more_transfers_and_launches_than_one(rig, monkeypatch):
+    launches: list[str] = []
+    for name in ("write_slots", "copy_prefixes", "start_codecs", "place_rows"):
+        monkeypatch.setattr(admission, name, lambda *args, name=name: launches.append(name))
+    rig.step.prefill = lambda *pack: launches.append("prefill")
+    for requests in (1, 8):
+        launches.clear()
+        with TorchCalls() as calls:
+            for slot in range(requests):
+                rig.add(slot, cloned_prompt())
+            rig.admission.flush()
+        assert calls.names == ["copy_"]
+        assert launches == ["write_slots", "copy_prefixes", "start_codecs", "place_rows", "prefill"]
