@@ -32,9 +32,9 @@ dev: .venv/.dev
 
 oracle: .venv-oracle/.installed
 
-.venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt
+.venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt | .venv/.installed
 	$(PYTHON) -m venv .venv-oracle
-	@.venv-oracle/bin/python tools/install_torch.py
+	$(BIN)/python tools/share_torch.py .venv-oracle
 	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
 	touch $@
 

@@ -22,6 +22,7 @@ import uv
 
 import oscine
 from install_torch import Source, choose, install, pinned_version, uv_environment
+from share_torch import share_torch
 
 ROOT = Path(__file__).parent.parent
 PLATFORMS = {
@@ -192,7 +193,7 @@ def test_make_install_refuses_an_old_python(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel_environment() -> Iterator[Path]:
-    """A fresh environment with the wheel of this tree and its requirements, and nothing else."""
+    """A fresh environment with the wheel of this tree and its requirements, and nothing else. Torch is that of .venv."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         # pip's own settings and cache. Only the modules that are used get compiled.
@@ -205,7 +206,7 @@ def wheel_environment() -> Iterator[Path]:
 
         run("make", "wheel", f"DIST={folder}/dist", "--assume-old=.venv/.installed")
         run(sys.executable, "-m", "venv", folder / "env")
-        run(python, "tools/install_torch.py")
+        share_torch(folder / "env")
         (wheel,) = (folder / "dist").glob("oscine-*.whl")
         run(sys.executable, "-m", "pip", "--python", python, "install", wheel)
         yield folder

@@ -9,13 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-from importlib import metadata
 from pathlib import Path
 
 import uv
 
 from install_torch import uv_environment
+from share_torch import share_torch
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = uv_environment() | {"UV_PYTHON_DOWNLOADS": "never"}
@@ -35,9 +34,7 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     run("install", "--quiet", "--no-deps", "--python", str(folder / "bin" / "python"), *requirements)
-    (site_packages,) = folder.glob("lib/python3*/site-packages")
-    for name in {file.parts[0] for file in metadata.files("torch") or ()} - {".."}:
-        (site_packages / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
+    share_torch(folder)
     (folder / "lowest-stamp").touch()
 
 

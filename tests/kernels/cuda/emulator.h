@@ -39,11 +39,11 @@ struct Launch {  // mirrored by emulation.py
   const u64* late_bytes;
 };
 
-#ifndef __x86_64__
-#error "the emulator switches stacks in x86-64 assembly"
-#endif
-// Saves the registers that a call must keep and the stack pointer, and goes on with another stack.
+// Saves the registers that a call must keep and the stack pointer, and goes on with another stack. The saved words are
+// SAVED_WORDS, and the word RETURN_WORD of them is the address where it goes on.
 extern "C" void switch_stacks(void** from, void* to) asm("emulator_switch_stacks");
+#if defined(__x86_64__)
+constexpr int SAVED_WORDS = 8, RETURN_WORD = 6;  // the last word aligns the stack
 asm(R"(
 .text
 .type emulator_switch_stacks, @function
@@ -65,6 +65,43 @@ emulator_switch_stacks:
   ret
 .size emulator_switch_stacks, .-emulator_switch_stacks
 )");
+#elif defined(__aarch64__)
+constexpr int SAVED_WORDS = 20, RETURN_WORD = 11;
+asm(R"(
+.text
+.type emulator_switch_stacks, %function
+emulator_switch_stacks:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size emulator_switch_stacks, .-emulator_switch_stacks
+)");
+#else
+#error "the emulator switches stacks in the assembly of x86-64 and AArch64"
+#endif
 
 namespace emulator {
 constexpr size_t STACK = 128 << 10;
@@ -185,10 +222,10 @@ inline void run_cluster(int first_x, int y, int z, u32& random) {
     thread.unpublished.clear(), thread.product_groups.clear(), thread.products.clear();
     thread.products_begun = false;
     std::fill(thread.arrived_at, thread.arrived_at + 16, 0);
-    // A new thread "returns" to enter(), with the six saved registers below that address.
+    // A new thread "returns" to enter().
     void** top = (void**)((uintptr_t)(thread.stack.data() + STACK) & ~(uintptr_t)15);
-    top[-2] = (void*)enter;
-    thread.stack_pointer = top - 8;
+    thread.stack_pointer = top - SAVED_WORDS;
+    top[RETURN_WORD - SAVED_WORDS] = (void*)enter;
     order[i] = i;
   }
   if (l.seed == 1) std::reverse(order.begin(), order.end());
