@@ -193,7 +193,7 @@ def test_make_install_refuses_an_old_python(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel_environment() -> Iterator[Path]:
-    """A fresh environment with the wheel of this tree and its requirements, and nothing else. Torch is that of .venv."""
+    """A fresh environment with the wheel of this tree, its requirements and the torch of .venv, and nothing else."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         # pip's own settings and cache. Only the modules that are used get compiled.
