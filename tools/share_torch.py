@@ -1,6 +1,6 @@
 """Link the torch of the environment that runs this script into another environment: a copy would take a gigabyte.
 
-    python tools/share_torch.py FOLDER
+python tools/share_torch.py FOLDER
 """
 
 import sys
