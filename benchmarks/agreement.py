@@ -1,4 +1,5 @@
-"""How long the greedy codes of both kinds of kernels agree with plain PyTorch in bf16, on a Hopper GPU.
+"""How long the greedy codes of both kinds of kernels, and of FP8 weights, agree with plain PyTorch in bf16, on a Hopper
+GPU.
 
     python -m benchmarks.agreement --out docs/results [--sizes 1b7 0b6] [--sequences 100] [--frames 100]
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.frame import KINDS
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import save
-from oscine.runner.backend import Backend, BackendOptions, Kernels
+from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
@@ -83,16 +86,13 @@ def measure(folder: Path, sequences: int, frames: int) -> dict[str, Any]:
     plain = speak(loaded, TorchBackend(loaded.model, budget, BackendOptions(codec=False)), sequences, frames)
     figures: dict[str, Any] = {"codes": frames * plain.shape[2]}
     equal = {}
-    for kernels in ("triton", "cuda"):
+    for kind, options in KINDS.items():  # FP8 comes last: it frees the weights of the model
         gc.collect()  # a backend and its graphs reference each other
         torch.cuda.empty_cache()
-        chosen: Kernels = "cuda" if kernels == "cuda" else "triton"
-        options = BackendOptions(frame_sizes=(), codec=False, kernels=chosen)
-        equal[kernels] = leading_equal(
-            speak(loaded, CudaBackend(loaded.model, budget, options), sequences, frames), plain
-        )
-        figures[kernels] = figures_of(equal[kernels], figures["codes"])
-        print(kernels, figures[kernels], flush=True)
+        backend = CudaBackend(loaded.model, budget, replace(options, frame_sizes=(), codec=False))
+        equal[kind] = leading_equal(speak(loaded, backend, sequences, frames), plain)
+        figures[kind] = figures_of(equal[kind], figures["codes"])
+        print(kind, figures[kind], flush=True)
     return figures | {"cuda_no_worse": no_worse(equal["cuda"], equal["triton"])}
 
 

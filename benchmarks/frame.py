@@ -2,7 +2,7 @@
 audio; startup time and memory. With several kinds of kernels, each is measured on the same checkpoint.
 
     python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128 256] [--context 64]
-        [--kernels triton cuda]
+        [--kernels triton cuda fp8]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ import torch
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import save
 from benchmarks.ticks import time_ticks
-from oscine.runner.backend import BackendOptions, Kernels
+from oscine.model.speech_model import SpeechModel
+from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.memory_budget import plan_memory
@@ -30,6 +32,11 @@ from oscine.types import SpeechRequest
 from random_checkpoint import write_checkpoint
 
 GIB = 2**30
+KINDS = {  # of kernels
+    "triton": BackendOptions(kernels="triton"),
+    "cuda": BackendOptions(kernels="cuda"),
+    "fp8": BackendOptions(kernels="cuda", quantize="fp8"),
+}
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
 
 
@@ -147,8 +154,20 @@ def equal_frames_in_batch(loaded: LoadedCheckpoint, runner: SlotRunner, streams:
     return same.index(False) if False in same else frames
 
 
+def weight_bytes(model: SpeechModel, quantize: str) -> int:
+    """What a frame reads of the weights at least: the talker once, the predictor 15 times."""
+
+    def of_stack(stack: torch.nn.Module) -> int:
+        # FP8: a byte per weight of a matrix; scales and norms are small.
+        return sum(p.numel() if quantize == "fp8" and p.ndim == 2 else p.nbytes for p in stack.parameters())
+
+    talker, predictor = model.talker, model.predictor
+    heads = talker.head.weight.nbytes + predictor.heads.nbytes
+    return of_stack(talker.stack) + 15 * of_stack(predictor.stack) + heads
+
+
 def measure(
-    folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float, kernels: Kernels
+    folder: Path, slots: int, rows: Sequence[int], context: int, bandwidth: float, options: BackendOptions
 ) -> dict[str, Any]:
     begun = time.perf_counter()
     loaded = LoadedCheckpoint.load(folder, torch.device("cuda"), torch.bfloat16)
@@ -164,8 +183,9 @@ def measure(
         available_bytes=None,
         backend=CudaBackend,
     )
+    ar_bytes = weight_bytes(model, options.quantize)
     begun = time.perf_counter()
-    runner = SlotRunner(CudaBackend(model, budget, BackendOptions(frame_sizes=tuple(rows), kernels=kernels)))
+    runner = SlotRunner(CudaBackend(model, budget, replace(options, frame_sizes=tuple(rows))))
     runner.capture()
     torch.cuda.synchronize()
     figures: dict[str, Any] = {
@@ -173,10 +193,9 @@ def measure(
         "captured_s": time.perf_counter() - begun,
         "budget": budget.describe(),
         "memory_gib": torch.cuda.memory_reserved() / GIB,
+        "allocated_gib": torch.cuda.memory_allocated() / GIB,
         "frames": {},
     }
-    ar_bytes = sum(p.nbytes for p in model.talker.stack.parameters()) + model.talker.head.weight.nbytes
-    ar_bytes += 15 * sum(p.nbytes for p in model.predictor.stack.parameters()) + model.predictor.heads.nbytes
     for count in rows:
         for slot in range(count):
             admit(loaded, runner, slot, slot)
@@ -229,7 +248,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 64, 128])
     parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--kernels", nargs="+", choices=["triton", "cuda"], default=["triton"])
+    parser.add_argument("--kernels", nargs="+", choices=list(KINDS), default=["triton"])
     options = parser.parse_args()
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
@@ -242,7 +261,7 @@ def main() -> None:
             gc.collect()  # a runner and its graphs reference each other
             torch.cuda.empty_cache()
             print(f"--- {size}, {kernels} kernels", flush=True)
-            words = (folder, max(options.rows), options.rows, options.context, bandwidth, kernels)
+            words = (folder, max(options.rows), options.rows, options.context, bandwidth, KINDS[kernels])
             figures[size][kernels] = measure(*words)
             print(save(options.out, "frame", figures))
 

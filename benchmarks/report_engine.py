@@ -7,7 +7,7 @@ from benchmarks.report_table import GIB, SIZES, Result, Row, origin, paragraph, 
 
 # Before prefill wrote its keys once, and before whole ticks were divided by the number that was timed.
 _OLD_FRAMES = "4b0bc27"
-KERNELS = {"triton": "Triton", "cuda": "CUDA"}
+KERNELS = {"triton": "Triton", "cuda": "CUDA", "fp8": "CUDA and FP8"}
 
 
 # --- frames ---

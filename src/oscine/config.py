@@ -168,6 +168,7 @@ class MemoryConfig:
 
 
 Kernels = Literal["auto", "triton", "cuda"]
+Quantization = Literal["none", "fp8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -185,6 +186,11 @@ class EngineConfig:
         default="auto",
         description="Kernels of frames on a GPU. auto: cuda on Hopper, if the checkpoint has published shapes and a "
         "compiler (NVRTC or nvcc) is there; triton elsewhere.",
+    )
+    quantize: Quantization = Field(
+        default="none",
+        description="fp8: weights of the talker's and the predictor's layers have 8 bits (e4m3, a scale per row). "
+        "Codes differ from those of the checkpoint. Needs the CUDA kernels.",
     )
     graphs: bool = Field(default=True, description="Capture CUDA graphs.")
     graph_buckets: Ints = Field(default=(1, 2, 4, 8, 16, 32, 64, 128), description="Batch sizes to capture, ascending.")

@@ -55,7 +55,7 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr("oscine.runner.factory.available", lambda device: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr("oscine.runner.cuda.programs.supported", lambda config: True)
-    monkeypatch.setattr("oscine.runner.cuda.programs.toolchain_failure", lambda *facts: None)
+    monkeypatch.setattr("oscine.runner.cuda.programs.toolchain_failure", lambda *facts, **options: None)
     return monkeypatch
 
 
@@ -64,12 +64,26 @@ def test_hopper_gets_the_cuda_kernels_unless_the_setting_says_otherwise(hopper, 
     assert choose_kernels(wanted, config, CUDA, torch.bfloat16, (1,)).name == f"{chosen} kernels"
 
 
+@pytest.mark.parametrize("wanted", ["auto", "cuda", "triton"])
+def test_fp8_runs_on_the_cuda_kernels_alone(hopper, config, wanted):
+    if wanted == "triton":
+        with pytest.raises(ConfigError, match=r"engine\.quantize is 'fp8', .* as engine\.kernels says"):
+            choose_kernels(wanted, config, CUDA, torch.bfloat16, (1,), quantize="fp8")
+    else:
+        assert choose_kernels(wanted, config, CUDA, torch.bfloat16, (1,), quantize="fp8").kernels == "cuda"
+
+
 @pytest.mark.parametrize(
     ("missing", "value", "reason", "warning"),
     [
         ("torch.cuda.get_device_capability", lambda device: (8, 9), "this one has 8.9", False),
         ("oscine.runner.cuda.programs.supported", lambda config: False, "shapes of the published", False),
-        ("oscine.runner.cuda.programs.toolchain_failure", lambda *facts: "no CUDA compiler", "no CUDA", True),
+        (
+            "oscine.runner.cuda.programs.toolchain_failure",
+            lambda *facts, **options: "no CUDA compiler",
+            "no CUDA",
+            True,
+        ),
     ],
 )
 def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
@@ -81,6 +95,8 @@ def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
     assert choice.warning == warning, "a warning only where the user can install something"
     with pytest.raises(ConfigError, match=f"engine.kernels is 'cuda', but .*{reason}"):
         choose_kernels("cuda", config, CUDA, torch.bfloat16, (1,))
+    with pytest.raises(ConfigError, match=f"engine.quantize is 'fp8', which needs the CUDA kernels, .*{reason}"):
+        choose_kernels("auto", config, CUDA, torch.bfloat16, (1,), quantize="fp8")
     assert choose_kernels("triton", config, CUDA, torch.bfloat16, (1,)).kernels == "triton"
 
 
@@ -88,6 +104,8 @@ def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
 def test_a_backend_without_kernels_refuses_to_be_given_some(config, dtype):
     cpu = torch.device("cpu")
     assert choose_kernels("auto", config, cpu, dtype, (1,)) == KernelChoice(None, "")
+    with pytest.raises(ConfigError, match=r"engine\.quantize is 'fp8', .* this engine has cpu and"):
+        choose_kernels("auto", config, cpu, dtype, (1,), quantize="fp8")
     for wanted in ("triton", "cuda"):
         with pytest.raises(ConfigError, match=f"engine.kernels is '{wanted}', but kernels need an NVIDIA GPU"):
             choose_kernels(wanted, config, cpu, dtype, (1,))

@@ -62,6 +62,11 @@ class KernelsOption(StrEnum):
     cuda = "cuda"
 
 
+class QuantizeOption(StrEnum):
+    none = "none"
+    fp8 = "fp8"
+
+
 def main() -> None:
     _open_standard_streams()
     try:
@@ -217,6 +222,7 @@ def serve(
     devices: Annotated[list[str] | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
     dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
     kernels: Annotated[KernelsOption | None, typer.Option(help="auto: cuda on Hopper GPUs, triton elsewhere")] = None,
+    quantize: Annotated[QuantizeOption | None, typer.Option(help="fp8: weights of 8 bits, on Hopper GPUs")] = None,
     slots: Annotated[list[int] | None, typer.Option(help="Streams at once, per device")] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name that the model is served under")] = None,
     memory_share: Annotated[
@@ -260,6 +266,7 @@ def serve(
         "server.admin_keys": tuple(admin_key) if admin_key else None,
         "dtype": dtype.value if dtype else None,
         "engine.kernels": kernels.value if kernels else None,
+        "engine.quantize": quantize.value if quantize else None,
         "server.voices_dir": str(voices_dir) if voices_dir else None,
         "server.aligner": str(aligner) if aligner else None,
         "server.log_format": log_format,

@@ -86,7 +86,7 @@ def _build(
     options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
     sizes = options.sizes(budget.slots)
     kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)
-    options = replace(options, kernels=kernels.kernels or "triton")
+    options = replace(options, kernels=kernels.kernels or "triton", quantize=config.quantize)
     _log.info("memory: %s", budget.describe())
     progress(f"memory: {budget.describe()}", 1, 1)
 
@@ -102,7 +102,8 @@ def _build(
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
-    parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name)
+    quantized = "FP8 weights" if config.quantize == "fp8" else ""
+    parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name, quantized)
     engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=", ".join(filter(None, parts)))
     try:
         warm_up(engine, config, progress)
@@ -125,7 +126,7 @@ def _choose_kernels(
     def compiled(done: int, total: int) -> None:
         progress(f"compiling {total} CUDA kernels", done, total)
 
-    choice = choose_kernels(config.kernels, model_config, device, dtype, sizes, compiled)
+    choice = choose_kernels(config.kernels, model_config, device, dtype, sizes, compiled, config.quantize)
     if choice.kernels:
         text = f"{choice.name}: {choice.reason}"
         _log.info("%s", text)

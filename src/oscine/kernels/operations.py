@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oscine.kernels.attention import predictor_attention, talker_attention
 from oscine.kernels.embed import gather
+from oscine.kernels.fp8 import Weight
 from oscine.kernels.linear import SplitKScratch, linear
 from oscine.kernels.norm import rms_norm
 from oscine.kernels.sample import Draws, sample
@@ -28,10 +29,13 @@ class Following:
 
 
 class Operations(Protocol):
+    def prepare(self, weight: Tensor) -> Weight:
+        """The form in which the products of a layer take their weight; other products take bf16."""
+
     def linear(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Weight,
         out: Tensor,
         *,
         residual: Tensor | None = None,
@@ -44,7 +48,7 @@ class Operations(Protocol):
         """out = RMSNorm of x."""
 
     def norm_linear(
-        self, x: Tensor, scale: Tensor, eps: float, weight: Tensor, out: Tensor, *, glu: bool = False
+        self, x: Tensor, scale: Tensor, eps: float, weight: Weight, out: Tensor, *, glu: bool = False
     ) -> None:
         """out = linear(norm(x))."""
 
@@ -106,20 +110,24 @@ class TritonOperations:
         self._normed = normed
         self._scratch = SplitKScratch.empty(normed.device, rows=len(normed))
 
+    def prepare(self, weight: Tensor) -> Weight:
+        return weight
+
     def linear(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Weight,
         out: Tensor,
         *,
         residual: Tensor | None = None,
         bias: Tensor | None = None,
         glu: bool = False,
     ) -> None:
+        assert isinstance(weight, Tensor), "Triton's products have no FP8"
         linear(x, weight, out, self._scratch, residual=residual, bias=bias, glu=glu)
 
     def norm_linear(
-        self, x: Tensor, scale: Tensor, eps: float, weight: Tensor, out: Tensor, *, glu: bool = False
+        self, x: Tensor, scale: Tensor, eps: float, weight: Weight, out: Tensor, *, glu: bool = False
     ) -> None:
         normed = self._normed.flatten()[: x.numel()].view(x.shape)
         rms_norm(x, scale, eps, normed)

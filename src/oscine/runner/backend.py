@@ -21,6 +21,7 @@ from oscine.types import SamplingParams
 
 CaptureProgress = Callable[[int, int], None]  # steps done, steps in total
 Kernels = Literal["triton", "cuda"]
+Quantization = Literal["none", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class BackendOptions:
     graphs: bool = True  # off: the same kernels, launched one by one
     codec: bool = True  # off: codes only, every frame is silent
     kernels: Kernels = "triton"  # of frames on a GPU; factory.choose_kernels tells where CUDA's can run
+    quantize: Quantization = "none"  # weights of layers; fp8 needs CUDA's kernels
 
     def sizes(self, slots: int) -> list[int]:
         """Batch sizes of frames: those to capture, up to one that holds all slots."""

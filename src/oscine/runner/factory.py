@@ -13,7 +13,7 @@ from oscine.errors import ConfigError
 from oscine.kernels import available
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, Kernels
+from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, Kernels, Quantization
 from oscine.runner.memory_budget import MemoryBudget
 
 
@@ -73,9 +73,26 @@ def choose_kernels(
     dtype: torch.dtype,
     sizes: Sequence[int],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    quantize: Quantization = "none",
 ) -> KernelChoice:
     """Kernels of frames of these batch sizes. "auto": the fastest ones that can run. CUDA kernels are compiled, unless
     they are cached: `progress` gets their number. Raises ConfigError if the wanted ones cannot run."""
+    choice = _choose_kernels(wanted, config, device, dtype, sizes, progress, quantize)
+    if quantize == "fp8" and choice.kernels != "cuda":
+        reason = choice.reason or f"this engine has {device.type} and {str(dtype).removeprefix('torch.')}"
+        raise ConfigError(f"engine.quantize is 'fp8', which needs the CUDA kernels, and they do not run here: {reason}")
+    return choice
+
+
+def _choose_kernels(
+    wanted: Literal["auto", "triton", "cuda"],
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    sizes: Sequence[int],
+    progress: Callable[[int, int], None],
+    quantize: Quantization,
+) -> KernelChoice:
     if choose_backend(device, dtype).name != "cuda":
         if wanted == "auto":
             return KernelChoice(None, "")
@@ -88,7 +105,7 @@ def choose_kernels(
     from oscine.runner.cuda.programs import missing_on, toolchain_failure
 
     unsupported = missing_on(device, config)
-    problem = unsupported or toolchain_failure(config, device, sizes, progress)
+    problem = unsupported or toolchain_failure(config, device, sizes, progress, fp8=quantize == "fp8")
     if problem is None:
         return KernelChoice("cuda", "this GPU and this checkpoint have them")
     if wanted == "cuda":

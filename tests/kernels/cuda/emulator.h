@@ -425,6 +425,14 @@ inline u32 nearest(float f) {
 }
 inline u32 pack(float lower, float upper) { return nearest(lower) | nearest(upper) << 16; }
 inline u32 multiply_pairs(u32 a, u32 b) { return pack(low(a) * low(b), high(a) * high(b)); }
+inline u32 select_bytes(u32 v, u32 digits) {
+  u32 out = 0;
+  for (int i = 0; i < 4; i++) {
+    const u32 digit = digits >> 4 * i & 7;
+    out |= (digit < 4 ? v >> 8 * digit & 255 : 0) << 8 * i;
+  }
+  return out;
+}
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline float inverse_root(float x) { return 1.f / std::sqrt(x); }
 inline float exponential(float x) { return std::exp(x); }

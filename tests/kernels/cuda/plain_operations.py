@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oscine.kernels.fp8 import Fp8Weight, dequantized, quantize
 from oscine.kernels.sample import sample
 
 
@@ -27,8 +28,15 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class PlainOperations:
+    def __init__(self, *, fp8: bool = False) -> None:
+        self._fp8 = fp8
+
+    def prepare(self, weight):
+        return quantize(weight) if self._fp8 else weight
+
     def linear(self, x, weight, out, *, residual=None, bias=None, glu=False) -> None:
-        y = x.double() @ weight.double().T
+        values, scale = dequantized(weight) if isinstance(weight, Fp8Weight) else (weight, torch.ones(()))
+        y = x.double() @ values.double().T * scale.double()
         y = (y if bias is None else y + bias.double()).float().bfloat16()
         if glu:
             gate, up = y.chunk(2, -1)

@@ -22,6 +22,7 @@ from oscine.kernels.cuda.program import Program
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import decode_step
+from oscine.runner.cuda.admission import PACK_SIZES
 from oscine.runner.cuda.decode_step import DecodeStep
 from oscine.runner.cuda.programs import decode_programs
 from oscine.runner.kv_cache import PagedKVCache
@@ -40,8 +41,8 @@ POSITIONS = (0, 5, 70)
 
 
 class EmulatedOperations(CudaOperations):
-    def __init__(self, normed: Tensor, folder: Path) -> None:
-        super().__init__(normed, CubinCache(folder, CountingCompiler()))
+    def __init__(self, normed: Tensor, folder: Path, *, fp8: bool = False) -> None:
+        super().__init__(normed, CubinCache(folder, CountingCompiler()), fp8=fp8)
         self._folder = folder
         self.launched: list[Program] = []
 
@@ -95,7 +96,9 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 class Frame:
     """Slots in the middle of their speech, on random keys and values."""
 
-    def __init__(self, model: SpeechModel, make_operations, slots: int = 3) -> None:
+    def __init__(
+        self, model: SpeechModel, make_operations, slots: int = 3, prefill_rows: int = 1, same_for_prefill: bool = False
+    ) -> None:
         sizes = {"slots": slots, "positions_per_slot": 128, "positions_total": 384, "text_capacity": 8}
         budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
         like, generator = model.talker.head.weight, torch.Generator().manual_seed(1)
@@ -105,7 +108,8 @@ class Frame:
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
         self.state.int_row("position")[:3] = torch.tensor(POSITIONS)
         self.state.block_table[:3] = torch.tensor([[4, 0], [2, 0], [1, 3]])
-        self.step = DecodeStep(model, self.state, kv, slots, 1, make_operations)
+        parts = (model, self.state, kv, slots, prefill_rows, make_operations)
+        self.step = DecodeStep(*parts, same_for_prefill=same_for_prefill)
 
     def codes(self, slots: list[int], failing: Sequence[int] = ()) -> tuple[Tensor, Tensor, Tensor]:
         failed = torch.zeros(len(slots), dtype=torch.int16)
@@ -115,12 +119,13 @@ class Frame:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("fp8", [False, True], ids=["bf16", "fp8"])
 def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans_for_many_rows(
-    model: SpeechModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fp8: bool, model: SpeechModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = Frame(model, lambda normed: EmulatedOperations(normed, tmp_path))
+    frame = Frame(model, lambda normed: EmulatedOperations(normed, tmp_path, fp8=fp8))
     codes, hidden, logits = frame.codes([2, 0, -1])
-    plain = Frame(model, lambda normed: PlainOperations())
+    plain = Frame(model, lambda normed: PlainOperations(fp8=fp8))
     expected, plain_hidden, plain_logits = plain.codes([2, 0, -1])
     for actual, reference in ((hidden, plain_hidden), (logits, plain_logits)):
         distance = (actual[:2].float() - reference[:2].float()).norm() / reference[:2].float().norm()
@@ -128,14 +133,14 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
     assert torch.equal(codes[:2], expected[:2])
 
     launched = set(frame.step._operations.launched)
-    assert launched == set(decode_programs(model.config, [3])), "all programs are compiled at the start"
+    assert launched <= set(decode_programs(model.config, [3], fp8=fp8)), "all programs are compiled at the start"
 
     alone = frame.codes([0])
     for part, together in zip(alone, (codes, hidden, logits), strict=True):
         assert torch.equal(part[0], together[1])
 
     def many(product: Product, rows: int) -> Many:
-        return plans.many_plan(32, 32, 4 if product.epilogue == Epilogue.RESIDUAL else 1)
+        return plans.many_plan(32, 32, 4 if product.epilogue == Epilogue.RESIDUAL else 1, product.weight_bytes)
 
     for module in (plans, cuda_operations):
         monkeypatch.setattr(module, "choose_plan", many)
@@ -149,8 +154,8 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
 class RecordingOperations(CudaOperations):
     """Checks the arguments of every launch and computes nothing."""
 
-    def __init__(self, normed: Tensor, folder: Path) -> None:
-        super().__init__(normed, CubinCache(folder, CountingCompiler()))
+    def __init__(self, normed: Tensor, folder: Path, *, fp8: bool = False) -> None:
+        super().__init__(normed, CubinCache(folder, CountingCompiler()), fp8=fp8)
         self.launched: set[Program] = set()
 
     def launch(self, launch, arguments, device) -> None:
@@ -168,3 +173,20 @@ def test_a_frame_of_many_rows_launches_the_programs_that_are_compiled_at_the_sta
     frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path), slots=rows)
     frame.step.sample_codes(torch.arange(rows), torch.zeros(rows, dtype=torch.int16))
     assert frame.step._operations.launched == set(decode_programs(model.config, [rows]))
+
+
+@torch.inference_mode()
+def test_a_prefill_with_fp8_launches_the_programs_that_are_compiled_at_the_start(
+    model: SpeechModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sample", "gather", "write_keys_values", "talker_attention"):  # Triton's
+        monkeypatch.setattr(decode_step, name, lambda *words, **options: None)
+    most = PACK_SIZES[-1]
+    frame = Frame(
+        model, lambda normed: RecordingOperations(normed, tmp_path, fp8=True), prefill_rows=most, same_for_prefill=True
+    )
+    frame.step.sample_codes(torch.arange(3), torch.zeros(3, dtype=torch.int16))
+    for rows in PACK_SIZES:
+        inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
+        frame.step.prefill(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
+    assert frame.step._operations.launched == set(decode_programs(model.config, [3], fp8=True))

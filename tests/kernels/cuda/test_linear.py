@@ -17,7 +17,8 @@ from oscine.kernels.cuda.linear import (
     linear_launch,
 )
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
-from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
+from oscine.kernels.fp8 import dequantized, quantize
+from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.measures import assert_same_roundings
 
 pytestmark = pytest.mark.slow
@@ -48,10 +49,15 @@ class Case:
         x, out = bf16_bits(self.x[rows]), bf16_bits(self.residual[rows])
         if product.norm and not isinstance(plan, Few):
             x, product = self.normed(x), replace(product, norm=False)
-        weight, bias, scale = bf16_bits(self.weight), bf16_bits(self.bias), bf16_bits(self.scale)
+        bias, scale = bf16_bits(self.bias), bf16_bits(self.scale)
+        quantized = quantize(self.weight)
+        weight_scale = aligned(quantized.scale.numpy())
+        fp8_bits = aligned(quantized.values.view(torch.uint8).numpy())
+        weight = fp8_bits if product.fp8 else bf16_bits(self.weight)
         arguments = LinearArguments(
             x=x.ctypes.data, weight=weight.ctypes.data, out=out.ctypes.data, residual=out.ctypes.data,
-            bias=bias.ctypes.data, scale=scale.ctypes.data, rows=len(x), outputs=product.outputs,
+            bias=bias.ctypes.data, scale=scale.ctypes.data, weight_scale=weight_scale.ctypes.data,
+            rows=len(x), outputs=product.outputs,
             x_stride=x.shape[1], out_stride=out.shape[1], residual_stride=out.shape[1], epsilon=EPSILON,
         )  # fmt: skip
         launch = linear_launch(product, len(x), plan, self.segments)
@@ -73,7 +79,8 @@ class Case:
         if self.product.norm:
             x32 = x.double()
             x = (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + EPSILON)).float().bfloat16() * self.scale
-        y = x.double() @ self.weight.double().T
+        weight, weight_scale = dequantized(quantize(self.weight)) if self.product.fp8 else (self.weight, torch.ones(()))
+        y = (x.double() @ weight.double().T) * weight_scale.double()
         if self.product.epilogue == Epilogue.BIAS:
             y = y + self.bias.double()
         y = y.float().bfloat16()

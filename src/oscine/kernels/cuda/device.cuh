@@ -174,6 +174,8 @@ FUNCTION u32 multiply_pairs(u32 a, u32 b) {  // rounded like pack(): the product
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
   return pair;
 }
+// Byte i of the result is the byte of {v, 0} that digit i of `digits` (the lowest first) selects; 4 selects a zero.
+FUNCTION u32 select_bytes(u32 v, u32 digits) { return __byte_perm(v, 0, digits); }
 FUNCTION float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 FUNCTION float inverse_root(float x) { return rsqrtf(x); }
 FUNCTION float exponential(float x) { return __expf(x); }

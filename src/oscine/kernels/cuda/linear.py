@@ -28,7 +28,7 @@ class Epilogue(IntEnum):  # as in linear.cuh
 
 class LinearArguments(ctypes.Structure):  # `Arguments` in linear.cuh
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "out", "residual", "bias", "scale")),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "out", "residual", "bias", "scale", "weight_scale")),
         *((name, ctypes.c_int) for name in ("rows", "outputs", "x_stride", "out_stride", "residual_stride")),
         ("epsilon", ctypes.c_float),
     ]
@@ -36,16 +36,22 @@ class LinearArguments(ctypes.Structure):  # `Arguments` in linear.cuh
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The shape of a product. `norm`: x is normed first."""
+    """The shape of a product. `norm`: x is normed first. `fp8`: the weights are e4m3 with a scale per row."""
 
     outputs: int
     inputs: int
     epilogue: Epilogue = Epilogue.PLAIN
     norm: bool = False
+    fp8: bool = False
 
     @property
     def columns_per_output(self) -> int:
         return 2 if self.epilogue == Epilogue.GLU else 1
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of one weight."""
+        return 1 if self.fp8 else 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +126,14 @@ _X_STAGES = 6  # of Wide
 _CLUSTER_US = 1.0  # two cluster barriers and the sums of the other blocks
 
 
-def many_plan(rows: int, columns: int, cluster: int) -> Many:
+def many_plan(rows: int, columns: int, cluster: int, weight_bytes: int = 2) -> Many:
     room = _SHARED_BYTES - (0 if cluster > 1 else _sum_bytes(rows, columns))
-    stages = max(_MIN_STAGES, min(_MAX_STAGES, room // _stage_bytes(rows, columns)))
+    stages = max(_MIN_STAGES, min(_MAX_STAGES, room // _stage_bytes(rows, columns, weight_bytes)))
     return Many(rows, columns, *_WARPS[rows, columns], cluster, stages)
 
 
-def _stage_bytes(rows: int, columns: int) -> int:
-    return (rows + columns) * _STAGE_COLUMNS * 2
+def _stage_bytes(rows: int, columns: int, weight_bytes: int) -> int:
+    return (rows * 2 + columns * weight_bytes) * _STAGE_COLUMNS
 
 
 def _sum_bytes(rows: int, columns: int) -> int:
@@ -137,7 +143,7 @@ def _sum_bytes(rows: int, columns: int) -> int:
 def many_plans(product: Product, rows: int) -> list[Many]:
     tile_rows = 32 if rows <= 32 else 64 if rows <= 64 else 128
     return [
-        many_plan(tile_rows, columns, cluster)
+        many_plan(tile_rows, columns, cluster, product.weight_bytes)
         for columns in (32, 64, 128)
         for cluster in (1, 4)
         if (tile_rows, columns) in _WARPS and product.outputs * product.columns_per_output % columns == 0
@@ -170,10 +176,10 @@ def estimated_us(product: Product, rows: int, plan: Many | Wide) -> float:
     """A model of the time, not measured: the bytes that the busiest multiprocessor, L2 and HBM deliver."""
     weight_rows = product.outputs * product.columns_per_output
     blocks = weight_rows // plan.columns * -(-rows // plan.rows) * plan.cluster
-    bytes_of_block = (plan.rows + plan.columns) * product.inputs // plan.cluster * 2
+    bytes_of_block = (plan.rows * 2 + plan.columns * product.weight_bytes) * product.inputs // plan.cluster
     busiest_us = -(-blocks // _MULTIPROCESSORS) * bytes_of_block / _MULTIPROCESSOR_BYTES_PER_US
     shared_us = blocks * bytes_of_block / _L2_BYTES_PER_US
-    weights_us = weight_rows * product.inputs * 2 / _MEMORY_BYTES_PER_US
+    weights_us = weight_rows * product.inputs * product.weight_bytes / _MEMORY_BYTES_PER_US
     return max(busiest_us, shared_us, weights_us) + (_CLUSTER_US if plan.cluster > 1 else 0.0)
 
 
@@ -199,11 +205,16 @@ def linear_launch(product: Product, rows: int, plan: Plan | None = None, segment
     assert not product.norm, "many rows are normed by rms_norm"
     outputs = plan.columns // product.columns_per_output
     assert product.outputs % outputs == 0 and product.inputs % (segments * 64) == 0, (product, plan)
-    defines = {"INPUTS": product.inputs, "SEGMENTS": segments, "EPILOGUE": int(product.epilogue)}
+    defines = {
+        "INPUTS": product.inputs,
+        "SEGMENTS": segments,
+        "EPILOGUE": int(product.epilogue),
+        "FP8": int(product.fp8),
+    }
     grid = (product.outputs // outputs * plan.cluster, -(-rows // plan.rows), 1)
     if isinstance(plan, Wide):
         return _wide_launch(plan, defines, grid)
-    return _many_launch(plan, defines, grid)
+    return _many_launch(plan, defines, grid, product.weight_bytes)
 
 
 def _few_launch(product: Product, rows: int, plan: Few, segments: int) -> Launch:
@@ -222,12 +233,13 @@ def _few_launch(product: Product, rows: int, plan: Few, segments: int) -> Launch
         ROWS=tile_rows,
         NORM=int(product.norm),
         EPILOGUE=int(product.epilogue),
+        FP8=int(product.fp8),
     )
     shared_bytes = segments * (ring + tile_rows * 4) + (product.inputs * 2 if product.norm else 0)
     return Launch(program, (product.outputs // outputs, 1, 1), segments * 32, shared_bytes)
 
 
-def _many_launch(plan: Many, defines: dict[str, int], grid: tuple[int, int, int]) -> Launch:
+def _many_launch(plan: Many, defines: dict[str, int], grid: tuple[int, int, int], weight_bytes: int) -> Launch:
     program = Program.of(
         "linear_many",
         **defines,
@@ -238,7 +250,8 @@ def _many_launch(plan: Many, defines: dict[str, int], grid: tuple[int, int, int]
         CLUSTER=plan.cluster,
         STAGES=plan.stages,
     )
-    stages_bytes, sum_bytes = plan.stages * _stage_bytes(plan.rows, plan.columns), _sum_bytes(plan.rows, plan.columns)
+    stages_bytes = plan.stages * _stage_bytes(plan.rows, plan.columns, weight_bytes)
+    sum_bytes = _sum_bytes(plan.rows, plan.columns)
     # A cluster's sums take the place of the stages.
     shared_bytes = max(stages_bytes, sum_bytes) if plan.cluster > 1 else stages_bytes + sum_bytes
     return Launch(program, grid, plan.row_warps * plan.column_warps * 32, shared_bytes, plan.cluster)

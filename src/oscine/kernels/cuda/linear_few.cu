@@ -7,7 +7,7 @@
 // Registers are for weights: two blocks of a multiprocessor share them, so that one requests weights while the other
 // computes.
 //
-// Defines: INPUTS, SEGMENTS (warps), TILES (8 weight rows each), ROWS (8 or 16), NORM, EPILOGUE.
+// Defines: INPUTS, SEGMENTS (warps), TILES (8 weight rows each), ROWS (8 or 16), NORM, EPILOGUE, FP8.
 #include "linear.cuh"
 #include "norm.cuh"
 
@@ -56,7 +56,8 @@ FUNCTION float inverse_of(const float* squares, int row, float epsilon) {
 }
 
 // Two blocks at a time, unless one alone fills the registers with weights.
-constexpr int BLOCKS = THREADS * (TILES * STEPS * 4 + 32) * 2 <= 65536 ? 2 : 1;
+constexpr int LOADS = STEPS * WEIGHT_BYTES / 2;  // of 16 bytes, of a lane and a tile
+constexpr int BLOCKS = THREADS * (TILES * LOADS * 4 + 32) * 2 <= 65536 ? 2 : 1;
 
 KERNEL_OF_BLOCKS(linear_few, THREADS, BLOCKS) {
   const Arguments& p = arguments;
@@ -70,13 +71,17 @@ KERNEL_OF_BLOCKS(linear_few, THREADS, BLOCKS) {
   const u16* const source = p.x + (u64)own_row * p.x_stride + warp * SEGMENT + own_piece * 8;
 
   let_next_start();
-  uint4 weight[TILES][STEPS];
+  uint4 weight[TILES][LOADS];
 #pragma unroll
   for (int tile = 0; tile < TILES; tile++) {
-    const u16* row = p.weight + (u64)weight_row(first, tile * 8 + g, p.outputs) * INPUTS + warp * SEGMENT + t * 8;
+    const u64 row = (u64)weight_row(first, tile * 8 + g, p.outputs) * INPUTS + warp * SEGMENT;
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) weight[tile][step] = load_early(row + step * 32);
+    for (int i = 0; i < LOADS; i++) weight[tile][i] = load_early(p.weight + row * WEIGHT_BYTES + t * 16 + i * 64);
   }
+  float2 weight_scales[ROUNDS];
+#pragma unroll
+  for (int round = 0; round < ROUNDS; round++)
+    weight_scales[round] = scales_of(p, first + (round * THREADS + thread_index()) % OUTPUTS_OF_BLOCK);
   if (NORM) {
     copy_async(scale + lane * 16, p.scale + warp * SEGMENT + lane * 8, lane < SEGMENT / 8);
     commit_copies();
@@ -145,7 +150,10 @@ KERNEL_OF_BLOCKS(linear_few, THREADS, BLOCKS) {
         if (ROWS == 16) b = normed(b, lower_inverse, scales);
       }
 #pragma unroll
-      for (int tile = 0; tile < TILES; tile++) add_step(sum[tile], a, b, weight[tile][part * PART_STEPS + step]);
+      for (int tile = 0; tile < TILES; tile++) {
+        const int at = part * PART_STEPS + step;
+        add_step(sum[tile], a, b, FP8 ? half_of_group(weight[tile][at / 2], at % 2) : weight[tile][FP8 ? 0 : at]);
+      }
     }
     sync_warp();
     if (part + SLOTS < PARTS) request(part + SLOTS);
@@ -164,8 +172,9 @@ KERNEL_OF_BLOCKS(linear_few, THREADS, BLOCKS) {
     const int i = round * THREADS + thread_index(), row = i / OUTPUTS_OF_BLOCK, n = i % OUTPUTS_OF_BLOCK;
     if (row < p.rows) {
       const int place = row * COLUMNS + place_of_output(n);
-      const float total = sum_of_segments(shared_memory(), bytes, place);
-      const float up = EPILOGUE == GLU ? sum_of_segments(shared_memory(), bytes, place + 8) : 0.f;
+      const float total = scaled(sum_of_segments(shared_memory(), bytes, place), weight_scales[round].x);
+      const float up =
+          EPILOGUE == GLU ? scaled(sum_of_segments(shared_memory(), bytes, place + 8), weight_scales[round].y) : 0.f;
       p.out[(u64)row * p.out_stride + first + n] = (u16)pack(finished(total, up, other[round]), 0.f);
     }
   }

@@ -6,7 +6,7 @@
 // STAGES - 1 steps of 64 columns; the first weights are requested before the wait for the kernel that makes x.
 //
 // Defines: INPUTS, SEGMENTS, ROWS, COLUMNS, ROW_WARPS, COLUMN_WARPS (warps that divide the tile), CLUSTER (1 or 4),
-// STAGES, EPILOGUE. Grid: outputs / OUTPUTS_OF_BLOCK * CLUSTER, rows / ROWS rounded up.
+// STAGES, EPILOGUE, FP8. Grid: outputs / OUTPUTS_OF_BLOCK * CLUSTER, rows / ROWS rounded up.
 #include "linear.cuh"
 #include "tile.cuh"
 
@@ -15,12 +15,14 @@ constexpr int ROW_TILES = ROWS / ROW_WARPS / 16;  // mma tiles of a warp
 constexpr int COLUMN_TILES = COLUMNS / COLUMN_WARPS / 8;
 constexpr int WIDTH = 64;  // columns of K in a stage
 constexpr int ROW_BYTES = WIDTH * 2, PIECES = WIDTH / 8;
-constexpr int X_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = X_BYTES + COLUMNS * ROW_BYTES;
+constexpr int WEIGHT_ROW_BYTES = WIDTH * WEIGHT_BYTES, WEIGHT_PIECES = WEIGHT_ROW_BYTES / 16;
+constexpr int X_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = X_BYTES + COLUMNS * WEIGHT_ROW_BYTES;
 constexpr int STAGES_OF_SEGMENT = SEGMENT / WIDTH;
 constexpr int COUNT = QUARTERS * SEGMENTS_OF_QUARTER * STAGES_OF_SEGMENT;
 constexpr int AHEAD = STAGES - 1;
 constexpr int SUM_STRIDE = COLUMNS + 8;         // floats from row to row: eight rows of a tile are in different banks
 constexpr int ROWS_OF_COPY = THREADS / PIECES;  // rows that all threads copy at a time
+constexpr int WEIGHT_ROWS_OF_COPY = THREADS / WEIGHT_PIECES;
 static_assert(ROWS % (ROW_WARPS * 16) == 0 && COLUMNS % (COLUMN_WARPS * 8) == 0, "warps have whole tiles");
 static_assert(EPILOGUE != GLU || COLUMNS % 16 == 0, "a gate tile has its up tile");
 static_assert(SEGMENT % WIDTH == 0, "a segment has whole stages");
@@ -50,6 +52,11 @@ FUNCTION void add_pair(float* to, float x, float y, bool first) {
   *(float2*)to = first ? make_float2(x, y) : make_float2(before.x + x, before.y + y);
 }
 
+// With FP8, the 64 bytes of two rows are all banks: eight lanes have no conflict as it is.
+FUNCTION int weight_place(int row, int piece) {
+  return FP8 ? row * WEIGHT_ROW_BYTES + piece * 16 : swizzled<ROW_BYTES>(row, piece);
+}
+
 KERNEL_OF_BLOCKS(linear_many, THREADS, 1) {
   const Arguments& p = arguments;
   const int thread = thread_index(), warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
@@ -57,14 +64,16 @@ KERNEL_OF_BLOCKS(linear_many, THREADS, 1) {
   const int begin = rank * (INPUTS / CLUSTER);
   char* const memory = shared_memory();
   const int own_row = thread / PIECES, own_piece = thread % PIECES;
+  const int own_weight_row = thread / WEIGHT_PIECES, own_weight_piece = thread % WEIGHT_PIECES;
 
   auto request_weights = [&](int stage) {
-    char* const to = memory + stage % STAGES * STAGE_BYTES + X_BYTES + swizzled<ROW_BYTES>(own_row, own_piece);
+    char* const to =
+        memory + stage % STAGES * STAGE_BYTES + X_BYTES + weight_place(own_weight_row, own_weight_piece);
 #pragma unroll
-    for (int n = 0; n < COLUMNS; n += ROWS_OF_COPY) {
-      const int row = weight_row(first, n + own_row, p.outputs);
-      copy_async(to + n * ROW_BYTES, p.weight + (u64)row * INPUTS + begin + stage * WIDTH + own_piece * 8,
-                 n + own_row < COLUMNS);
+    for (int n = 0; n < COLUMNS; n += WEIGHT_ROWS_OF_COPY) {
+      const u64 row = (u64)weight_row(first, n + own_weight_row, p.outputs) * INPUTS + begin + stage * WIDTH;
+      copy_async(to + n * WEIGHT_ROW_BYTES, p.weight + row * WEIGHT_BYTES + own_weight_piece * 16,
+                 n + own_weight_row < COLUMNS);
     }
   };
   auto request_x = [&](int stage) {
@@ -110,6 +119,13 @@ KERNEL_OF_BLOCKS(linear_many, THREADS, 1) {
         commit_copies();
         const char* const x = memory + stage % STAGES * STAGE_BYTES;
         const char* const weight = x + X_BYTES;
+        auto weights_at = [&](int n, int piece) {
+          return *(const uint4*)(weight + weight_place(warp_column + n * 8 + g, piece));
+        };
+        uint4 groups[COLUMN_TILES];
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+          if (FP8) groups[n] = weights_at(n, t);
 #pragma unroll
         for (int step = 0; step < WIDTH / 32; step++) {
           uint4 a[ROW_TILES][2], b[COLUMN_TILES];
@@ -120,7 +136,7 @@ KERNEL_OF_BLOCKS(linear_many, THREADS, 1) {
           }
 #pragma unroll
           for (int n = 0; n < COLUMN_TILES; n++)
-            b[n] = *(const uint4*)(weight + swizzled<ROW_BYTES>(warp_column + n * 8 + g, step * 4 + t));
+            b[n] = FP8 ? half_of_group(groups[n], step) : weights_at(n, step * 4 + t);
 #pragma unroll
           for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll

@@ -12,7 +12,7 @@
 // CLUSTER and the meeting of the quarters are as in linear_many.cu.
 //
 // Defines: INPUTS, SEGMENTS, ROWS (16, 32, 64 or 128), WARPGROUPS (with weights), CLUSTER (1 or 4), RING, X_STAGES,
-// EPILOGUE. Grid: outputs / OUTPUTS_OF_BLOCK * CLUSTER, rows / ROWS rounded up.
+// EPILOGUE, FP8. Grid: outputs / OUTPUTS_OF_BLOCK * CLUSTER, rows / ROWS rounded up.
 #include "linear.cuh"
 #define COLUMNS (WARPGROUPS * 64)
 #include "operand.cuh"
@@ -78,9 +78,13 @@ FUNCTION void produce(const Arguments& p, int begin, int first_row) {
   }
 }
 
-struct Weights {  // of one stage: rows g and g + 8 of the warp's 16, lane t's 16 bytes of twice 32 columns
-  uint4 upper[2], lower[2];
+constexpr int LOADS = WEIGHT_BYTES;  // of 16 bytes, of a stage and a row
+struct Weights {                     // of one stage: rows g and g + 8 of the warp's 16, lane t's part of twice 32 columns
+  uint4 upper[LOADS], lower[LOADS];
 };
+FUNCTION uint4 half_of(const uint4 (&loads)[LOADS], int half) {
+  return FP8 ? half_of_group(loads[0], half) : loads[FP8 ? 0 : half];
+}
 
 KERNEL_OF_BLOCKS(linear_wide, THREADS, BLOCKS) {
   const Arguments& p = arguments;
@@ -95,14 +99,17 @@ KERNEL_OF_BLOCKS(linear_wide, THREADS, BLOCKS) {
   }
   take_registers_up_to<CONSUMER_REGISTERS>();
   const int warp = thread_index() / 32, lane = thread_index() % 32, g = lane / 4, t = lane % 4;
-  const u16* const upper = p.weight + (u64)weight_row(first, warp * 16 + g, p.outputs) * INPUTS + begin + t * 8;
-  const u16* const lower = p.weight + (u64)weight_row(first, warp * 16 + g + 8, p.outputs) * INPUTS + begin + t * 8;
+  auto weights_of = [&](int row) {
+    return p.weight + ((u64)weight_row(first, row, p.outputs) * INPUTS + begin) * WEIGHT_BYTES + t * 16;
+  };
+  const char* const upper = weights_of(warp * 16 + g);
+  const char* const lower = weights_of(warp * 16 + g + 8);
   Weights weights[RING];
   auto request = [&](Weights& to, int stage) {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      to.upper[half] = load_early(upper + stage * WIDTH + half * 32);
-      to.lower[half] = load_early(lower + stage * WIDTH + half * 32);
+    for (int i = 0; i < LOADS; i++) {
+      to.upper[i] = load_early(upper + stage * WIDTH * WEIGHT_BYTES + i * 64);
+      to.lower[i] = load_early(lower + stage * WIDTH * WEIGHT_BYTES + i * 64);
     }
   };
 #pragma unroll
@@ -125,7 +132,7 @@ KERNEL_OF_BLOCKS(linear_wide, THREADS, BLOCKS) {
         u32 a[4][4];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          const uint4 &u = weights[i % RING].upper[half], &l = weights[i % RING].lower[half];
+          const uint4 u = half_of(weights[i % RING].upper, half), l = half_of(weights[i % RING].lower, half);
           const u32 words[8] = {u.x, l.x, u.y, l.y, u.z, l.z, u.w, l.w};
 #pragma unroll
           for (int n = 0; n < 8; n++) a[half * 2 + n / 4][n % 4] = operand(words[n]);

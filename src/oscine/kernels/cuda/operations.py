@@ -22,6 +22,7 @@ from oscine.kernels.cuda.linear import Epilogue, Few, LinearArguments, Plan, Pro
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
 from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import SampleArguments, sample_launch
+from oscine.kernels.fp8 import Fp8Weight, Weight, quantize
 from oscine.kernels.operations import Following
 from oscine.kernels.sample import Draws
 
@@ -29,26 +30,32 @@ _ALIGNMENT = 16  # bytes
 
 
 class CudaOperations:
-    """`normed` is a buffer for the largest x of `norm_linear`; `choose` replaces `choose_plan`."""
+    """`normed` is a buffer for the largest x of `norm_linear`; `fp8`: weights of layers become FP8; `choose` replaces
+    `choose_plan`."""
 
     def __init__(
         self,
         normed: Tensor,
         cubins: CubinCache | None = None,
         *,
+        fp8: bool = False,
         programmatic: bool = True,
         choose: Callable[[Product, int], Plan] | None = None,
     ) -> None:
         self._normed = normed
         self._cubins = cubins or default_cache()
         self._kernels: dict[Program, Kernel] = {}
+        self._fp8 = fp8
         self._programmatic = programmatic
         self._choose = choose
+
+    def prepare(self, weight: Tensor) -> Weight:
+        return quantize(weight) if self._fp8 else weight
 
     def linear(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Weight,
         out: Tensor,
         *,
         residual: Tensor | None = None,
@@ -73,7 +80,7 @@ class CudaOperations:
         x: Tensor,
         scale: Tensor,
         eps: float,
-        weight: Tensor,
+        weight: Weight,
         out: Tensor,
         *,
         glu: bool = False,
@@ -184,7 +191,7 @@ class CudaOperations:
     def _product(
         self,
         x: Tensor,
-        weight: Tensor,
+        weight: Weight,
         out: Tensor,
         *,
         residual: Tensor | None = None,
@@ -197,8 +204,10 @@ class CudaOperations:
         assert (residual is not None) + (bias is not None) + glu <= 1, "one epilogue"
         assert residual is None or residual.shape == out.shape, (residual is None, out.shape)
         assert x.data_ptr() != out.data_ptr(), "the output must not overwrite the input"
+        values, weight_scale = (weight.values, weight.scale) if isinstance(weight, Fp8Weight) else (weight, None)
         extra = [tensor for tensor in (residual, bias, scale) if tensor is not None]
-        _check(x, weight, out, *extra)
+        _check(x, out, *extra)
+        _check(values, dtype=torch.bfloat16 if weight_scale is None else torch.float8_e4m3fn)
         epilogue = Epilogue.PLAIN
         if glu:
             epilogue = Epilogue.GLU
@@ -209,8 +218,9 @@ class CudaOperations:
         rows, product = len(x), _product_of(weight, epilogue, norm=scale is not None)
         assert x.shape[1] == product.inputs and out.shape == (rows, product.outputs), (x.shape, product, out.shape)
         arguments = LinearArguments(
-            x=x.data_ptr(), weight=weight.data_ptr(), out=out.data_ptr(), residual=_address(residual),
-            bias=_address(bias), scale=_address(scale), rows=rows, outputs=product.outputs, x_stride=x.stride(0),
+            x=x.data_ptr(), weight=values.data_ptr(), out=out.data_ptr(), residual=_address(residual),
+            bias=_address(bias), scale=_address(scale), weight_scale=_address(weight_scale),
+            rows=rows, outputs=product.outputs, x_stride=x.stride(0),
             out_stride=out.stride(0), residual_stride=residual.stride(0) if residual is not None else 0, epsilon=eps,
         )  # fmt: skip
         self.launch(linear_launch(product, rows, plan or self.plan(product, rows)), arguments, x.device)
@@ -228,21 +238,22 @@ class CudaOperations:
         kernel.launch(launch, arguments, torch.cuda.current_stream(device).cuda_stream)
 
 
-def _product_of(weight: Tensor, epilogue: Epilogue, *, norm: bool = False) -> Product:
+def _product_of(weight: Weight, epilogue: Epilogue, *, norm: bool = False) -> Product:
     rows, inputs = weight.shape
-    return Product(rows // 2 if epilogue == Epilogue.GLU else rows, inputs, epilogue, norm)
+    outputs = rows // 2 if epilogue == Epilogue.GLU else rows
+    return Product(outputs, inputs, epilogue, norm, fp8=isinstance(weight, Fp8Weight))
 
 
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _check(*tensors: Tensor) -> None:
-    """bf16, packed rows that start at multiples of 16 bytes."""
+def _check(*tensors: Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Packed rows that start at multiples of 16 bytes."""
     for tensor in tensors:
-        assert tensor.dtype == torch.bfloat16 and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
-        rows = tensor.stride()[:-1]
-        assert tensor.data_ptr() % _ALIGNMENT == 0 and all(step * 2 % _ALIGNMENT == 0 for step in rows), rows
+        assert tensor.dtype == dtype and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
+        row_bytes = [step * tensor.element_size() for step in tensor.stride()[:-1]]
+        assert tensor.data_ptr() % _ALIGNMENT == 0 and all(count % _ALIGNMENT == 0 for count in row_bytes), row_bytes
 
 
 def _check_heads(qkv: Tensor, kv_heads: int, dim: int, cos: Tensor, sin: Tensor, out: Tensor) -> int:

@@ -42,8 +42,15 @@ FUNCTION void finish_tile(const Arguments& p, const float* sums, int rank, int f
       uint2 other = make_uint2(0, 0);
       if (EPILOGUE == RESIDUAL) other = load_two_pairs(p.residual + (u64)row * p.residual_stride + first + n);
       if (EPILOGUE == BIAS) other = load_two_pairs(p.bias + first + n);
-      const float4 sum = sum_of_quarters(own);
-      const float4 up = EPILOGUE == GLU ? sum_of_quarters(own + 8) : make_float4(0.f, 0.f, 0.f, 0.f);
+      float2 scales[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) scales[j] = scales_of(p, first + n + j);
+      float4 sum = sum_of_quarters(own);
+      sum = make_float4(scaled(sum.x, scales[0].x), scaled(sum.y, scales[1].x), scaled(sum.z, scales[2].x),
+                        scaled(sum.w, scales[3].x));
+      float4 up = EPILOGUE == GLU ? sum_of_quarters(own + 8) : make_float4(0.f, 0.f, 0.f, 0.f);
+      up = make_float4(scaled(up.x, scales[0].y), scaled(up.y, scales[1].y), scaled(up.z, scales[2].y),
+                       scaled(up.w, scales[3].y));
       *(uint2*)(p.out + (u64)row * p.out_stride + first + n) =
           make_uint2(pack(finished(sum.x, up.x, low(other.x)), finished(sum.y, up.y, high(other.x))),
                      pack(finished(sum.z, up.z, low(other.y)), finished(sum.w, up.w, high(other.y))));

@@ -21,6 +21,7 @@ from oscine.runner.cuda.admission import PACK_SIZES, BatchedAdmission
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
 from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.cuda.layer_weights import release_weights
 from oscine.runner.cuda.programs import make_cuda_operations
 from oscine.runner.cuda.ring_buffers import ring_state_elements
 from oscine.runner.kv_cache import PagedKVCache
@@ -67,8 +68,16 @@ class CudaBackend:
         self.codec: SlotCodec = SilentCodec(budget.slots)
         if options.codec:
             self.codec = CudaCodec(model.codec, budget.slots, largest)
-        make_operations = make_cuda_operations(model.config, sizes) if options.kernels == "cuda" else None
-        self.step = DecodeStep(model, self.state, self.kv, largest, PACK_SIZES[-1], make_operations)
+        fp8 = options.quantize == "fp8"
+        assert options.kernels == "cuda" or not fp8, options
+        make_operations = None
+        if options.kernels == "cuda":
+            make_operations = make_cuda_operations(model.config, sizes, fp8=fp8)
+        most = (largest, PACK_SIZES[-1])
+        self.step = DecodeStep(model, self.state, self.kv, *most, make_operations, same_for_prefill=fp8)
+        if fp8:
+            for stack_module in (model.talker.stack, model.predictor.stack):
+                release_weights(stack_module)
         parts = (self.step, self.state, self.kv, self.codec)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame

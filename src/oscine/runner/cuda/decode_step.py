@@ -1,13 +1,13 @@
 """The decode step on kernels: talker step, code 0, codes 1..15, next input row; and the prefill.
 
 The layers of model/layers.py with the same roundings in bf16; `_layers` shows which kernel does what. All buffers are
-allocated once, so a CUDA graph can capture every method. (Any: a ModuleList's elements have no attribute types.)
+allocated once, so a CUDA graph can capture every method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,16 +19,17 @@ from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.prefill import write_keys_values
 from oscine.kernels.sample import Draws, FirstCode, sample
-from oscine.model.config import ModelConfig
+from oscine.model.config import ModelConfig, StackConfig
 from oscine.model.layers import Stack, rope_angles
 from oscine.model.speech_model import SpeechModel
+from oscine.runner.cuda.layer_weights import LayerWeights, layer_weights
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.slot_state import SlotState
 
 _TEXT_TABLE_ROWS = 8192  # projected at a time
 QKV_TABLE_ROWS = 128  # of one product
 
-Attend = Callable[[int, Any, Tensor, Tensor], None]  # layer, its attention module, qkv, output
+Attend = Callable[[int, LayerWeights, Tensor, Tensor], None]  # layer, its weights, qkv, output
 
 
 def table_bytes(config: ModelConfig, element_bytes: int) -> int:
@@ -53,8 +54,11 @@ class DecodeStep:
         max_rows: int,
         max_prefill_rows: int,
         make_operations: Callable[[Tensor], Operations] | None = None,
+        *,
+        same_for_prefill: bool = False,
     ) -> None:
-        """`make_operations`: those of frames, Triton's if None; it gets a buffer for normed rows."""
+        """`make_operations`: those of frames, Triton's if None; it gets a buffer for normed rows. Prefills use Triton's
+        unless `same_for_prefill`."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
         rows = max(2 * max_rows, max_prefill_rows)  # the predictor's first pass has two rows per sequence
@@ -65,8 +69,10 @@ class DecodeStep:
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
         normed = like.new_zeros(max(rows, QKV_TABLE_ROWS), max(c.width for c in stacks))
-        self._prefill_operations = TritonOperations(normed)
-        self._operations = make_operations(normed) if make_operations else self._prefill_operations
+        self._operations = make_operations(normed) if make_operations else TritonOperations(normed)
+        self._prefill_operations = self._operations if same_for_prefill else TritonOperations(normed)
+        self._talker_layers = layer_weights(talker.stack, self._operations.prepare)
+        self._predictor_layers = layer_weights(predictor.stack, self._operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
         self._first_logits = like.new_zeros(max_rows, talker.config.code_vocab)
@@ -88,14 +94,12 @@ class DecodeStep:
     def _qkv_tables(self) -> Tensor:
         """[books, codes, q k v] of the predictor's first layer, which depend on one code each. Computed by a frame's
         kernels, which give a row the same bits in any batch."""
-        stack = self._model.predictor.stack
-        layer = cast(Any, stack.layers[0])
+        layer, eps = self._predictor_layers[0], self._model.predictor.stack.config.eps
         books = self.rest_tables[: CODEBOOKS - 2]  # the last code is not an input
-        tables = books.new_empty(*books.shape[:2], layer.attention.qkv.out_features)
+        tables = books.new_empty(*books.shape[:2], layer.qkv.shape[0])
         inputs, outputs = (table.flatten(0, 1).split(QKV_TABLE_ROWS) for table in (books, tables))
         for rows, qkv in zip(inputs, outputs, strict=True):
-            norm = layer.attention_norm.weight
-            self._operations.norm_linear(rows, norm, stack.config.eps, layer.attention.qkv.weight, qkv)
+            self._operations.norm_linear(rows, layer.attention_norm, eps, layer.qkv, qkv)
         return tables
 
     @torch.inference_mode()
@@ -135,15 +139,14 @@ class DecodeStep:
         x.copy_(inputs)
         own = torch.where(positions < 0, positions, torch.arange(rows, device=positions.device))
 
-        def attend(layer: int, attention: Any, qkv: Tensor, out: Tensor) -> None:
-            q_norm, k_norm = attention.q_norm.weight, attention.k_norm.weight
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
             cache = (*self._rope, kv.keys[layer], kv.values[layer], block_table, positions)
-            write_keys_values(qkv, k_norm, eps, *cache)
+            write_keys_values(qkv, weights.k_norm, eps, *cache)
             if layer + 1 < stack.config.layers:
                 # Not written again: this kernel's last bit may differ, and other rows read the keys meanwhile.
-                talker_attention(qkv, q_norm, k_norm, eps, *cache, own, out, write=False)
+                talker_attention(qkv, weights.q_norm, weights.k_norm, eps, *cache, own, out, write=False)
 
-        self._layers(self._prefill_operations, stack, x, attend)
+        self._layers(self._prefill_operations, stack.config, self._talker_layers, x, attend)
 
     @torch.inference_mode()
     def talker_step(self, slots: Tensor) -> None:
@@ -151,12 +154,12 @@ class DecodeStep:
         x = self._x[: len(slots)]
         gather(state.inputs, slots, x)
 
-        def attend(layer: int, attention: Any, qkv: Tensor, out: Tensor) -> None:
-            norms = (attention.q_norm.weight, attention.k_norm.weight, stack.config.eps)
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
+            norms = (weights.q_norm, weights.k_norm, stack.config.eps)
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
             self._operations.talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
 
-        self._layers(self._operations, stack, x, attend)
+        self._layers(self._operations, stack.config, self._talker_layers, x, attend)
         self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
 
     @torch.inference_mode()
@@ -190,32 +193,38 @@ class DecodeStep:
 
     def _pass(self, x: Tensor, *, position: int, new: int) -> None:
         """One pass of the predictor. After position 0 the first layer's qkv are in their buffer, from the tables."""
-        stack = self._model.predictor.stack
+        config = self._model.predictor.stack.config
 
-        def attend(layer: int, attention: Any, qkv: Tensor, out: Tensor) -> None:
-            norms = (attention.q_norm.weight, attention.k_norm.weight, stack.config.eps)
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
+            norms = (weights.q_norm, weights.k_norm, config.eps)
             cache = (self._rest_keys[layer], self._rest_values[layer])
             self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
 
-        self._layers(self._operations, stack, x, attend, first_qkv_ready=position > 0)
+        layers = self._predictor_layers
+        self._layers(self._operations, config, layers, x, attend, first_qkv_ready=position > 0)
 
     def _layers(
-        self, operations: Operations, stack: Stack, x: Tensor, attend: Attend, *, first_qkv_ready: bool = False
+        self,
+        operations: Operations,
+        config: StackConfig,
+        layers: Sequence[LayerWeights],
+        x: Tensor,
+        attend: Attend,
+        *,
+        first_qkv_ready: bool = False,
     ) -> None:
         """Updates x in place."""
-        layers: Any = stack.layers
-        config, rows = stack.config, len(x)
+        rows = len(x)
         mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
         inner = self._rows_of(self._inner, rows, config.inner)
-        qkv = self._rows_of(self._qkv, rows, layers[0].attention.qkv.out_features)
+        qkv = self._rows_of(self._qkv, rows, layers[0].qkv.shape[0])
         for index, layer in enumerate(layers):
             if index or not first_qkv_ready:
-                norm = layer.attention_norm.weight
-                operations.norm_linear(x, norm, config.eps, layer.attention.qkv.weight, qkv)
-            attend(index, layer.attention, qkv, mixed)
-            operations.linear(mixed, layer.attention.out.weight, x, residual=x)
-            operations.norm_linear(x, layer.mlp_norm.weight, config.eps, layer.mlp.gate_up.weight, inner, glu=True)
-            operations.linear(inner, layer.mlp.down.weight, x, residual=x)
+                operations.norm_linear(x, layer.attention_norm, config.eps, layer.qkv, qkv)
+            attend(index, layer, qkv, mixed)
+            operations.linear(mixed, layer.out, x, residual=x)
+            operations.norm_linear(x, layer.mlp_norm, config.eps, layer.gate_up, inner, glu=True)
+            operations.linear(inner, layer.down, x, residual=x)
 
     @staticmethod
     def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:

@@ -23,6 +23,7 @@ from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import sample_launch
 from oscine.model.config import ModelConfig, StackConfig
+from oscine.runner.cuda.admission import PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
 
 HOPPER = (9, 0)  # compute capability
@@ -47,9 +48,13 @@ def supported(config: ModelConfig) -> bool:
     return heads and all(map(linear.supports, products))
 
 
-def decode_programs(config: ModelConfig, sizes: Sequence[int]) -> list[Program]:
-    """Distinct programs of frames of these batch sizes."""
-    launches = [launch for size in sizes for launch in _launches(config, size)]
+def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
+    """Distinct programs of frames of these batch sizes; with FP8, of prefills too."""
+    launches = [launch for size in sizes for launch in _launches(config, size, fp8)]
+    if fp8:
+        for rows in PACK_SIZES:
+            for product in _of_layers(config.talker.stack, fp8):
+                launches += _product_launches(product, rows)
     return list(dict.fromkeys(launch.program for launch in launches))
 
 
@@ -64,11 +69,11 @@ def missing_on(device: torch.device, config: ModelConfig) -> str | None:
 
 
 def toolchain_failure(
-    config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress
+    config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress, *, fp8: bool = False
 ) -> str | None:
     """Compiles the programs of frames of these batch sizes, and loads one; what failed and what to install, or None."""
     try:
-        cubins, programs = default_cache(), decode_programs(config, sizes)
+        cubins, programs = default_cache(), decode_programs(config, sizes, fp8=fp8)
         cubins.build(programs, progress)
         torch.zeros(1, device=device)  # makes the context in which kernels are loaded
         Kernel(cubins.cubin(programs[0]), programs[0].name)
@@ -77,43 +82,53 @@ def toolchain_failure(
     return None
 
 
-def make_cuda_operations(config: ModelConfig, sizes: Sequence[int]) -> Callable[[Tensor], CudaOperations]:
+def make_cuda_operations(
+    config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False
+) -> Callable[[Tensor], CudaOperations]:
     """For DecodeStep: gets a buffer for normed rows, compiles what is not in the cache."""
 
     def make(normed: Tensor) -> CudaOperations:
         if problem := missing_on(normed.device, config):
             raise ConfigError(f"{problem}; use Triton's")
         cubins = default_cache()
-        cubins.build(decode_programs(config, sizes), lambda done, total: None)
-        return CudaOperations(normed, cubins)
+        cubins.build(decode_programs(config, sizes, fp8=fp8), lambda done, total: None)
+        return CudaOperations(normed, cubins, fp8=fp8)
 
     return make
 
 
-def _products(config: ModelConfig, size: int) -> Iterator[tuple[Product, int]]:
-    """Products of a frame, with their numbers of rows."""
+def _of_layers(stack: StackConfig, fp8: bool) -> list[Product]:
+    return [replace(product, fp8=fp8) for product in stack_products(stack)]
+
+
+def _products(config: ModelConfig, size: int, fp8: bool = False) -> Iterator[tuple[Product, int]]:
+    """Products of a frame, with their numbers of rows. Only those of layers are FP8."""
     talker, predictor = config.talker, config.predictor
-    for product in stack_products(talker.stack):
+    for product in _of_layers(talker.stack, fp8):
         yield product, size
     yield Product(talker.code_vocab, talker.stack.width), size
     width = predictor.stack.width
     if predictor.talker_width != width:
         yield Product(width, predictor.talker_width, Epilogue.BIAS), size
-    for product in stack_products(predictor.stack):
+    for product in _of_layers(predictor.stack, fp8):
         yield product, size
         yield product, 2 * size  # of the first pass
     table_rows = (CODEBOOKS - 2) * predictor.vocab
     for rows in {min(table_rows, QKV_TABLE_ROWS), table_rows % QKV_TABLE_ROWS} - {0}:
-        yield stack_products(predictor.stack)[0], rows
+        yield _of_layers(predictor.stack, fp8)[0], rows
     yield Product(predictor.vocab, width, norm=True), size
 
 
-def _launches(config: ModelConfig, size: int) -> Iterator[Launch]:
-    for product, rows in _products(config, size):
-        if product.norm and not isinstance(choose_plan(product, rows), Few):
-            yield norm_launch(product.inputs, rows)
-            product = replace(product, norm=False)
-        yield linear_launch(product, rows)
+def _product_launches(product: Product, rows: int) -> Iterator[Launch]:
+    if product.norm and not isinstance(choose_plan(product, rows), Few):
+        yield norm_launch(product.inputs, rows)
+        product = replace(product, norm=False)
+    yield linear_launch(product, rows)
+
+
+def _launches(config: ModelConfig, size: int, fp8: bool) -> Iterator[Launch]:
+    for product, rows in _products(config, size, fp8):
+        yield from _product_launches(product, rows)
     talker, stack = config.talker.stack, config.predictor.stack
     yield norm_launch(talker.width, size)
     yield talker_launch(talker.heads, talker.kv_heads, size)

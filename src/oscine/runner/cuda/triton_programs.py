@@ -143,5 +143,8 @@ class _NoOperations:
 
     def __init__(self, normed: Tensor) -> None: ...
 
+    def prepare(self, weight: Tensor) -> Tensor:
+        return weight
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None

@@ -1,0 +1,72 @@
+"""FP8 weights: what is kept of a weight, and products that have the same bits in every kernel."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from oscine.kernels.cuda.linear import Epilogue, Few, Many, Plan, Product, Wide, many_plan
+from oscine.kernels.fp8 import dequantized, quantize
+from tests.kernels.cuda.test_linear import Case, folder
+from tests.kernels.measures import assert_same_roundings
+
+__all__ = ["folder"]
+
+INPUTS, SEGMENTS = 1024, 8
+FEW = Few(2)
+MANY: tuple[Plan, ...] = (
+    many_plan(32, 32, cluster=4, weight_bytes=1),
+    Many(64, 64, 2, 2, 1, 4),
+    Wide(32, 1, 1, ring=4, x_stages=3),
+    Wide(16, 1, 4, ring=2, x_stages=3),
+)
+
+
+def test_a_weight_is_at_most_half_a_step_of_e4m3_away() -> None:
+    weight = torch.randn(8, 128, generator=torch.Generator().manual_seed(0)).bfloat16()
+    values, scale = dequantized(quantize(weight))
+    exact, kept = weight.double(), values.double() * scale.double()[:, None]
+    step = torch.maximum(exact.abs() / 16, scale.double()[:, None] * 2**-10)  # 3 bits of mantissa; subnormal numbers
+    assert bool(((kept - exact).abs() <= step * 1.0001).all())
+    assert bool((kept.abs().amax(dim=1) >= exact.abs().amax(dim=1) * 0.9999).all())
+
+
+def test_a_row_of_zeros_stays_one() -> None:
+    values, scale = dequantized(quantize(torch.zeros(2, 64).bfloat16()))
+    assert not values.any() and torch.equal(scale, torch.ones(2))
+
+
+def test_all_values_of_e4m3_survive_their_order() -> None:
+    exact = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).bfloat16()
+    row = torch.where(exact.isnan(), 0, exact)[None]
+    values, scale = dequantized(quantize(row))
+    assert scale.item() == 1.0 and torch.equal(values, row)
+
+
+@pytest.mark.slow
+def test_a_product_widens_every_value_exactly(folder: Path) -> None:
+    case = Case(1, Product(16, INPUTS, fp8=True), folder)
+    exact = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).bfloat16()
+    case.weight = torch.where(exact.isnan(), 0, exact).repeat(16, INPUTS // 256)
+    for column in (0, 1, 130, 255, 256 + 77):  # one weight at a time, the smallest subnormal one included
+        case.x = torch.zeros(1, INPUTS).bfloat16()
+        case.x[0, column] = 1.0
+        assert torch.equal(case.run(FEW)[0], case.weight[:, column]), column
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epilogue", Epilogue)
+@pytest.mark.parametrize("plan", MANY, ids=["cluster", "alone", "wide", "wide cluster"])
+def test_many_rows_have_the_bits_of_few(epilogue: Epilogue, plan: Plan, folder: Path) -> None:
+    case = Case(37, Product(64, INPUTS, epilogue, norm=epilogue != Epilogue.RESIDUAL, fp8=True), folder)
+    together = case.run(plan)
+    assert_same_roundings(together, case.reference(), flips=0.02)
+    for rows in (slice(0, 1), slice(3, 11), slice(21, 37)):
+        assert torch.equal(case.run(FEW, rows), together[rows])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [FEW, *MANY], ids=["few", "cluster", "alone", "wide", "wide cluster"])
+def test_the_order_of_threads_does_not_matter(plan: Plan, folder: Path) -> None:
+    case = Case(11, Product(64, INPUTS, Epilogue.GLU, norm=True, fp8=True), folder)
+    assert torch.equal(case.run(plan, seed=2), case.run(plan))
