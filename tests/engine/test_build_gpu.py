@@ -1,4 +1,4 @@
-"""A whole engine on a Hopper GPU, with the kernels that it chooses by itself and with Triton's."""
+"""A whole engine on a Hopper GPU, with the kernels that it chooses by itself, with Triton's, and with FP8 weights."""
 
 from __future__ import annotations
 
@@ -44,9 +44,16 @@ def speak(engine: InProcessEngine, numbers: range) -> list[np.ndarray]:
     return [recorder.last().codes for recorder in recorders]
 
 
-@pytest.mark.parametrize(("kernels", "shown"), [("auto", "CUDA kernels"), ("triton", "Triton kernels")])
+@pytest.mark.parametrize(
+    ("kernels", "quantize", "shown"),
+    [
+        ("auto", "none", "CUDA kernels"),
+        ("triton", "none", "Triton kernels"),
+        ("auto", "fp8", "CUDA kernels, FP8 weights"),
+    ],
+)
 def test_an_engine_speaks_the_same_alone_and_in_company(
-    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch, kernels: str, shown: str
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch, kernels: str, quantize: str, shown: str
 ) -> None:
     folder = small_checkpoints("0b6", "custom_voice")
     tiny = read_config(folder)
@@ -58,7 +65,7 @@ def test_an_engine_speaks_the_same_alone_and_in_company(
         return wide_model(tiny, "0b6", dtype, codec, device)
 
     monkeypatch.setattr(build, "load_model", load_wide)
-    engine = build_engine(folder, replace(CONFIG, kernels=kernels))
+    engine = build_engine(folder, replace(CONFIG, kernels=kernels, quantize=quantize))
     try:
         assert engine.status().device.endswith(f"bfloat16, {shown}")
         together = speak(engine, range(SLOTS))

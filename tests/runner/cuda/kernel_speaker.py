@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from oscine.runner.backend import Kernels
+from oscine.runner.backend import Kernels, Quantization
 from tests.reference.speaker import ReferenceSpeaker
 from tests.runner.wide_model import wide_model
 
@@ -19,8 +19,15 @@ KERNELS = ("triton", pytest.param("cuda", marks=needs_hopper))
 class KernelSpeaker(ReferenceSpeaker):
     """A tiny model for Triton's kernels, and a model of the published widths for CUDA's, which have no other shapes."""
 
-    def __init__(self, folder: Path, kernels: Kernels, size: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kernels: Kernels,
+        size: str,
+        dtype: torch.dtype = torch.bfloat16,
+        quantize: Quantization = "none",
+    ) -> None:
         super().__init__(folder, "cuda", dtype)
-        self.kernels = kernels
+        self.kernels, self.quantize = kernels, quantize
         if kernels == "cuda":
             self.model = wide_model(self.model.config, size, dtype, self.model.codec)

@@ -1,5 +1,7 @@
-"""The CUDA backend on a GPU, with Triton's and with CUDA's kernels: graphs give the bits of eager kernels, a row alone
-those of the row in a batch."""
+"""The CUDA backend on a GPU, with Triton's and with CUDA's kernels, and with FP8 weights: graphs give the bits of eager
+kernels, a row alone those of the row in a batch."""
+
+import copy
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
-from tests.runner.cuda.kernel_speaker import KERNELS, KernelSpeaker
+from tests.runner.cuda.kernel_speaker import KERNELS, KernelSpeaker, needs_hopper
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -21,15 +23,20 @@ pytestmark = pytest.mark.gpu
 FRAMES = 24
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module", params=(*KERNELS, pytest.param("fp8", marks=needs_hopper)))
 def speaker(request, small_checkpoints) -> KernelSpeaker:
-    return KernelSpeaker(small_checkpoints("1b7", "custom_voice"), request.param, "1b7")
+    quantize = "fp8" if request.param == "fp8" else "none"
+    kernels = "triton" if request.param == "triton" else "cuda"
+    return KernelSpeaker(small_checkpoints("1b7", "custom_voice"), kernels, "1b7", quantize=quantize)
 
 
 def make_runner(speaker: KernelSpeaker, slots: int, *, graphs: bool, prefix_bytes: int = 0) -> SlotRunner:
     sizes = {"slots": slots, "positions_per_slot": 256, "positions_total": slots * 128}
     budget = plan_memory(speaker.config, element_bytes=2, available_bytes=None, prefix_bytes=prefix_bytes, **sizes)
-    runner = SlotRunner(CudaBackend(speaker.model, budget, BackendOptions(graphs=graphs, kernels=speaker.kernels)))
+    options = BackendOptions(graphs=graphs, kernels=speaker.kernels, quantize=speaker.quantize)
+    # FP8 frees the weights of the model that it converts.
+    model = speaker.model if speaker.quantize == "none" else copy.deepcopy(speaker.model)
+    runner = SlotRunner(CudaBackend(model, budget, options))
     runner.capture()
     return runner
 
