@@ -1,0 +1,52 @@
+"""One command for all GPU benchmarks: its steps name options that exist, and a step that fails stops no other."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import on_gpu
+from benchmarks.on_gpu import STEPS, Step, run
+from tests.conftest import ROOT
+
+MODULES = sorted({step.module for step in STEPS if step.module.startswith("benchmarks.")})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", MODULES)
+def test_the_benchmark_of_a_step_has_its_options(module: str) -> None:
+    asked = subprocess.run([sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    for step in STEPS:
+        if step.module == module:
+            options = {word for word in step.arguments.split() if word.startswith("--")}
+            assert all(f"{option} " in asked.stdout for option in options), options
+
+
+def test_a_step_ends_done_failed_or_cut_off(tmp_path: Path) -> None:
+    def ended(code: str, limit_s: float = 60.0) -> str:
+        return run([sys.executable, "-c", code], tmp_path / "log.txt", limit_s)
+
+    assert ended("print('fine')") == "done" and (tmp_path / "log.txt").read_text() == "fine\n"
+    assert ended("raise SystemExit(3)") == "failed with status 3"
+    assert ended("import time; time.sleep(600)", limit_s=0.5) == "cut off after 0 s"
+
+
+def test_a_step_that_fails_stops_no_other_and_the_last_lines_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = (Step("first", 60, "nonsense", "--out {out}"), Step("second", 60, "platform", ""))
+    monkeypatch.setattr(on_gpu, "STEPS", steps)
+    out = tmp_path / "results"
+    monkeypatch.setattr(sys, "argv", ["on_gpu", "--out", str(out), "--scratch", str(tmp_path / "scratch")])
+    with pytest.raises(SystemExit) as ended:
+        on_gpu.main()
+    assert ended.value.code == 1
+    assert "first              failed with status 1\nsecond             done" in capsys.readouterr().out
+    assert (out / "logs" / "second.txt").read_text()
+
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--seconds", "0"])
+    with pytest.raises(SystemExit):
+        on_gpu.main()
+    assert "second             left out: the time is over" in capsys.readouterr().out
