@@ -152,7 +152,8 @@ class Trainer:
                 raise FileNotFoundError(f"{self.path} is missing; train the codec first")
             return
         self.model.load_state_dict(state["model"] | state.get("raw", {}))
-        self.judges.load_state_dict(state["judges"])
+        if state["judges"]:  # `keep.py --small` leaves them out: they begin anew
+            self.judges.load_state_dict(state["judges"])
         self.average.load({name: state["model"][name] for name in self.average.names})
         if not self.options.again and state["polish"] == self.polish:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]

@@ -1,6 +1,7 @@
 """Packs weights (without optimizer state) into files of at most 15 MB, and restores them.
 
 python training/keep.py WORK OUT codec talker     WORK/codec.pt, WORK/talker.pt -> OUT/codec.00, ...
+python training/keep.py WORK OUT codec --small    in fp16, without the discriminators
 python training/keep.py WORK --restore PARTS      the reverse; training then continues with fresh optimizers
 """
 
@@ -13,27 +14,33 @@ from typing import Any
 
 import torch
 from journal import load, save
+from torch import Tensor
 
 _PART_BYTES = 15_000_000
 _KEPT = {"codec": ("model", "judges", "sizes", "polish"), "talker": ("average", "sizes")}
 
 
-def kept(stage: str, state: dict[str, Any]) -> dict[str, Any]:
+def kept(stage: str, state: dict[str, Any], *, small: bool) -> dict[str, Any]:
     """The talker's averaged weights in bf16, as exported; the codec unchanged, its discriminators in fp16."""
     chosen = {name: state[name] for name in _KEPT[stage]}
     if stage == "codec":
-        chosen["judges"] = {name: value.half() for name, value in state["judges"].items()}
+        chosen["judges"] = {} if small else _halves(state["judges"])
+        chosen["model"] = _halves(state["model"]) if small else state["model"]
     if stage == "talker":
         chosen["average"] = {name: value.to(torch.bfloat16) for name, value in state["average"].items()}
     return chosen | {"step": 0, "spent_s": 0.0}
 
 
-def write_parts(work: Path, out: Path, stage: str) -> None:
+def _halves(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.half() if value.dtype == torch.float32 else value for name, value in tensors.items()}
+
+
+def write_parts(work: Path, out: Path, stage: str, *, small: bool) -> None:
     state = load(work / f"{stage}.pt", torch.device("cpu"))
     if state is None:
         raise FileNotFoundError(f"{work / stage}.pt is missing")
     whole = io.BytesIO()
-    torch.save(kept(stage, state), whole)
+    torch.save(kept(stage, state, small=small), whole)
     content = whole.getvalue()
     out.mkdir(parents=True, exist_ok=True)
     for number, begin in enumerate(range(0, len(content), _PART_BYTES)):
@@ -59,13 +66,14 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("stages", nargs="*", help=f"of {', '.join(_KEPT)}; default: all")
+    parser.add_argument("--small", action="store_true", help="the codec in fp16, without its discriminators")
     parser.add_argument("--restore", type=Path)
     options = parser.parse_args()
     if options.restore:
         print("restored:", [stage for stage in _KEPT if restore(options.work, options.restore, stage)])
         return
     for stage in options.stages or _KEPT:
-        write_parts(options.work, options.out, stage)
+        write_parts(options.work, options.out, stage, small=options.small)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ xz -dc "$carry/training/phonemes.tsv.xz" | awk 'length($0) < 60' | head -n 24 > 
 "$python" "$here/codec.py" "$work" --sizes toy --steps 2 --batch 2 --polish --again
 "$python" "$here/keep.py" "$work" "$work/kept"
 "$python" "$here/keep.py" "$work/again" --restore "$work/kept"
+"$python" "$here/keep.py" "$work" "$work/kept-small" codec --small
+"$python" "$here/keep.py" "$work/small" --restore "$work/kept-small"
 "$python" "$here/export.py" "$work" "$work/model" --parts "$work/parts"
 "$python" "$here/evaluate.py" model "$work/spoken" --model "$work/model" --limit 2 --voice wren --device cpu
 "$python" "$here/plot.py" --log "$work/log.jsonl" --out "$work/plots"
