@@ -312,6 +312,12 @@ def test_a_replica_whose_engine_dies_says_so_and_is_replaced(
     assert len(audience.outcomes) == lost
 
 
+def test_a_replica_and_its_engine_have_ordinary_priority(pair: list[ReplicaDetails]) -> None:
+    for replica in pair:
+        for pid in (replica.pid, worker_of(replica)):
+            assert psutil.Process(pid).nice() <= psutil.Process().nice()
+
+
 def worker_of(replica: ReplicaDetails) -> int:
     children = psutil.Process(replica.pid).children()
     (pid,) = [child.pid for child in children if "oscine.engine.remote.worker" in " ".join(child.cmdline())]

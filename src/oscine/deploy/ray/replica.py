@@ -51,6 +51,12 @@ class Replica:
         except BaseException:
             await asyncio.to_thread(self._loader.close)
             raise
+        if (niceness := os.nice(0)) > 0:
+            _log.warning(
+                "This replica has niceness %d: on a busy machine its audio will have gaps. Set RAY_worker_niceness=0 "
+                "before Ray is started.",
+                niceness,
+            )
         _log.info("metrics of this replica: http://%s:%d/metrics", settings.server.host, self._status_server.port)
         self._watching = asyncio.create_task(self._watch())
         freeze_gc()
