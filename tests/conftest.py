@@ -30,27 +30,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files that take longest. They come first: the last one of them would keep one worker busy while the others have ended.
-_LONGEST = (
-    "deploy_ray/test_ray.py",
-    "export/test_parts.py",
-    "test_install.py",
-    "runner/cuda/test_precompile.py",
-    "runner/cuda/test_interpreted.py",
-    "kernels/cuda/test_chain.py",
-    "kernels/cuda/test_fp8.py",
-    "kernels/cuda/test_linear.py",
-    "kernels/cuda/test_wide.py",
-    "tritonserver/test_tritonserver.py",
-    "docs/test_site.py",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {Path(__file__).parent / name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
-
-
 def pytest_collection_finish() -> None:
     """Garbage collections skip the modules and tests of a whole run, which take half a second to look at."""
     gc.freeze()

@@ -2,12 +2,14 @@
 
 GET /longest-hold answers with the longest time that the loop was held since the last such request, in seconds of the
 process's own CPU time. So other programs on the machine do not count, and a thread that holds the interpreter lock
-does. `scale` says how much slower this machine is than the one on which the limit was set.
+does. GET /scale answers how much slower this machine is now than the one on which the limit was set: other programs
+slow down the cores' memory too.
 """
 
 import asyncio
 import contextlib
 import json
+import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -53,7 +55,7 @@ def _unit_of_work() -> float:
 
 def watched_app(voices_dir: Path) -> FastAPI:
     app = build_app(ScriptedEngine(), BASE_CARD, ServerConfig(voices_dir=str(voices_dir), ref_urls=True, port=0))
-    watch, scale = LoopWatch(), max(1.0, min(_unit_of_work() for _ in range(7)) / _UNIT_S)
+    watch = LoopWatch()
     lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
@@ -65,10 +67,14 @@ def watched_app(voices_dir: Path) -> FastAPI:
 
     app.router.lifespan_context = watched_lifespan
 
-    async def longest_hold() -> dict[str, float]:
-        return {"longest_s": await watch.take_longest_s(), "scale": scale}
+    async def longest_hold() -> float:
+        return await watch.take_longest_s()
+
+    async def scale() -> float:
+        return max(1.0, statistics.median(_unit_of_work() for _ in range(5)) / _UNIT_S)
 
     app.add_api_route("/longest-hold", longest_hold)
+    app.add_api_route("/scale", scale)
     return app
 
 
