@@ -35,7 +35,7 @@ Served = tuple[ServerProcess, httpx.Client]
 SPEECH = "/v1/audio/speech"
 TEXT = "Hello there, how are you?"
 ADMIN = {"authorization": "Bearer admin-key"}
-# Random weights: their speech has no end, and no request is refused because this machine is slow.
+# Random weights: their speech has no end. No request is refused and no session ends because this machine is slow.
 SETTINGS = """
 [[models]]
 path = "{preset}"
@@ -50,6 +50,7 @@ slots = 3
 admin_keys = ["admin-key"]
 allowed_models = ["{allowed}"]
 drain_s = 300.0
+live_idle_s = 3600.0
 live_pause_s = 600.0
 [engine]
 slots = 4
@@ -102,7 +103,8 @@ def asked(name: str, frames: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def live_session(client: httpx.Client, name: str, frames: int) -> Iterator[Client]:
     url = f"ws://{client.base_url.host}:{client.base_url.port}{SPEECH}/stream"
-    with connect(url, max_size=None, proxy=None) as socket:
+    # No pings and no limit of the queue: a client that does not read answers no pings, and a model may start slowly.
+    with connect(url, max_size=None, max_queue=None, proxy=None, ping_interval=None) as socket:
         live = Client(socket)
         fields = {key: value for key, value in asked(name, frames).items() if key != "input"}
         assert live.configure(**fields)["model"] == name

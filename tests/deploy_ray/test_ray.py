@@ -31,7 +31,7 @@ SLOTS = 2
 SPEECH = "/v1/audio/speech"
 TEXT = "The first words are here. And these are the last ones."
 LONG = "This sentence is one of many, and nobody waits for the last one. " * 2000
-# Nobody is sent away because this machine is slow.
+# Nobody is sent away, no text ends and no engine counts as dead because this machine is slow.
 SETTINGS = f"""
 [server]
 api_keys = ["{KEY}"]
@@ -39,7 +39,11 @@ live_idle_s = 3600.0
 drain_s = 600.0
 [engine]
 queue_wait_s = 600.0
+text_wait_s = 3600.0
+stuck_s = 600.0
 memory.positions_per_slot = 1024
+[worker]
+heartbeat_s = 600.0
 """
 
 
@@ -178,8 +182,9 @@ def client_of(url: str) -> httpx.Client:
 def live(url: str) -> Iterator[Client]:
     address = url.replace("http", "ws") + "/v1/audio/speech/stream"
     key = {"authorization": f"Bearer {KEY}"}
-    # No pings: the client reads nothing while a replica starts, not even answers to pings, and that may take long.
-    with connect(address, max_size=None, proxy=None, ping_interval=None, additional_headers=key) as socket:
+    # No pings and no limit of the queue: a client that does not read answers no pings, and a replica may start slowly.
+    options: dict[str, Any] = {"max_size": None, "max_queue": None, "ping_interval": None, "open_timeout": 120}
+    with connect(address, proxy=None, additional_headers=key, **options) as socket:
         yield Client(socket)
 
 

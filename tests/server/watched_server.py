@@ -27,6 +27,9 @@ from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
 STORED_VOICES = 990
 _BEAT_S = 0.002
+# A real engine runs in another process. A thread that speaks without a pause would use CPU time while the loop waits
+# for a core, and the loop would have more frames to send after each wait.
+_FRAME_S = 0.01
 _UNIT_S = 0.030  # CPU time of `_unit_of_work` on the machine on which the limit was set
 
 
@@ -54,7 +57,9 @@ def _unit_of_work() -> float:
 
 
 def watched_app(voices_dir: Path) -> FastAPI:
-    app = build_app(ScriptedEngine(), BASE_CARD, ServerConfig(voices_dir=str(voices_dir), ref_urls=True, port=0))
+    app = build_app(
+        ScriptedEngine(frame_s=_FRAME_S), BASE_CARD, ServerConfig(voices_dir=str(voices_dir), ref_urls=True, port=0)
+    )
     watch = LoopWatch()
     lifespan = app.router.lifespan_context
 
