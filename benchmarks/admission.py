@@ -50,6 +50,11 @@ class _Frames:
     def begun(self) -> bool:
         return True
 
+    def device_free(self) -> bool:
+        return True
+
+    def wait_device_free(self) -> None: ...
+
     def ready(self) -> bool:
         return False
 

@@ -5,7 +5,7 @@
 
 Each section runs in a process of its own with a time limit: a kernel that crashes or hangs costs its section only. Two
 are not run unless asked for: `wide` checks the product on wgmma, `sweep` times all plans, also those that are not
-chosen. `--products wide` makes the other sections choose the product on wgmma; the result is cuda-chain-wide.json.
+chosen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from torch import Tensor
 
 from benchmarks.results import save
 from oscine.kernels.cuda.compiler import HOPPER, CompileError, CubinCache, NvccCompiler, find_compiler
-from oscine.kernels.cuda.linear import Many, Wide, choose_plan
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 
@@ -40,7 +38,6 @@ _WITHOUT_TRITON = {"wide", "sweep"}
 _WARM_LIMIT_S = 60.0
 DEFAULT_SECTIONS = ("checks", "frames-1b7", "frames-0b6", "times")
 DEFAULT_ROWS = (1, 8, 32, 64, 128)
-KINDS: dict[str, type[Many] | type[Wide]] = {"many": Many, "wide": Wide}
 
 
 def compile_all(cubins: CubinCache, programs: list[Program]) -> dict[str, Any]:
@@ -85,8 +82,7 @@ def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
     report = Report(options.part, LIMITS_S.get(options.section, 0.0))
 
     def make(normed: Tensor, *, programmatic: bool = True) -> CudaOperations:
-        choose = partial(choose_plan, kind=KINDS[options.products])
-        return CudaOperations(normed, cubins, programmatic=programmatic, choose=choose)
+        return CudaOperations(normed, cubins, programmatic=programmatic)
 
     torch.zeros(1, device="cuda")  # makes the context in which kernels are loaded
     try:
@@ -132,7 +128,7 @@ def start_section(section: str, options: argparse.Namespace) -> dict[str, Any]:
         part = Path(name) / "part.json"
         words = ["--section", section, "--part", str(part), "--cubins", str(options.cubins)]
         words += ["--context", str(options.context), "--compiler", options.compiler]
-        words += ["--rows", *map(str, rows_of(section, options)), "--products", options.products]
+        words += ["--rows", *map(str, rows_of(section, options))]
         begun = time.monotonic()
         code: int | str
         try:
@@ -153,7 +149,6 @@ def main() -> None:
     parser.add_argument("--compiler", choices=["auto", "nvcc"], default="auto")
     parser.add_argument("--sections", nargs="+", choices=list(LIMITS_S), default=list(DEFAULT_SECTIONS))
     parser.add_argument("--rows", nargs="+", type=int, help=f"default: {DEFAULT_ROWS}")
-    parser.add_argument("--products", choices=list(KINDS), default="many", help="for more than 16 rows")
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
     parser.add_argument("--section", help=argparse.SUPPRESS)
@@ -169,7 +164,7 @@ def main() -> None:
     from benchmarks.cuda_sweep import sweep_programs
     from benchmarks.cuda_wide import wide_check_programs
 
-    wanted = programs(KINDS[options.products])
+    wanted = programs()
     if "wide" in options.sections:
         wanted += wide_check_programs()
     if "sweep" in options.sections:
@@ -188,7 +183,7 @@ def main() -> None:
             process.kill()
     for section in options.sections:
         figures[section] = start_section(section, options)
-        print(save(options.out, "cuda-chain" if options.products == "many" else "cuda-chain-wide", figures), flush=True)
+        print(save(options.out, "cuda-chain", figures), flush=True)
     for section in options.sections:
         failures = figures[section].get("failures", {})
         print(f"{section}: exit {figures[section]['exit']}, {len(failures)} failures {failures}", flush=True)

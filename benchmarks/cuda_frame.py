@@ -16,6 +16,7 @@ from benchmarks.cuda_report import Report, graph_us
 from checkpoint_shapes import published_codec_config, published_config
 from oscine.frames import CODEBOOKS
 from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.operations import TritonOperations
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda.decode_step import DecodeStep
@@ -70,7 +71,7 @@ class Frames:
         self.state.block_table[:, :used] = blocks.view(slots + 1, used)
         self.triton, self.cuda, self.plain = (
             DecodeStep(model, self.state, self.kv, slots, 1, operations)
-            for operations in (None, make, lambda normed: make(normed, programmatic=False))
+            for operations in (TritonOperations, make, lambda normed: make(normed, programmatic=False))
         )
 
     def codes(self, step: DecodeStep, slots: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -163,5 +164,5 @@ def time_frame(frames: Frames, count: int, figures: dict[str, Any]) -> None:
         for part, call in parts.items():
             figures[f"{label} {part} ms"] = graph_us(call) / 1e3
         if label == "cuda":  # the last replay was that of a graph
-            figures["ok graph as launches one by one"] = torch.equal(step._codes[:count], eager[0])
+            figures["ok graph as launches one by one"] = torch.equal(step.codes[:count], eager[0])
     figures["speedup"] = figures["triton both ms"] / figures["cuda both ms"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.cuda_report import Report, differences, graph_us
 from oscine.kernels.cuda.attention import BLOCK_POSITIONS, CAPACITY, DIM, predictor_launch, talker_launch
-from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Many, Product, Wide, choose_plan, linear_launch
+from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
@@ -45,14 +45,12 @@ PRODUCTS = {
 }
 
 
-def programs(
-    kind: type[Many] | type[Wide] = Many, row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129)
-) -> list[Program]:
-    """Everything that the checks and frames launch with the chosen plans; `kind` as of `choose_plan`."""
+def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129)) -> list[Program]:
+    """Everything that the checks and frames launch."""
     found = []
     for product, rows in itertools.product(PRODUCTS.values(), row_counts):
         norms = (False,) if rows > FEW_ROWS else {False, product.norm}
-        plan = choose_plan(product, rows, kind)
+        plan = choose_plan(product, rows)
         found += [
             linear_launch(Product(product.outputs, product.inputs, product.epilogue, n), rows, plan) for n in norms
         ]

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.cuda_kernels import MAX_ROWS, PRODUCTS, Case
 from benchmarks.cuda_report import Report, differences
-from oscine.kernels.cuda.linear import FEW_ROWS, Product, Wide, choose_plan, linear_launch
+from oscine.kernels.cuda.linear import FEW_ROWS, Product, linear_launch, wide_plans
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
@@ -19,7 +19,7 @@ _ROW_COUNTS = (32, 64, MAX_ROWS)
 
 def wide_check_programs() -> list[Program]:
     plain = [Product(one.outputs, one.inputs, one.epilogue) for one in PRODUCTS.values()]
-    products = [linear_launch(one, rows, choose_plan(one, rows, Wide)) for one in plain for rows in _ROW_COUNTS]
+    products = [linear_launch(one, rows, wide_plans(one, rows)[-1]) for one in plain for rows in _ROW_COUNTS]
     return [launch.program for launch in (*products, *(check_launch(count, _CASES) for count in CHAINS))]
 
 
@@ -54,7 +54,7 @@ def check_wide(report: Report, operations: CudaOperations) -> None:
             parts = [slice(begin, begin + FEW_ROWS) for begin in range(0, MAX_ROWS, FEW_ROWS)]
             few = torch.cat([case.run(operations, part) for part in parts])
             for rows in _ROW_COUNTS:
-                plan = choose_plan(product, rows, Wide)
+                plan = wide_plans(product, rows)[-1]
                 out = case.run(operations, slice(0, rows), plan=plan)
                 ragged = case.run(operations, slice(0, rows - 5), plan=plan)
                 found = differences(out, reference[:rows], 0.02)

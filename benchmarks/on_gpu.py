@@ -45,12 +45,6 @@ STEPS = (
         f"--sizes {{size}} --rows {_ROWS} --kernels triton cuda fp8 --out {{out}} --scratch {{scratch}}",
     ),
     Step("sweep", 150, "benchmarks.cuda_chain", "--sections sweep --out {scratch}"),
-    Step(
-        "wide",
-        120,
-        "benchmarks.cuda_chain",
-        "--sections frames-{size} --products wide --rows 32 64 128 --out {out}",
-    ),
     Step("first_audio", 120, "benchmarks.first_audio", "--size {size} --out {out} --scratch {scratch}"),
     Step(
         "first_audio_early",

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.clock_points import ClockPoints, clock
 from oscine.runner.backend import Backend, CaptureProgress
+from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import Prompt, SamplingParams
@@ -24,11 +25,12 @@ class DeviceClock:
         self._on_gpu = device.type == "cuda"
         self._anchor: tuple[torch.cuda.Event, float] | None = None  # an event, and when the host saw it
 
-    def record(self) -> torch.cuda.Event | float:
+    def record(self, stream: torch.cuda.Stream | None = None) -> torch.cuda.Event | float:
+        """In the current stream unless another one is given."""
         if not self._on_gpu:
             return clock()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(stream)
         return event
 
     def wait(self, mark: torch.cuda.Event | float) -> None:
@@ -63,7 +65,9 @@ class TimedBackend:
 
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
         ticket = self._backend.launch(slots, sampling, max_context)
-        self.marks.append(self.device_clock.record())
+        # The audio may be made beside the next tick, on a stream of its own.
+        side: SideStream | None = getattr(self._backend, "codec_stream", None)
+        self.marks.append(self.device_clock.record(side.stream if side else None))
         return ticket
 
 

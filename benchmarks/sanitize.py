@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,10 @@ from benchmarks import cuda_kernels
 from benchmarks.cuda_kernels import PRODUCTS, Case, PredictorCase, SampleCase, TalkerCase
 from benchmarks.results import save
 from oscine.kernels.cuda.compiler import default_cache
-from oscine.kernels.cuda.linear import Many, Wide, choose_plan
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch
 
 ROWS = (1, 9, 17, 40, 140)  # of products: one or two for each kernel, and more than a tile
-KINDS = (Many, Wide)  # of products for many rows
 CONTEXT = 70  # positions: more than a block of the KV cache
 PLANTED = "planted"
 TOOLKIT = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer"))
@@ -72,12 +69,11 @@ class CountingOperations(CudaOperations):
 
 @torch.inference_mode()
 def launch_all() -> None:
-    for kind in KINDS:
-        operations = CountingOperations(cuda_kernels.buffers(), choose=partial(choose_plan, kind=kind))
-        for product in PRODUCTS.values():
-            case = Case(product)
-            for rows in ROWS:
-                case.run(operations, slice(0, rows))
+    operations = CountingOperations(cuda_kernels.buffers())
+    for product in PRODUCTS.values():
+        case = Case(product)
+        for rows in ROWS:
+            case.run(operations, slice(0, rows))
     for position, new in ((0, 2), (9, 1), (15, 1)):
         PredictorCase(5, position, new).run(operations, 5)
     for rows in (1, 12, 20):  # a head in four blocks, two, one
@@ -160,7 +156,7 @@ def main() -> None:
     program = find_sanitizer()
     if program is None:
         sys.exit("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit (cuda-sanitizer)")
-    programs = [one for kind in KINDS for one in cuda_kernels.programs(kind, ROWS)]
+    programs = cuda_kernels.programs(ROWS)
     default_cache().build(programs, lambda done, total: print(f"compiled {done} of {total}", flush=True))
     kernels = sorted({one.name for one in programs})
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.strip()

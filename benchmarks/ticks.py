@@ -1,5 +1,5 @@
 """Times successive frames of the same slots, run as the engine loop runs them: on the host, when results arrive; on the
-device, between events."""
+device, between events of the current stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oscine.runner.runner import Runner, Ticket
 @dataclass(frozen=True, slots=True)
 class TickTimes:
     wall_ms: tuple[float, ...]  # between the results of two successive frames on the host
-    device_ms: tuple[float, ...]  # from a frame's first command to its last, copies included; empty on a CPU
+    device_ms: tuple[float, ...]  # of a frame's codes; its audio is made beside the next one. Empty on a CPU
 
 
 def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:

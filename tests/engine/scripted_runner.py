@@ -51,6 +51,7 @@ class _Held:
 @dataclass(frozen=True)
 class _Ticket:
     begun_s: float
+    free_s: float  # the device can begin the next tick
     done_s: float
     slots: tuple[int, ...]
     codes: np.ndarray
@@ -60,6 +61,12 @@ class _Ticket:
 
     def begun(self) -> bool:
         return self.clock.now_s >= self.begun_s
+
+    def device_free(self) -> bool:
+        return self.clock.now_s >= self.free_s
+
+    def wait_device_free(self) -> None:
+        self.clock.now_s = max(self.clock.now_s, self.free_s)
 
     def ready(self) -> bool:
         return self.clock.now_s >= self.done_s
@@ -75,6 +82,7 @@ class ScriptedRunner:
     fixed_s: float = 0.005
     row_s: float = 0.0001
     prefill_row_s: float = 0.00001
+    audio_s: float = 0.0  # of a frame, beside the next one
     positions: int = 100_000
     min_frames: int = 0
     fail: Callable[[str, int], None] = lambda stage, tag: None
@@ -116,10 +124,10 @@ class ScriptedRunner:
             self.fail("launch", self.held[slot].tag)
         rows = [self._frame(slot) for slot in slots]
         begun_s = self._enqueue(0.0)
-        done_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
+        free_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
         codes, pcm = np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
         failed = np.array([self.held[slot].tag in self.not_finite for slot in slots])
-        ticket = _Ticket(begun_s, done_s, tuple(slots), codes, pcm, failed, self.clock)
+        ticket = _Ticket(begun_s, free_s, free_s + self.audio_s, tuple(slots), codes, pcm, failed, self.clock)
         self.flying.append(ticket)
         self.launches.append(ticket.slots)
         return ticket

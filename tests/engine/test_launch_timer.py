@@ -22,6 +22,11 @@ class FakeTicket:
     def begun(self) -> bool:
         return self.is_begun
 
+    def device_free(self) -> bool:
+        return False
+
+    def wait_device_free(self) -> None: ...
+
     def ready(self) -> bool:
         return False
 
@@ -30,7 +35,7 @@ def in_flight(ticket: FakeTicket, margin_s: float = 0.001, host_s: float = 0.0) 
     """Its frame is launched at 1 s; the one before it is collected at 2 s."""
     timer = LaunchTimer(margin_s)
     timer.launched(ticket, 1.0 - host_s, 1.0, FRAME_S)
-    timer.collected(2.0, waited=True)
+    timer.device_freed(2.0, waited=True)
     return timer
 
 
@@ -51,24 +56,25 @@ def test_a_frame_that_has_not_begun_leaves_more_time() -> None:
 def test_a_late_launch_makes_the_next_ones_earlier() -> None:
     timer = in_flight(FakeTicket())
     before_s = timer.due_s(2.0)
-    timer.collected(2.0, waited=False)
-    timer.collected(2.0, waited=True)
+    timer.device_freed(2.0, waited=False)
+    timer.device_freed(2.0, waited=True)
     assert timer.due_s(2.0) < before_s
 
 
 def test_without_a_wait_the_frame_may_have_begun_when_it_was_launched() -> None:
     timer = LaunchTimer(0.001)
     timer.launched(FakeTicket(), 1.0, 1.0, FRAME_S)
-    timer.collected(1.005, waited=False)
+    timer.device_freed(1.005, waited=False)
     assert timer.due_s(1.005) < 1.0 + FRAME_S
 
 
 class Arrivals:
     """32 streams that start again when they end, and a loop that sleeps in virtual time."""
 
-    def __init__(self, margin_s: float) -> None:
+    def __init__(self, margin_s: float, audio_s: float = 0.0) -> None:
         self.clock, self.rng = VirtualClock(), random.Random(0)
-        self.runner = ScriptedRunner(64, self.clock, fixed_s=0.005, row_s=0.00002, prefill_row_s=0.00002)
+        costs = {"fixed_s": 0.005, "row_s": 0.00002, "prefill_row_s": 0.00002, "audio_s": audio_s}
+        self.runner = ScriptedRunner(64, self.clock, **costs)
         config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=margin_s))
         self.config, self.loop = config, EngineLoop(self.runner, config, self.clock)
         self.coming_s = [self.rng.random() * 0.2 for _ in range(32)]
@@ -105,6 +111,14 @@ def test_requests_that_arrive_during_a_frame_run_in_the_next_one() -> None:
     # A frame takes 5.6 ms. At once: half a frame, then the frame in flight, then the own one.
     assert later[len(later) // 2] < early[len(early) // 2] - 0.004
     assert late.runner.busy_share() > 0.995 * at_once.runner.busy_share(), "the device does not wait for the host"
+
+
+def test_the_next_frame_does_not_wait_for_the_audio_of_this_one() -> None:
+    arrivals = Arrivals(margin_s=0.001, audio_s=0.003)
+    arrivals.run(0.5)
+    busy_s, begun_s = arrivals.runner.busy_s, arrivals.clock.now_s
+    arrivals.run(3.0)
+    assert arrivals.runner.busy_s - busy_s > 0.99 * (arrivals.clock.now_s - begun_s)
 
 
 def test_a_stall_of_the_device_does_not_hold_later_frames_back() -> None:

@@ -2,7 +2,8 @@
 
 A frame that is launched at once waits behind the frame in flight, and a request that arrives then waits for both. The
 device must not run dry either, so the launch is due before the frame in flight can end, by the host's own time and a
-margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes.
+margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes. (A frame "ends" here
+when the device can begin the next one, beside which it may still make the audio.)
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class LaunchTimer:
         self.held_back = False
         self._ticket, self._frame_s, self._not_begun_s = ticket, frame_s, now_s
 
-    def collected(self, now_s: float, *, waited: bool) -> None:
-        """The frame before it was collected. If the host did not have to wait for it, its launch came too late."""
+    def device_freed(self, now_s: float, *, waited: bool) -> None:
+        """The frame before it let it begin. If the host did not have to wait for that, its launch came too late."""
         if waited:
             self._late_s *= _LATE_DECAY
             self._not_begun_s = now_s

@@ -157,10 +157,11 @@ class EngineLoop:
         if launched:
             self._timer.launched(launched.ticket, begun_s, self._clock(), self.cost.tick_s(len(launched.sessions)))
         if previous:
-            host_waits = not previous.ticket.ready()
+            host_waits = not previous.ticket.device_free()
+            previous.ticket.wait_device_free()
+            self._timer.device_freed(self._clock(), waited=host_waits)
             # Otherwise nobody knows how long it took: it ended while its successor was held back.
             self._collect(previous, timed=host_waits or not held_back)
-            self._timer.collected(self._collected_s, waited=host_waits)
         if launched and launched.ticket.ready():  # always on a CPU: deliver it without another tick
             self._in_flight = None
             self._collect(launched)

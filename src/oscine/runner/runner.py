@@ -52,6 +52,11 @@ class Ticket(Protocol):
     def begun(self) -> bool:
         """Whether the device has begun the frames themselves, after the prefills that were enqueued before them."""
 
+    def device_free(self) -> bool:
+        """Whether the device can begin the next tick. The audio of this one may not be complete yet."""
+
+    def wait_device_free(self) -> None: ...
+
     def ready(self) -> bool:
         """Whether the frames are complete."""
 

@@ -20,7 +20,7 @@ from oscine.kernels.cuda.compiler import (
     install_hint,
     options,
 )
-from oscine.kernels.cuda.linear import Epilogue, Product, Wide, choose_plan, linear_launch
+from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch
 from oscine.kernels.cuda.program import Program
 
 SAMPLE = Program.of("sample", IDS=64, X_WIDTH=64, QKV_WIDTH=128)
@@ -181,7 +181,8 @@ def test_nvcc_compiles_without_spills_and_reports_errors() -> None:
     few = linear_launch(Product(6144, 2048, Epilogue.GLU, norm=True), 1).program
     assert compiler.compile(few, "sm_90a").startswith(b"\x7fELF")
     product = Product(6144, 2048, Epilogue.GLU)
-    wide = linear_launch(product, 128, choose_plan(product, 128, Wide)).program
+    wide = linear_launch(product, 128).program
+    assert wide.name == "linear_wide"
     for program in (few, wide):
         usage = compiler.resource_usage(program, "sm_90a")
         assert " 0 bytes spill stores, 0 bytes spill loads" in usage and "serialized" not in usage

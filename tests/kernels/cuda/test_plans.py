@@ -1,6 +1,7 @@
 """Plans of the published shapes: they fit the GPU, cover the output, and never change the order of sums."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,6 @@ from oscine.kernels.cuda.linear import (
     Few,
     Many,
     Product,
-    Wide,
     choose_plan,
     linear_launch,
     many_plans,
@@ -44,7 +44,7 @@ def test_published_shapes_have_plans_that_fit(outputs: int, inputs: int, epilogu
         assert launch.threads <= 1024 and launch.shared_bytes <= BLOCK_BYTES[90], launch
         assert launch.grid[0] % launch.cluster == 0
         # Every output of every row belongs to one block.
-        columns = defines["COLUMNS"] if rows > FEW_ROWS else defines["TILES"] * 8
+        columns = defines.get("COLUMNS") or defines.get("WARPGROUPS", 0) * 64 or defines["TILES"] * 8
         assert launch.grid[0] // launch.cluster * columns == outputs * product.columns_per_output
         assert launch.grid[1] * defines["ROWS"] >= rows > (launch.grid[1] - 1) * defines["ROWS"]
         assert defines["SEGMENTS"] == SEGMENTS[inputs], "the order of sums depends on the inputs alone"
@@ -60,11 +60,18 @@ def test_every_plan_of_a_sweep_fits() -> None:
             assert launch.grid[1] * plan.rows >= rows > (launch.grid[1] - 1) * plan.rows
 
 
-def test_wide_plans_are_chosen_by_kind_and_only_for_many_rows() -> None:
-    product = Product(4096, 2048)
-    assert isinstance(choose_plan(product, FEW_ROWS, Wide), Few)
-    assert isinstance(choose_plan(product, FEW_ROWS + 1), Many)
-    assert isinstance(choose_plan(product, FEW_ROWS + 1, Wide), Wide)
+def test_the_plans_of_more_rows_are_among_those_that_a_sweep_tries() -> None:
+    for (outputs, inputs, epilogue), rows in itertools.product(SHAPES, (17, 32, 33, 64, 65, 128, 129, 512)):
+        product = Product(outputs, inputs, epilogue)
+        plan = choose_plan(product, rows)
+        tried = [*many_plans(product, rows), *wide_plans(product, rows)]
+        assert plan in tried, (product, rows, plan)
+
+
+def test_fp8_weights_get_more_stages_of_the_same_tiles() -> None:
+    plans = [choose_plan(Product(4096, 2048, fp8=fp8), 32) for fp8 in (False, True)]
+    assert all(isinstance(plan, Many) for plan in plans)
+    assert plans[1].stages > plans[0].stages and replace(plans[1], stages=plans[0].stages) == plans[0]
 
 
 def test_the_ring_of_weights_divides_every_quarter_of_a_wide_plan() -> None:

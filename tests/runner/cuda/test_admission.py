@@ -19,6 +19,7 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import admission
 from oscine.runner.cuda.admission import BatchedAdmission
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.newcomer import Newcomer
@@ -85,11 +86,11 @@ def rig(model, monkeypatch) -> Rig:
     for tensor in (state.ints, state.floats, state.inputs, state.block_table, state.text_ids, state.seen):
         tensor.fill_(1)
     kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, model.talker.head.weight)
-    codec, step = CudaCodec(model.codec, SLOTS, SLOTS), RecordingStep(model)
+    codec, step, stream = CudaCodec(model.codec, SLOTS, SLOTS), RecordingStep(model), SideStream(torch.device("cpu"))
     for slot in range(SLOTS):
         for view in codec.state_views(slot):
             view.fill_(7)
-    return Rig(step, state, kv, codec, BatchedAdmission(step, state, kv, codec, budget, captured=False))
+    return Rig(step, state, kv, codec, BatchedAdmission(step, state, kv, codec, stream, budget, captured=False))
 
 
 def test_prompts_added_together_are_one_pack(rig):

@@ -107,7 +107,7 @@ def test_admitting_many_requests_takes_no_more_launches_than_one(speaker, record
     speak(speaker, runner, [0])  # its prefix is cached now
     launches = []
     for count in (1, 5):  # of few rows: one pack
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             for slot in range(count):
                 runner.admit(speaker.assignment(slot, request(0)))
             runner.flush_admissions()
@@ -116,7 +116,7 @@ def test_admitting_many_requests_takes_no_more_launches_than_one(speaker, record
         for slot in range(count):
             runner.release(slot)
     record_property("launches", launches[0])
-    assert launches[0] == launches[1] and len(launches[0]) < 10
+    assert launches[0] == launches[1] and len(launches[0]) < 16
 
 
 def test_a_frame_begins_after_its_prefill_and_before_it_ends(speaker):
@@ -125,8 +125,50 @@ def test_a_frame_begins_after_its_prefill_and_before_it_ends(speaker):
     ticket = runner.launch([0])
     while not ticket.ready():
         pass
-    assert ticket.begun()
+    assert ticket.begun() and ticket.device_free()
     runner.collect(ticket)
+    runner.release(0)
+
+
+def test_a_slot_that_is_freed_and_taken_while_its_audio_is_made_starts_anew(speaker):
+    runner = make_runner(speaker, 8, graphs=True)
+    codes, pcm = speak(speaker, runner, [3])
+    for old in (1, 2, 4):
+        others = list(range(1, 8))  # they keep the codec busy
+        for slot in (0, *others):
+            runner.admit(speaker.assignment(slot, request(old + slot)))
+        for _ in range(5):
+            runner.collect(runner.launch([0, *others]))
+        in_flight = runner.launch([0, *others])
+        runner.release(0)
+        runner.admit(speaker.assignment(0, request(3)))
+        outputs = []
+        for _ in range(FRAMES):
+            launched = runner.launch([0, *others])
+            outputs.append(runner.collect(in_flight))
+            in_flight = launched
+        outputs.append(runner.collect(in_flight))
+        for slot in (0, *others):
+            runner.release(slot)
+        np.testing.assert_array_equal(np.stack([output.codes[0] for output in outputs[1:]]), codes[:, 0])
+        np.testing.assert_array_equal(np.stack([output.pcm[0] for output in outputs[1:]]), pcm[:, 0])
+
+
+def test_the_next_frame_begins_while_the_audio_is_made(speaker):
+    """Shown with a codec stream that is held up."""
+    runner = make_runner(speaker, 8, graphs=True)
+    runner.admit(speaker.assignment(0, request(0)))
+    runner.collect(runner.launch([0]))
+    backend, spinning_cycles = runner.backend, 2 * 10**9
+    first = runner.launch([0])
+    with torch.cuda.stream(backend.codec_stream.stream):
+        torch.cuda._sleep(spinning_cycles)
+    second = runner.launch([0])
+    while not second.begun():
+        pass
+    assert not second.ready() and not second.device_free(), "its codes wait for the codec"
+    runner.collect(first)
+    runner.collect(second)
     runner.release(0)
 
 

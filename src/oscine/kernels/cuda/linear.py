@@ -1,13 +1,14 @@
 """Matrix products of the published shapes: which kernel, with which tiles, for how many rows.
 
-`linear_few.cu` for up to 16 rows, `linear_many.cu` or `linear_wide.cu` above. The formula and the order of the sums are
-in `linear.cuh`. The order depends on the number of inputs alone, so all plans of a shape give a row the same bits.
+`linear_few.cu` for up to 16 rows; above, `linear_many.cu` (mma) or `linear_wide.cu` (wgmma), whichever is faster. The
+formula and the order of the sums are in `linear.cuh`. The order depends on the number of inputs alone, so all plans of
+a shape give a row the same bits.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -118,12 +119,8 @@ _STAGE_COLUMNS = 64  # of K
 _MAX_STAGES = 8
 _MIN_STAGES = 3
 _SHARED_BYTES = 112 << 10  # of a block, if possible: the next kernel's blocks fit beside it
-_MULTIPROCESSORS = 132
-_MULTIPROCESSOR_BYTES_PER_US = 64e3  # what one reads from L2
-_L2_BYTES_PER_US = 5.5e6  # what all of them read from L2
-_MEMORY_BYTES_PER_US = 4.3e6  # and from HBM
 _X_STAGES = 6  # of Wide
-_CLUSTER_US = 1.0  # two cluster barriers and the sums of the other blocks
+_TABLE_ROWS = (32, 64, 128)  # and more
 
 
 def many_plan(rows: int, columns: int, cluster: int, weight_bytes: int = 2) -> Many:
@@ -172,29 +169,41 @@ def _rings(tile_rows: int, inputs: int, cluster: int) -> tuple[int, ...]:
     return (4, 6) if inputs in (3072, 6144) else (4,)
 
 
-def estimated_us(product: Product, rows: int, plan: Many | Wide) -> float:
-    """A model of the time, not measured: the bytes that the busiest multiprocessor, L2 and HBM deliver."""
-    weight_rows = product.outputs * product.columns_per_output
-    blocks = weight_rows // plan.columns * -(-rows // plan.rows) * plan.cluster
-    bytes_of_block = (plan.rows * 2 + plan.columns * product.weight_bytes) * product.inputs // plan.cluster
-    busiest_us = -(-blocks // _MULTIPROCESSORS) * bytes_of_block / _MULTIPROCESSOR_BYTES_PER_US
-    shared_us = blocks * bytes_of_block / _L2_BYTES_PER_US
-    weights_us = weight_rows * product.inputs * product.weight_bytes / _MEMORY_BYTES_PER_US
-    return max(busiest_us, shared_us, weights_us) + (_CLUSTER_US if plan.cluster > 1 else 0.0)
+def _wide(rows: int, warpgroups: int, cluster: int, ring: int) -> Wide:
+    return Wide(rows, warpgroups, cluster, ring, _X_STAGES)
+
+
+# (outputs, inputs, GLU) -> plans for up to 32, 64 and 128 rows, and for more: the fastest of a sweep on an H200
+# (`python -m benchmarks.cuda_chain --sections sweep`).
+_MORE: dict[tuple[int, int, bool], tuple[Many | Wide, ...]] = {
+    # Layers of width 1024, then their heads; the talker of 1.7B.
+    (4096, 1024, False): (many_plan(32, 128, 4), _wide(32, 2, 1, 4), _wide(64, 2, 1, 4), _wide(64, 2, 1, 4)),
+    (1024, 2048, False): (_wide(32, 1, 4, 8), _wide(32, 1, 4, 8), _wide(64, 2, 4, 4), _wide(128, 2, 4, 2)),
+    (3072, 1024, True): (many_plan(32, 128, 4), many_plan(64, 32, 1), _wide(64, 2, 1, 4), _wide(128, 2, 1, 2)),
+    (1024, 3072, False): (many_plan(32, 64, 4), _wide(32, 2, 4, 4), _wide(64, 2, 4, 6), _wide(128, 2, 4, 2)),
+    (2048, 1024, False): (_wide(32, 1, 4, 4), _wide(64, 2, 4, 4), _wide(128, 2, 4, 2), _wide(64, 2, 1, 4)),
+    (3072, 1024, False): (_wide(32, 1, 4, 4), _wide(64, 2, 4, 4), _wide(128, 2, 4, 2), _wide(64, 2, 1, 4)),
+    (4096, 2048, False): (many_plan(32, 128, 4), _wide(64, 2, 4, 4), _wide(64, 2, 1, 4), _wide(64, 2, 1, 4)),
+    (2048, 2048, False): (_wide(32, 1, 4, 8), _wide(64, 2, 4, 4), _wide(128, 2, 4, 2), _wide(64, 2, 1, 4)),
+    (6144, 2048, True): (many_plan(32, 32, 1), _wide(64, 2, 1, 4), _wide(128, 2, 1, 2), _wide(64, 2, 1, 4)),
+    (2048, 6144, False): (many_plan(32, 32, 4), _wide(64, 2, 4, 6), _wide(128, 2, 4, 2), _wide(64, 2, 4, 6)),
+    (3072, 2048, False): (_wide(32, 2, 4, 8), _wide(64, 2, 4, 4), _wide(128, 2, 4, 2), _wide(64, 2, 1, 4)),
+}
 
 
 def supports(product: Product) -> bool:
     return (product.outputs, product.inputs, product.epilogue == Epilogue.GLU) in _FEW
 
 
-def choose_plan(product: Product, rows: int, kind: type[Many] | type[Wide] = Many) -> Plan:
-    """`kind`: the kernel for more than FEW_ROWS rows. Wide has not run on a GPU yet."""
+def choose_plan(product: Product, rows: int) -> Plan:
     assert supports(product), f"no plan for {product}"
+    shape = (product.outputs, product.inputs, product.epilogue == Epilogue.GLU)
     if rows <= FEW_ROWS:
-        few = _FEW[product.outputs, product.inputs, product.epilogue == Epilogue.GLU]
-        return few[0 if rows <= 8 else 1]
-    plans: Sequence[Many | Wide] = many_plans(product, rows) if kind is Many else wide_plans(product, rows)
-    return min(plans, key=lambda plan: estimated_us(product, rows, plan))
+        return _FEW[shape][0 if rows <= 8 else 1]
+    plan = _MORE[shape][bisect_left(_TABLE_ROWS, rows)]
+    if isinstance(plan, Many):  # more stages of FP8 weights fit
+        return many_plan(plan.rows, plan.columns, plan.cluster, product.weight_bytes)
+    return plan
 
 
 def linear_launch(product: Product, rows: int, plan: Plan | None = None, segments: int | None = None) -> Launch:

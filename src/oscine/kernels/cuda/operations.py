@@ -9,7 +9,6 @@ So a step must begin with a launch that is not programmatic, and a sampler must 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -30,8 +29,7 @@ _ALIGNMENT = 16  # bytes
 
 
 class CudaOperations:
-    """`normed` is a buffer for the largest x of `norm_linear`; `fp8`: weights of layers become FP8; `choose` replaces
-    `choose_plan`."""
+    """`normed` is a buffer for the largest x of `norm_linear`; `fp8`: weights of layers become FP8."""
 
     def __init__(
         self,
@@ -40,14 +38,12 @@ class CudaOperations:
         *,
         fp8: bool = False,
         programmatic: bool = True,
-        choose: Callable[[Product, int], Plan] | None = None,
     ) -> None:
         self._normed = normed
         self._cubins = cubins or default_cache()
         self._kernels: dict[Program, Kernel] = {}
         self._fp8 = fp8
         self._programmatic = programmatic
-        self._choose = choose
 
     def prepare(self, weight: Tensor) -> Weight:
         return quantize(weight) if self._fp8 else weight
@@ -226,7 +222,7 @@ class CudaOperations:
         self.launch(linear_launch(product, rows, plan or self.plan(product, rows)), arguments, x.device)
 
     def plan(self, product: Product, rows: int) -> Plan:
-        return (self._choose or choose_plan)(product, rows)
+        return choose_plan(product, rows)
 
     def launch(self, launch: Launch, arguments: ctypes.Structure, device: torch.device) -> None:
         kernel = self._kernels.get(launch.program)

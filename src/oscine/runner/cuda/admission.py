@@ -1,8 +1,9 @@
 """Batched admission: the newcomers of a tick are written together, and their prompt rows run in packs.
 
-A flush is one transfer, one graph that writes slots, and one graph that runs a pack of prompt rows. A full pack is
-flushed at once; a prompt that does not fit continues in the next one, which reads the keys of this one. A row gets the
-same bits in any pack (kernels/linear.py says why).
+A flush is one transfer, one graph that writes slots, and one graph that runs a pack of prompt rows. Beside them, one
+writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at once; a prompt
+that does not fit continues in the next one, which reads the keys of this one. A row gets the same bits in any pack
+(kernels/linear.py says why).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from oscine.runner.backend import CaptureProgress
 from oscine.runner.cuda.admission_block import AdmissionBlock, header_layout, prompt_records
 from oscine.runner.cuda.codec_pieces import CodecPieces
 from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.cuda.side_stream import SideStream, wait_for
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.newcomer import Newcomer
@@ -44,11 +46,12 @@ class BatchedAdmission:
         state: SlotState,
         kv: PagedKVCache,
         codec: SlotCodec,
+        codec_stream: SideStream,
         budget: MemoryBudget,
         *,
         captured: bool,
     ) -> None:
-        self._step, self._state, self._kv = step, state, kv
+        self._step, self._state, self._kv, self._codec_stream = step, state, kv, codec_stream
         largest, width, device = PACK_SIZES[-1], state.inputs.shape[1], state.inputs.device
         self._codec = CodecPieces(codec, device)
         layout = header_layout(len(self._codec), budget.blocks_per_slot)
@@ -60,15 +63,18 @@ class BatchedAdmission:
         self._sources: list[Any] = []  # keeps cached tensors until the device's work on them is enqueued
         sizes = [*(size for size in _SLOT_SIZES if size < budget.slots), budget.slots]
         self._slot_graphs = GraphSet(self._write_slots, sizes, captured=captured)
+        self._codec_graphs = GraphSet(self._start_codecs, sizes, captured=captured and len(self._codec) > 0)
         self._pack_graphs = GraphSet(self._run_pack, PACK_SIZES, captured=captured)
-        self.graph_sets = (self._slot_graphs, self._pack_graphs)
+        self.graph_sets = (self._slot_graphs, self._codec_graphs, self._pack_graphs)
+        self._codecs_started: torch.cuda.Event | None = None  # of the last flush: until then, they read the block
 
     def capture(self, progress: CaptureProgress) -> None:
         """On a block of padding only."""
         self._block.send(len(self._block.headers), self._block.max_rows)
-        steps, slots = sum(len(graphs.sizes) for graphs in self.graph_sets), len(self._slot_graphs.sizes)
-        self._slot_graphs.capture(lambda done, total: progress(done, steps))
-        self._pack_graphs.capture(lambda done, total: progress(slots + done, steps))
+        steps, captured = sum(len(graphs.sizes) for graphs in self.graph_sets), 0
+        for graphs in self.graph_sets:
+            graphs.capture(lambda done, total, before=captured: progress(before + done, steps))  # type: ignore[misc]
+            captured += len(graphs.sizes)
 
     def add(self, newcomer: Newcomer) -> None:
         prompt, block = newcomer.assignment.prompt, self._block
@@ -80,6 +86,7 @@ class BatchedAdmission:
             self.flush()
         block.add_header(newcomer, records[-1:], pieces)
         self._sources.append((newcomer.prefix, newcomer.codec_state))
+        self._codec_stream.reads(newcomer.codec_state or ())
         rows = records[:-1]
         while len(rows):
             rows = block.add_rows(rows, prompt)
@@ -92,9 +99,13 @@ class BatchedAdmission:
             return
         headers = self._slot_graphs.size_for(requests) if requests else 0
         records = self._pack_graphs.size_for(rows) if rows else 0
+        wait_for(self._codecs_started)
         self._block.send(headers, records)
         if headers:
             self._slot_graphs.replay(headers)
+            with self._codec_stream.after_current():
+                self._codec_graphs.replay(headers)
+            self._codecs_started = self._codec_stream.event()
         if records:
             self._pack_graphs.replay(records)
         self._sources.clear()
@@ -103,8 +114,10 @@ class BatchedAdmission:
         block, headers, layout = self._block, self._block.headers[:size], self._block.layout
         write_slots(headers, layout, block.data, self._step.input_tables, self._state)
         copy_prefixes(headers, layout, self._kv.keys, self._kv.values)
-        if len(self._codec):
-            start_codecs(headers, layout, self._codec.table, self._codec.max_bytes)
+
+    def _start_codecs(self, size: int) -> None:
+        if len(self._codec) > 0:
+            start_codecs(self._block.headers[:size], self._block.layout, self._codec.table, self._codec.max_bytes)
 
     def _run_pack(self, size: int) -> None:
         pack = self._inputs[:size], self._row_blocks[:size], self._positions[:size]

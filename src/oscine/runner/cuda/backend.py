@@ -1,12 +1,13 @@
-"""The backend for NVIDIA GPUs in bf16: kernels, one captured graph per batch size, pinned memory for transfers.
+"""The backend for NVIDIA GPUs in bf16: kernels, captured graphs for each batch size, pinned memory for transfers.
 
-The host writes the slots of a tick, replays a graph, and records an event after the one copy that returns codes and
-audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
+The host writes the slots of a tick and replays graphs: one for the codes, then one for their audio on a second stream,
+so that the next tick's codes are computed beside it. An event follows the one copy that returns codes and audio. Only
+`collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from oscine.frames import CODEBOOKS
+from oscine.kernels.operations import Operations, TritonOperations
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
@@ -24,6 +26,7 @@ from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.cuda.layer_weights import release_weights
 from oscine.runner.cuda.programs import make_cuda_operations
 from oscine.runner.cuda.ring_buffers import ring_state_elements
+from oscine.runner.cuda.side_stream import HIGH_PRIORITY, SideStream, wait_for
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
 from oscine.runner.newcomer import Newcomer
@@ -45,10 +48,18 @@ class CudaTicket:
     size: int
     output: Tensor  # pinned
     start: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
+    taken: torch.cuda.Event | None  # the codes are where the codec reads them
     done: torch.cuda.Event | None
 
     def begun(self) -> bool:
         return self.start is None or self.start.query()
+
+    def device_free(self) -> bool:
+        return self.taken is None or self.taken.query()
+
+    def wait_device_free(self) -> None:
+        if self.taken is not None:
+            self.taken.synchronize()
 
     def ready(self) -> bool:
         return self.done is None or self.done.query()
@@ -65,23 +76,28 @@ class CudaBackend:
         largest = sizes[-1]
         self.state = SlotState.allocate(model.config, budget, like)
         self.kv = PagedKVCache.allocate(stack, budget.blocks, like)
+        self.codec_stream = SideStream(device)
         self.codec: SlotCodec = SilentCodec(budget.slots)
         if options.codec:
-            self.codec = CudaCodec(model.codec, budget.slots, largest)
+            self.codec = CudaCodec(model.codec, budget.slots, largest, self.codec_stream)
         fp8 = options.quantize == "fp8"
         assert options.kernels == "cuda" or not fp8, options
-        make_operations = None
+        make_operations: Callable[[Tensor], Operations] = TritonOperations
         if options.kernels == "cuda":
             make_operations = make_cuda_operations(model.config, sizes, fp8=fp8)
-        most = (largest, PACK_SIZES[-1])
-        self.step = DecodeStep(model, self.state, self.kv, *most, make_operations, same_for_prefill=fp8)
+        self.step = DecodeStep(model, self.state, self.kv, largest, PACK_SIZES[-1], make_operations)
         if fp8:
             for stack_module in (model.talker.stack, model.predictor.stack):
                 release_weights(stack_module)
-        parts = (self.step, self.state, self.kv, self.codec)
+        parts = (self.step, self.state, self.kv, self.codec, self.codec_stream)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
         self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
+        self._failed = torch.zeros(largest, dtype=torch.int16, device=device)
+        # The codec's own copies: the next tick overwrites the others.
+        self._codec_slots = torch.full_like(self._slots, self.codec.scratch)
+        self._codec_codes = torch.zeros_like(self.step.codes)
+        self._taken: torch.cuda.Event | None = None  # of the last tick
         # A tick's audio, codes and failures in one buffer, for one copy: [size, samples], [size, 16], [size].
         self._output = torch.zeros(largest * (self._samples + CODEBOOKS + 1), dtype=torch.int16, device=device)
         pinned = device.type == "cuda"
@@ -90,7 +106,10 @@ class CudaBackend:
             torch.empty_like(self._output, device="cpu", pin_memory=pinned) for _ in range(_IN_FLIGHT)
         ]
         self._tick = 0
-        self._graphs = GraphSet(self._run_frame, sizes, captured=options.graphs)
+        self._code_graphs = GraphSet(self._run_codes, sizes, captured=options.graphs)
+        self._take_graphs = GraphSet(self._take_codes, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
+        self._audio_graphs = GraphSet(self._run_audio, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
+        self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs)
 
     @staticmethod
     def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
@@ -100,10 +119,12 @@ class CudaBackend:
 
     @torch.inference_mode()
     def capture(self, progress: CaptureProgress) -> None:
-        frames = len(self._graphs.sizes)
-        steps = frames + sum(len(graphs.sizes) for graphs in self._admission.graph_sets)
+        frames = sum(len(graphs.sizes) for graphs in self._frame_graphs)
+        steps, captured = frames + sum(len(graphs.sizes) for graphs in self._admission.graph_sets), 0
         self._slots.fill_(_PADDING)
-        self._graphs.capture(lambda done, total: progress(done, steps))
+        for graphs in self._frame_graphs:
+            graphs.capture(lambda done, total, before=captured: progress(before + done, steps))  # type: ignore[misc]
+            captured += len(graphs.sizes)
         self._admission.capture(lambda done, total: progress(frames + done, steps))
 
     def admit(self, newcomer: Newcomer) -> None:
@@ -117,24 +138,21 @@ class CudaBackend:
 
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> CudaTicket:
-        size = self._graphs.size_for(len(slots))
+        size = self._code_graphs.size_for(len(slots))
         self._tick = (self._tick + 1) % _IN_FLIGHT
         host_slots, host_output = self._host_slots[self._tick], self._host_outputs[self._tick]
         host_slots[:size] = torch.tensor([*slots, *[_PADDING] * (size - len(slots))])
+        wait_for(self._taken)
         self._slots[:size].copy_(host_slots[:size], non_blocking=True)
-        start = self._event()
-        self._graphs.replay(size)
+        start = torch.cuda.current_stream().record_event() if self._output.is_cuda else None
+        self._code_graphs.replay(size)
         used = size * (self._samples + CODEBOOKS + 1)
-        host_output[:used].copy_(self._output[:used], non_blocking=True)
-        return CudaTicket(tuple(slots), size, host_output, start, self._event())
-
-    def _event(self) -> torch.cuda.Event | None:
-        """The device reaches it after all work enqueued so far."""
-        if not self._output.is_cuda:
-            return None
-        event = torch.cuda.Event()
-        event.record()
-        return event
+        with self.codec_stream.after_current():
+            self._take_graphs.replay(size)
+            self._taken = self.codec_stream.event()
+            self._audio_graphs.replay(size)
+            host_output[:used].copy_(self._output[:used], non_blocking=True)
+        return CudaTicket(tuple(slots), size, host_output, start, self._taken, self.codec_stream.event())
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, CudaTicket)
@@ -148,22 +166,34 @@ class CudaBackend:
     def run_eagerly(self, slots: Sequence[int]) -> None:
         """One frame without a graph, for profilers."""
         self._slots[: len(slots)] = torch.tensor(slots, device=self._slots.device)
-        self._run_frame(len(slots))
+        for graphs in self._frame_graphs:
+            graphs.run(len(slots))
 
     @torch.inference_mode()
     def run_every_size(self) -> None:
         """Every frame and admission once, without graphs: launches every kernel that a request can launch."""
-        for graphs in (self._graphs, *self._admission.graph_sets):
+        for graphs in (*self._frame_graphs, *self._admission.graph_sets):
             for size in graphs.sizes:
                 graphs.run(size)
 
-    def _run_frame(self, size: int) -> None:
-        pcm, codes_out, failed = self._views(self._output, size)
+    def _run_codes(self, size: int) -> None:
         slots = self._slots[:size]
-        codes = self.step.sample_codes(slots, failed)
-        self.codec.run(codes, torch.where(slots < 0, self.codec.scratch, slots), pcm)
+        self.step.sample_codes(slots, self._failed[:size])
         self.step.advance(slots)
+
+    def _take_codes(self, size: int) -> None:
+        """The next tick can begin after it."""
+        _, _, failed = self._views(self._output, size)
+        slots = self._slots[:size]
+        self._codec_slots[:size].copy_(torch.where(slots < 0, self.codec.scratch, slots))
+        self._codec_codes[:size].copy_(self.step.codes[:size])
+        failed.copy_(self._failed[:size])
+
+    def _run_audio(self, size: int) -> None:
+        pcm, codes_out, _ = self._views(self._output, size)
+        codes = self._codec_codes[:size]
         codes_out.copy_(codes)
+        self.codec.run(codes, self._codec_slots[:size], pcm)
 
     def _views(self, flat: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
         widths = (size * self._samples, size * CODEBOOKS, size)

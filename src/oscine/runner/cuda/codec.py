@@ -21,14 +21,17 @@ from oscine.runner.cuda.codec_layers import (
     vocoder_block,
 )
 from oscine.runner.cuda.ring_buffers import CodecRings
+from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.slot_codec import SlotCodec
 
 
 class CudaCodec(SlotCodec):
-    """Weights in bf16, channels last; sums, norms, softmax and sines in fp32."""
+    """Weights in bf16, channels last; sums, norms, softmax and sines in fp32. Frames may run on `side`; a state
+    is loaded after them."""
 
     @torch.inference_mode()
-    def __init__(self, codec: Codec, slots: int, max_rows: int) -> None:
+    def __init__(self, codec: Codec, slots: int, max_rows: int, side: SideStream | None = None) -> None:
+        self._side = side
         self.state = CodecRings(codec.config.decoder, slots, codec.dequantizer.tables.device)
         self.scratch, self.nbytes, self._max_rows = slots, self.state.nbytes, max_rows
         config, device = codec.config.decoder, self.state.frames.device
@@ -64,6 +67,8 @@ class CudaCodec(SlotCodec):
         return self.state_views(slot)[:2]  # keys and values from before frame 0 are never read
 
     def load_state(self, slot: int, state: StreamState) -> None:
+        if self._side is not None:
+            self._side.join()
         self.state.load_state(slot, state)
 
     @torch.inference_mode()

@@ -53,12 +53,9 @@ class DecodeStep:
         kv: PagedKVCache,
         max_rows: int,
         max_prefill_rows: int,
-        make_operations: Callable[[Tensor], Operations] | None = None,
-        *,
-        same_for_prefill: bool = False,
+        make_operations: Callable[[Tensor], Operations] = TritonOperations,
     ) -> None:
-        """`make_operations`: those of frames, Triton's if None; it gets a buffer for normed rows. Prefills use Triton's
-        unless `same_for_prefill`."""
+        """`make_operations` gets a buffer for normed rows."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
         rows = max(2 * max_rows, max_prefill_rows)  # the predictor's first pass has two rows per sequence
@@ -69,15 +66,14 @@ class DecodeStep:
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
         normed = like.new_zeros(max(rows, QKV_TABLE_ROWS), max(c.width for c in stacks))
-        self._operations = make_operations(normed) if make_operations else TritonOperations(normed)
-        self._prefill_operations = self._operations if same_for_prefill else TritonOperations(normed)
+        self._operations = make_operations(normed)
         self._talker_layers = layer_weights(talker.stack, self._operations.prepare)
         self._predictor_layers = layer_weights(predictor.stack, self._operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
         self._first_logits = like.new_zeros(max_rows, talker.config.code_vocab)
         self.rest_logits = like.new_zeros(max_rows, predictor.config.vocab)  # of the last code
-        self._codes = torch.zeros(max_rows, CODEBOOKS, dtype=torch.int64, device=device)
+        self.codes = torch.zeros(max_rows, CODEBOOKS, dtype=torch.int64, device=device)
         cache = predictor.stack.config
         shape = (cache.layers, max_rows, cache.kv_heads, CODEBOOKS, cache.head_dim)
         self._rest_keys, self._rest_values = like.new_zeros(shape), like.new_zeros(shape)
@@ -104,11 +100,11 @@ class DecodeStep:
 
     @torch.inference_mode()
     def sample_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
-        """slots [rows] -> codes [rows, 16], a view that the next call overwrites, and failed [rows] int16: 1 where
-        logits were not finite."""
+        """slots [rows] -> codes [rows, 16], a view of `codes` that the next call overwrites, and failed [rows] int16: 1
+        where logits were not finite."""
         self.talker_step(slots)
         rows, state, config = len(slots), self._state, self._model.config
-        codes = self._codes[:rows]
+        codes = self.codes[:rows]
         rules = FirstCode(
             penalty=state.float_row("penalty"),
             seen=state.seen,
@@ -128,7 +124,7 @@ class DecodeStep:
         tables = (self.input_tables.first, self.input_tables.others, self.input_tables.text)
         text = (state.text_ids, state.int_row("text_count"), model.config.tts_pad_id)
         counters = (state.int_row("frame"), state.int_row("position"))
-        next_input(self._codes[: len(slots)], slots, *tables, *text, *counters, state.inputs)
+        next_input(self.codes[: len(slots)], slots, *tables, *text, *counters, state.inputs)
 
     @torch.inference_mode()
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:
@@ -146,7 +142,7 @@ class DecodeStep:
                 # Not written again: this kernel's last bit may differ, and other rows read the keys meanwhile.
                 talker_attention(qkv, weights.q_norm, weights.k_norm, eps, *cache, own, out, write=False)
 
-        self._layers(self._prefill_operations, stack.config, self._talker_layers, x, attend)
+        self._layers(stack.config, self._talker_layers, x, attend)
 
     @torch.inference_mode()
     def talker_step(self, slots: Tensor) -> None:
@@ -159,7 +155,7 @@ class DecodeStep:
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
             self._operations.talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
 
-        self._layers(self._operations, stack.config, self._talker_layers, x, attend)
+        self._layers(stack.config, self._talker_layers, x, attend)
         self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
 
     @torch.inference_mode()
@@ -200,12 +196,10 @@ class DecodeStep:
             cache = (self._rest_keys[layer], self._rest_values[layer])
             self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
 
-        layers = self._predictor_layers
-        self._layers(self._operations, config, layers, x, attend, first_qkv_ready=position > 0)
+        self._layers(config, self._predictor_layers, x, attend, first_qkv_ready=position > 0)
 
     def _layers(
         self,
-        operations: Operations,
         config: StackConfig,
         layers: Sequence[LayerWeights],
         x: Tensor,
@@ -214,7 +208,7 @@ class DecodeStep:
         first_qkv_ready: bool = False,
     ) -> None:
         """Updates x in place."""
-        rows = len(x)
+        rows, operations = len(x), self._operations
         mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
         inner = self._rows_of(self._inner, rows, config.inner)
         qkv = self._rows_of(self._qkv, rows, layers[0].qkv.shape[0])

@@ -13,11 +13,12 @@ _WARM_UPS = 2  # runs that compile kernels and let libraries allocate their work
 class GraphSet:
     """`run(size)` must only enqueue work on fixed buffers: no allocation that outlives it, no synchronization."""
 
-    def __init__(self, run: Callable[[int], None], sizes: Sequence[int], *, captured: bool) -> None:
+    def __init__(self, run: Callable[[int], None], sizes: Sequence[int], *, captured: bool, priority: int = 0) -> None:
+        """`priority`: of the kernels, as of a stream."""
         assert sizes, "at least one size"
         self.run = run
         self.sizes = sorted(set(sizes))
-        self._captured = captured
+        self._captured, self._priority = captured, priority
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def size_for(self, wanted: int) -> int:
@@ -30,7 +31,7 @@ class GraphSet:
         if not self._captured:
             return
         pool = torch.cuda.graph_pool_handle()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream(priority=self._priority)
         for done, size in enumerate(reversed(self.sizes), start=1):
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""The CUDA kernels of frames: where they can run, and which programs a checkpoint launches.
+"""The CUDA kernels of frames and prefills: where they can run, and which programs a checkpoint launches.
 
 All programs are compiled at the start, in parallel.
 """
@@ -49,12 +49,11 @@ def supported(config: ModelConfig) -> bool:
 
 
 def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
-    """Distinct programs of frames of these batch sizes; with FP8, of prefills too."""
+    """Distinct programs of prefills, and of frames of these batch sizes."""
     launches = [launch for size in sizes for launch in _launches(config, size, fp8)]
-    if fp8:
-        for rows in PACK_SIZES:
-            for product in _of_layers(config.talker.stack, fp8):
-                launches += _product_launches(product, rows)
+    for rows in PACK_SIZES:
+        for product in _of_layers(config.talker.stack, fp8):
+            launches += _product_launches(product, rows)
     return list(dict.fromkeys(launch.program for launch in launches))
 
 
@@ -71,7 +70,7 @@ def missing_on(device: torch.device, config: ModelConfig) -> str | None:
 def toolchain_failure(
     config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress, *, fp8: bool = False
 ) -> str | None:
-    """Compiles the programs of frames of these batch sizes, and loads one; what failed and what to install, or None."""
+    """Compiles `decode_programs`, and loads one; what failed and what to install, or None."""
     try:
         cubins, programs = default_cache(), decode_programs(config, sizes, fp8=fp8)
         cubins.build(programs, progress)

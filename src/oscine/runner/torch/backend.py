@@ -32,6 +32,11 @@ class FinishedTicket:
     def begun(self) -> bool:
         return True
 
+    def device_free(self) -> bool:
+        return True
+
+    def wait_device_free(self) -> None: ...
+
     def ready(self) -> bool:
         return True
 
