@@ -16,7 +16,7 @@ from tests.runner.cuda.kernel_speaker import KERNELS, KernelSpeaker, needs_hoppe
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-from oscine.runner.cuda.backend import CudaBackend
+from oscine.runner.cuda.backend import MIN_OVERLAP_ROWS, CudaBackend
 
 pytestmark = pytest.mark.gpu
 
@@ -116,7 +116,7 @@ def test_admitting_many_requests_takes_no_more_launches_than_one(speaker, record
         for slot in range(count):
             runner.release(slot)
     record_property("launches", launches[0])
-    assert launches[0] == launches[1] and len(launches[0]) < 16
+    assert launches[0] == launches[1] and len(launches[0]) < 24
 
 
 def test_a_frame_begins_after_its_prefill_and_before_it_ends(speaker):
@@ -130,46 +130,51 @@ def test_a_frame_begins_after_its_prefill_and_before_it_ends(speaker):
     runner.release(0)
 
 
-def test_a_slot_that_is_freed_and_taken_while_its_audio_is_made_starts_anew(speaker):
-    runner = make_runner(speaker, 8, graphs=True)
+@pytest.mark.parametrize("rows", [8, MIN_OVERLAP_ROWS])
+def test_a_slot_that_is_freed_and_taken_while_its_audio_is_made_starts_anew(speaker, rows):
+    runner = make_runner(speaker, 32, graphs=True)
     codes, pcm = speak(speaker, runner, [3])
+    slots = list(range(rows))
     for old in (1, 2, 4):
-        others = list(range(1, 8))  # they keep the codec busy
-        for slot in (0, *others):
+        for slot in slots:
             runner.admit(speaker.assignment(slot, request(old + slot)))
         for _ in range(5):
-            runner.collect(runner.launch([0, *others]))
-        in_flight = runner.launch([0, *others])
+            runner.collect(runner.launch(slots))
+        in_flight = runner.launch(slots)
         runner.release(0)
         runner.admit(speaker.assignment(0, request(3)))
         outputs = []
         for _ in range(FRAMES):
-            launched = runner.launch([0, *others])
+            launched = runner.launch(slots)
             outputs.append(runner.collect(in_flight))
             in_flight = launched
         outputs.append(runner.collect(in_flight))
-        for slot in (0, *others):
+        for slot in slots:
             runner.release(slot)
         np.testing.assert_array_equal(np.stack([output.codes[0] for output in outputs[1:]]), codes[:, 0])
-        np.testing.assert_array_equal(np.stack([output.pcm[0] for output in outputs[1:]]), pcm[:, 0])
+        # The codec may round a sample of a row in a batch differently.
+        difference = np.stack([output.pcm[0] for output in outputs[1:]]).astype(int) - pcm[:, 0]
+        assert np.abs(difference).max() <= 1
 
 
-def test_the_next_frame_begins_while_the_audio_is_made(speaker):
-    """Shown with a codec stream that is held up."""
-    runner = make_runner(speaker, 8, graphs=True)
-    runner.admit(speaker.assignment(0, request(0)))
-    runner.collect(runner.launch([0]))
-    backend, spinning_cycles = runner.backend, 2 * 10**9
-    first = runner.launch([0])
-    with torch.cuda.stream(backend.codec_stream.stream):
-        torch.cuda._sleep(spinning_cycles)
-    second = runner.launch([0])
+@pytest.mark.parametrize("rows", [1, MIN_OVERLAP_ROWS - 1, MIN_OVERLAP_ROWS])
+def test_only_many_rows_begin_the_next_frame_before_the_audio_is_complete(speaker, rows):
+    runner = make_runner(speaker, 32, graphs=True)
+    slots = list(range(rows))
+    for slot in slots:
+        runner.admit(speaker.assignment(slot, request(slot)))
+    first = runner.launch(slots)
+    assert (first.free is first.done) == (rows < MIN_OVERLAP_ROWS)
+    with torch.cuda.stream(runner.backend.codec_stream.stream):
+        torch.cuda._sleep(10**9)  # half a second in which no codec can run
+    second = runner.launch(slots)
+    runner.collect(first)
     while not second.begun():
         pass
-    assert not second.ready() and not second.device_free(), "its codes wait for the codec"
-    runner.collect(first)
+    assert not second.device_free() and not second.ready(), "its codes are not taken before the codec is free"
     runner.collect(second)
-    runner.release(0)
+    for slot in slots:
+        runner.release(slot)
 
 
 def test_the_audio_is_close_to_that_of_the_plain_codec(speaker):
