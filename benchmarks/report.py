@@ -25,8 +25,14 @@ from benchmarks.report_engine import (
     reference_section,
 )
 from benchmarks.report_export import export_tables
-from benchmarks.report_kernels import kernel_tables
-from benchmarks.report_latency import admission_section, first_audio_images, first_audio_section, front_end_section
+from benchmarks.report_kernels import agreement_table, kernel_tables
+from benchmarks.report_latency import (
+    admission_section,
+    first_audio_images,
+    first_audio_section,
+    front_end_section,
+    startup_section,
+)
 from benchmarks.report_reliability import overload_table, soak_table, triton_table
 from benchmarks.report_server import images, load_section, overhead_section, readme_server_table, server_section
 from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, paragraph, table
@@ -58,7 +64,8 @@ class Report:
             self._made("front-end", lambda results: front_end_section(results[0])),
             self._made("admission-gpu-*", admission_section),
             self._made("bench-model-*", model_bench_section),
-            self._made("frame", lambda results: frame_section(results[0])),
+            self._made("startup-gpu-*", startup_section),
+            self._made("frame*", frame_section),
             self._made("listeners-gpu-*", gpu_listeners_section),
             self._made("demo", lambda results: demo_quality_section(results[0])),
             self._made("eval-demo", lambda results: demo_load_section(results[0])),
@@ -131,7 +138,7 @@ class Report:
         return self._filled(text, {"overhead-fast-gpu": triton_table})
 
     def kernels_page(self, text: str) -> str:
-        return self._filled(text, {"cuda-chain": kernel_tables})
+        return self._filled(text, {"cuda-chain": kernel_tables, "agreement": agreement_table})
 
     def _filled(self, text: str, tables: dict[str, Callable[[Result], str]]) -> str:
         for name, make in tables.items():

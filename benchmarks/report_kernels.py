@@ -1,9 +1,10 @@
-"""The tables of docs/kernels.md, from docs/results/cuda-chain.json."""
+"""The tables of docs/kernels.md, from docs/results/cuda-chain.json and agreement.json."""
 
 from __future__ import annotations
 
 import re
 
+from benchmarks.report_engine import KERNELS
 from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
 
 _FRAME = re.compile(r"\w+ frame of (\d+)")
@@ -18,6 +19,19 @@ def kernel_tables(result: Result) -> str:
     about += f"product's time includes the norm before it, if it has one. {origin(result)}"
     figures = result["figures"]
     return "\n\n".join([_frames(figures), _kernels(figures["times"]), paragraph(about)])
+
+
+def agreement_table(result: Result) -> str:
+    figures = result["figures"]
+    about = f"""Leading codes (of 1,600) of {figures["sequences"]} greedy sequences that equal those of plain PyTorch in
+        bf16, with random weights, where near ties are frequent. {origin(result)}"""
+    rows = [
+        [f"{name}, {KERNELS[kind]}", f"{one['leading_codes_mean']:.1f}", f"{one['standard_error']:.1f}"]
+        for size, name in SIZES.items()
+        for kind, one in figures.get(size, {}).items()
+        if kind in KERNELS
+    ]
+    return f"{table(['kernels', 'mean', 'standard error'], rows)}\n\n{paragraph(about)}"
 
 
 def _frames(figures: Row) -> str:

@@ -1,5 +1,5 @@
-"""Sections of docs/benchmarks.md about the time to the first audio: its waterfall, the front end's share of it, and the
-host's time for an admission."""
+"""Sections of docs/benchmarks.md about the time to the first audio: its waterfall, the front end's share of it, the
+host's time for an admission, and the start of the server."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def _front_end_row(name: str, row: Row) -> list[str]:
         *(_shares(row[figure], "p50", "p95", "p99") for figure in shown),
         f"{100 * row['front_end_cpu_share']:.0f} %",
         f"{100 * row['client']['cpu_share']:.0f} %",
-        f"{row['front_end_cpu_us_per_request']:.0f} us",
+        # Above that of the idle process, which can exceed what a light load adds.
+        f"{us:.0f} us" if (us := row["front_end_cpu_us_per_request"]) > 0 else "-",
     ]
 
 
@@ -139,6 +140,29 @@ def admission_section(results: list[Result]) -> str:
 def admission_table(newcomers: Row) -> str:
     rows = [[count, *(f"{row[name]:.0f}" for name in ADMISSION_PARTS)] for count, row in newcomers.items()]
     return table(["newcomers", *(f"{name}, us" for name in ADMISSION_PARTS.values())], rows)
+
+
+def startup_section(results: list[Result]) -> str:
+    """`results`: of benchmarks/startup.py."""
+    parts = [
+        "## From start to ready",
+        "",
+        "Seconds, with nothing compiled yet and with everything in the caches.",
+    ]
+    for result in results:
+        name, figures = result["name"].rpartition("-")[2], result["figures"]
+        title = f"### Start, {SIZES.get(name, name)}, {figures['slots']} slots"
+        parts += ["", title, "", origin(result), "", startup_table(figures)]
+    return "\n".join(parts)
+
+
+def startup_table(figures: Row) -> str:
+    stages = {stage: [f"{figures['anew']['stages'][stage]:.1f}", "-"] for stage in figures["anew"]["stages"]}
+    for stage, time_s in figures["cached"]["stages"].items():
+        stages.setdefault(stage, ["-", "-"])[1] = f"{time_s:.1f}"
+    rows = [[stage, *times] for stage, times in stages.items()]
+    rows.append(["**`oscine serve` until ready**", *(f"{figures[kind]['server']:.1f}" for kind in ("anew", "cached"))])
+    return table(["stage", "anew", "cached"], rows)
 
 
 def _shares(figure: dict[str, float] | None, *names: str) -> str:
