@@ -16,7 +16,7 @@ from oscine.runner.runner import Runner, Ticket
 @dataclass(frozen=True, slots=True)
 class TickTimes:
     wall_ms: tuple[float, ...]  # between the results of two successive frames on the host
-    device_ms: tuple[float, ...]  # of a frame's codes; its audio is made beside the next one. Empty on a CPU
+    device_ms: tuple[float, ...]  # of a frame's codes; the audio is on another stream. Empty on a CPU
 
 
 def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:
