@@ -15,13 +15,12 @@ import pytest
 
 from tests.conftest import ROOT, require_environment
 from tests.docs.live_server import demo_server
-from tests.tritonserver.running import Spoken, TritonServer, environment, eventually, python, triton_server
+from tests.tritonserver.running import WAIT_S, TritonServer, environment, eventually, python, triton_server
 
 pytestmark = pytest.mark.slow
 
 FAST, TALKER, CODEC, SPLIT = "oscine", "oscine_talker", "oscine_codec", "oscine_speech"
 STREAMS = 8
-FULL_BATCHES = 2  # their decoding takes as long as hundreds of ticks of the talker
 # Nothing is refused because this machine is slow.
 OPTIONS = (f"--slots={STREAMS}", "--set=engine.queue_wait_s=3600", "--set=engine.pacing.real_time_share=1")
 # Longer than the first segment.
@@ -96,37 +95,30 @@ def test_the_split_way_gives_the_same_codes_and_samples(
 @pytest.mark.parametrize("model", [FAST, SPLIT])
 def test_streams_side_by_side_give_what_each_gives_alone(server: TritonServer, model: str) -> None:
     fields = [{"text": f"Number {index}, hello.", "seed": index} for index in range(STREAMS)]
-    together = server.speak(model, *fields) if model == FAST else speak_in_shared_batches(server, fields)
+    together = server.speak(model, *fields)
     for index in (0, STREAMS - 1):
         (alone,) = server.speak(model, fields[index])
         assert len(alone.samples) == len(together[index].samples)
         assert np.abs(alone.samples - together[index].samples).max() <= SPLIT_TOLERANCE
 
 
-def speak_in_shared_batches(server: TritonServer, fields: list[dict[str, Any]]) -> list[Spoken]:
-    """Speaks until windows of different streams were decoded together. The talker of a slow machine runs one stream
-    after the other, so their windows meet only in the queue of a busy codec: full batches keep it busy."""
-    _, description = server.get(f"/v2/models/{CODEC}")
+def test_windows_that_share_a_batch_are_decoded_as_alone(server: TritonServer) -> None:
+    """One frame, hence one window, per stream; the codec waits until the windows of all streams are there."""
+    one_frame = {"text": "Hello.", "trim_silence": False, "max_new_tokens": 1}
+    fields = [{**one_frame, "seed": index, "temperature": 2.0} for index in range(STREAMS)]
+    alone = [spoken for one in fields for spoken in server.speak(SPLIT, one)]
+    assert len({spoken.samples.tobytes() for spoken in alone}) > 1, "a mix-up of rows would be noticed"
     _, config = server.get(f"/v2/models/{CODEC}/config")
-    rows = config["max_batch_size"]
-    inputs = []
-    for one in description["inputs"]:
-        shape = [rows, *one["shape"][1:]]
-        inputs.append({**one, "shape": shape, "data": np.zeros(shape, int).ravel().tolist()})
-    full_batch = {"inputs": inputs, "outputs": [{"name": "samples", "parameters": {"binary_data": True}}]}
-    spoken: list[Spoken] = []
-
-    def windows_shared_a_batch() -> bool:
-        before = server.batch_sizes(CODEC)
-        decoded = [pool.submit(server.post, f"/v2/models/{CODEC}/infer", full_batch) for _ in range(FULL_BATCHES)]
-        spoken[:] = server.speak(SPLIT, *fields)
-        assert [one.result()[0] for one in decoded] == [200] * FULL_BATCHES
-        after = server.batch_sizes(CODEC)
-        return any(after[size] > before.get(size, 0) for size in after if 1 < size < rows)
-
-    with ThreadPoolExecutor(FULL_BATCHES) as pool:
-        eventually(windows_shared_a_batch)
-    return spoken
+    config["dynamic_batching"] = {"preferred_batch_size": [STREAMS], "max_queue_delay_microseconds": int(WAIT_S * 1e6)}
+    load = f"/v2/repository/models/{CODEC}/load"
+    assert server.post(load, {"parameters": {"config": json.dumps(config)}})[0] == 200
+    try:
+        together = server.speak(SPLIT, *fields)
+        assert server.batch_sizes(CODEC) == {STREAMS: 1}
+    finally:
+        assert server.post(load)[0] == 200
+    for one, other in zip(alone, together, strict=True):
+        assert np.abs(one.samples - other.samples).max() <= SPLIT_TOLERANCE
 
 
 @pytest.mark.parametrize("model", [FAST, SPLIT])
