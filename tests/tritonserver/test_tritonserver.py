@@ -103,20 +103,24 @@ def test_streams_side_by_side_give_what_each_gives_alone(server: TritonServer, m
 
 
 def test_windows_that_share_a_batch_are_decoded_as_alone(server: TritonServer) -> None:
-    """One frame, hence one window, per stream; the codec waits until the windows of all streams are there."""
-    one_frame = {"text": "Hello.", "trim_silence": False, "max_new_tokens": 1}
+    """Each stream has one frame, hence one window; the codec waits for the windows of all streams."""
+    one_frame = {"text": "Hello.", "trim_silence": False, "max_new_tokens": 2}  # the end counts as one
     fields = [{**one_frame, "seed": index, "temperature": 2.0} for index in range(STREAMS)]
     alone = [spoken for one in fields for spoken in server.speak(SPLIT, one)]
     assert len({spoken.samples.tobytes() for spoken in alone}) > 1, "a mix-up of rows would be noticed"
+
+    def load_codec(config: dict[str, Any]) -> None:
+        body = {"parameters": {"config": json.dumps(config)}}
+        assert server.post(f"/v2/repository/models/{CODEC}/load", body)[0] == 200
+
     _, config = server.get(f"/v2/models/{CODEC}/config")
-    config["dynamic_batching"] = {"preferred_batch_size": [STREAMS], "max_queue_delay_microseconds": int(WAIT_S * 1e6)}
-    load = f"/v2/repository/models/{CODEC}/load"
-    assert server.post(load, {"parameters": {"config": json.dumps(config)}})[0] == 200
+    patient = {"preferred_batch_size": [STREAMS], "max_queue_delay_microseconds": int(WAIT_S * 1e6)}
+    load_codec({**config, "dynamic_batching": patient})
     try:
         together = server.speak(SPLIT, *fields)
         assert server.batch_sizes(CODEC) == {STREAMS: 1}
     finally:
-        assert server.post(load)[0] == 200
+        load_codec(config)  # loading it without a configuration would change nothing
     for one, other in zip(alone, together, strict=True):
         assert np.abs(one.samples - other.samples).max() <= SPLIT_TOLERANCE
 
