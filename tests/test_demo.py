@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 Transcribe = Callable[[Clip, str], Alignment]
 SPEECH = "/v1/audio/speech"
-MAX_BYTES = 24_000_000
+MAX_BYTES = 32_000_000
 VOICES = ("wren", "finch")
 CALLERS = 4
 # No request is refused on a slow machine, and the warm-up is short.

@@ -3,6 +3,8 @@ moving average of weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -11,23 +13,28 @@ _MAX_DECAY = 0.999
 
 
 class Balance:
-    """Adds the discriminators' gradient to that of the mel loss, scaled to `share` times the norm of the mel gradient.
-    The scales of the losses then do not matter."""
+    """Adds the gradients of other losses to that of the mel loss, each scaled to its share of the norm of the mel
+    gradient. The scales of the losses then do not matter."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.share = torch.zeros((), device=device)
-        self._norms = torch.zeros(2, device=device)  # decayed sums
+    def __init__(self, others: int, device: torch.device) -> None:
+        self._shares = torch.zeros(others, device=device)
+        self._norms = torch.zeros(1 + others, device=device)  # decayed sums
         self._weight = torch.zeros((), device=device)  # sum of the decay factors
 
-    def __call__(self, made: Tensor, mel: Tensor, judged: Tensor, losses: dict[str, Tensor]) -> Tensor:
-        (by_mel,) = torch.autograd.grad(mel, made)
-        (by_judges,) = torch.autograd.grad(judged, made)
-        norms = torch.stack((by_mel.norm(), by_judges.norm()))
-        self._norms.mul_(_NORM_DECAY).add_(norms)
+    def set_shares(self, *shares: float) -> None:
+        for place, share in enumerate(shares):
+            self._shares[place].fill_(share)
+
+    def __call__(self, made: Tensor, mel: Tensor, others: Sequence[Tensor], losses: dict[str, Tensor]) -> Tensor:
+        gradients = [torch.autograd.grad(loss, made)[0] for loss in (mel, *others)]
+        self._norms.mul_(_NORM_DECAY).add_(torch.stack([one.norm() for one in gradients]))
         self._weight.mul_(_NORM_DECAY).add_(1.0)
-        mean_mel, mean_judged = (self._norms / self._weight).unbind()
-        losses["mel_gradient"] = mean_mel
-        return by_mel + by_judges * (self.share * mean_mel / mean_judged.clamp(min=1e-12))
+        means = self._norms / self._weight
+        losses["mel_gradient"] = means[0]
+        scales = self._shares * means[0] / means[1:].clamp(min=1e-12)
+        for gradient, scale in zip(gradients[1:], scales.unbind(), strict=True):
+            gradients[0] = gradients[0] + gradient * scale
+        return gradients[0]
 
 
 class Average:

@@ -29,6 +29,7 @@ from journal import Journal, Progress, load, save, set_seed
 from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss
 from modules import decode_latent, encode_latent, initialize, make_trainable
 from quantizer import SplitQuantizer
+from recognizer import PhoneRecognizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
 from teacher import PHONE_COUNT
 from torch import Tensor, nn
@@ -50,7 +51,8 @@ _MAX_GRADIENT = 50.0
 WEIGHTS = {"commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
 _MEL_WEIGHT = 15.0
 _FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
-# Steps between which the discriminators' share of the gradient grows to its full size.
+_RECOGNIZER_RATE = 1e-3
+# Steps between which new discriminators' share of the gradient grows to its full size.
 _RAMP = (300, 1500)
 
 
@@ -135,10 +137,13 @@ class Trainer:
         self.mel = MelLoss().to(self.device)
         self.model.to(self.device)
         self.judges.to(self.device)
+        self.recognizer = PhoneRecognizer().to(self.device)  # never saved: it learns within seconds
         self.making = adamw(self.model.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
+        self.recognizing = adamw(self.recognizer.parameters(), _RECOGNIZER_RATE, self.device)
         self.average = Average(self.model.speaking(), self.device)
-        self.balance = Balance(self.device)
+        self.balance = Balance(2, self.device)
+        self.new_judges = True
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
@@ -154,6 +159,7 @@ class Trainer:
         self.model.load_state_dict(state["model"] | state.get("raw", {}))
         if state["judges"]:  # `keep.py --small` leaves them out: they begin anew
             self.judges.load_state_dict(state["judges"])
+            self.new_judges = False
         self.average.load({name: state["model"][name] for name in self.average.names})
         if not self.options.again and state["polish"] == self.polish:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
@@ -204,7 +210,10 @@ class Trainer:
             predicted = torch.rand(self.options.batch, 1, 1, device=self.device) < _PREDICTED
             inputs["codes"] = torch.where(predicted, corpus.predicted[crops.places], corpus.codes[crops.places]).long()
         step, (first, last) = self.progress.step, _RAMP
-        self.balance.share.fill_(self.options.judged * min(1.0, max(0.0, (step - first) / (last - first))))
+        ramp = min(1.0, max(0.0, (step - first) / (last - first)))
+        self.balance.set_shares(
+            self.options.judged * (ramp if self.new_judges else 1.0), self.options.recognized * ramp
+        )
         self.average.set_decay(step)
         if not self.fixed and self.progress.part >= self.options.freeze_from:
             self._fix_codes()
@@ -232,7 +241,8 @@ class Trainer:
         leaf = made_part.detach().requires_grad_(True)
         losses["mel"] = self.mel(leaf, true_part)
         judged = self._judge(leaf, true_part, losses)
-        gradient = self.balance(leaf, losses["mel"], judged, losses) * _MEL_WEIGHT
+        recognized = self._recognize(leaf, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses)
+        gradient = self.balance(leaf, losses["mel"], (judged, recognized), losses) * _MEL_WEIGHT
         rest = [WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]
         self.making.zero_grad(set_to_none=True)
         torch.autograd.backward([made_part, *rest], [gradient, *(torch.ones_like(one) for one in rest)])
@@ -284,6 +294,19 @@ class Trainer:
             losses["features"] = feature_loss(seen_true, seen_made)
         return losses["adversarial"] + _FEATURE_WEIGHT * losses["features"]
 
+    def _recognize(self, made: Tensor, true: Tensor, phones: Tensor, losses: dict[str, Tensor]) -> Tensor:
+        """Trains the recognizer on true audio only, then lets it judge."""
+        self.recognizer.requires_grad_(True)
+        with self.autocast():
+            losses["recognized_true"] = F.cross_entropy(self.recognizer(true).float(), phones)
+        self.recognizing.zero_grad(set_to_none=True)
+        losses["recognized_true"].backward()
+        self.recognizing.step()
+        self.recognizer.requires_grad_(False)
+        with self.autocast():
+            losses["recognized"] = F.cross_entropy(self.recognizer(made).float(), phones)
+        return losses["recognized"]
+
     def run(self, corpus: Corpus, journal: Journal) -> None:
         self.model.train()
         self.begin_codebooks(corpus)
@@ -323,6 +346,7 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
     parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are frozen")
     parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient relative to the mel loss")
+    parser.add_argument("--recognized", type=float, default=0.3, help="the recognizer's, relative to the mel loss")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="run steps as CUDA graphs")
 
 

@@ -34,7 +34,7 @@ from oscine.model.talker import Talker
 from oscine.model.weights import tensor_views
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 
-MAX_BYTES = 24_000_000
+MAX_BYTES = 32_000_000
 _PART_BYTES = 15_000_000
 GENERATION = {
     "do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,

@@ -42,7 +42,7 @@ _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         "Decoder on the predictor's codes",
         "loss",
         [
-            ("polish", "mel", "mel"), ("polish", "understood", "phones in the audio"),
+            ("polish", "mel", "mel"), ("polish", "recognized", "phones in the audio"),
             ("polish", "features", "feature matching"),
         ],
     ),

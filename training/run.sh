@@ -7,9 +7,9 @@
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
 #   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, codes-*, talker.*);
 #                                                    `all` then skips the stages that made them
-# Stages: speech, codec, heard, rest, encode, talker, foretell, polish, export, keep, check. LAST names the last stage to
-# run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does
-# not stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
+# Stages: speech, codec (and beside it rest), encode, talker (and beside it decoder), foretell, polish, export, keep, heard,
+# check. LAST names the last stage to run; AGAIN (codec or talker) trains that stage again from the saved weights with a
+# new schedule. A failed stage does not stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
 # Everything is in functions, because bash reads a script while it runs and this file may be replaced meanwhile.
 set -uo pipefail
@@ -20,12 +20,13 @@ settings() {
     python=${PYTHON:-python3}
     hours=${HOURS:-10}                  # of speech before the codec
     all_hours=${ALL_HOURS:-30}          # of speech before it is encoded
-    codec_s=${CODEC_S:-540}
-    freeze_from=${FREEZE_FROM:-0.6}     # share of the codec's time after which codes are frozen
+    codec_s=${CODEC_S:-450}
+    freeze_from=${FREEZE_FROM:-2}       # share of the codec's time after which codes are frozen; 2: never
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
     last=${LAST:-check}                 # the last stage
-    talker_s=${TALKER_S:-600}
-    polish_s=${POLISH_S:-400}           # for the decoder alone; 0: skip
+    talker_s=${TALKER_S:-500}
+    decoder_s=${DECODER_S:-$talker_s}   # for the decoder on true codes, beside the talker; 0: skip
+    polish_s=${POLISH_S:-350}           # for the decoder on predicted codes; 0: skip
     heard=${HEARD:-10}                  # held-out sentences of each voice, through the codec
     size=(--sizes "${SIZES:-demo}")
     codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # empty COMPILE: not compiled
@@ -39,18 +40,24 @@ settings() {
 
 drive() {
     echo $$ > "$work/driver.pid"
-    note "begins: codec $codec_s s, talker $talker_s s, polish $polish_s s; last stage $last"
+    note "begins: codec $codec_s s, talker $talker_s s, decoder $decoder_s s, polish $polish_s s; last stage $last"
     cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
+    start_mps &
     stage speech speak "$hours"
+    wait
+    use_mps
+    stage rest speak "$all_hours" &
     stage codec train_codec
-    stage heard record_codec
-    stage rest speak "$all_hours"
+    wait
     stage encode encode
+    [ "$decoder_s" -eq 0 ] || stage decoder robust_codec "$decoder_s" --again --freeze-from 0 --rate 3e-4 &
     stage talker train_talker
+    wait
     stage foretell within 120 foretell.py "$work"
     [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --again --rate 2e-4
     stage export export_model
     stage keep keep_weights
+    stage heard record_codec
     stage check check_model
     note "all done"
 }
@@ -72,6 +79,24 @@ stage() {
         note "$name FAILED after $((SECONDS - begun)) s: $(tail -n 1 "$logs/$name.txt" | cut -c 1-200)"
     fi
     [ "$name" != "$last" ] || touch "$work/over"
+}
+
+# NVIDIA's Multi-Process Service, where it works: two processes whose kernels are small then share the GPU at once
+# instead of in turns.
+start_mps() {
+    mkdir -p "$work/mps"
+    export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
+    nvidia-cuda-mps-control -d > "$logs/mps.txt" 2>&1 || return 0
+    if timeout 60 "$python" -c 'import torch; torch.ones(1, device="cuda").item()' >> "$logs/mps.txt" 2>&1; then
+        touch "$work/mps/works"
+    else
+        echo quit | nvidia-cuda-mps-control
+    fi
+}
+
+use_mps() {
+    [ ! -e "$work/mps/works" ] || export CUDA_MPS_PIPE_DIRECTORY=$work/mps
+    note "processes share the GPU $([ -e "$work/mps/works" ] && echo at once || echo in turns)"
 }
 
 # Runs a script of this folder with a time limit in seconds.
@@ -110,7 +135,6 @@ train_codec() {
     local status=0 more=()
     [ "${AGAIN:-}" != codec ] || more=(--again)
     robust_codec "$codec_s" --freeze-from "$freeze_from" --rate "$rate" "${more[@]}" || status=1
-    within 60 keep.py "$work" "$fresh" codec && bring || status=1
     return $status
 }
 
