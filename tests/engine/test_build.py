@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from oscine.audio import pcm16, write_wav
-from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
+from oscine.config import ChunkConfig, EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
@@ -223,7 +223,8 @@ def test_an_engine_without_codec_streams_the_codes_of_a_whole_engine(here: InPro
     here.submit(replace(request, return_codes=True), whole)
     expected = whole.last().codes
     assert expected is not None and len(expected) == 11
-    talker = build_engine(base_folder, replace(CONFIG, slots=1), device="cpu", codec=False)
+    eager = ChunkConfig(first_chunk_ticks=0)  # by default a slow machine holds its first frames back
+    talker = build_engine(base_folder, replace(CONFIG, slots=1, chunks=eager), device="cpu", codec=False)
     try:
         streamed = ChunkRecorder()
         talker.submit(replace(request, stream_codes=True), streamed)
