@@ -7,7 +7,7 @@ from benchmarks.report_engine import listeners_table
 from benchmarks.report_table import Result, Row, origin, paragraph, table
 from oscine_eval.score import FIGURES, Figure, shown, shown_range
 
-_PAIRS = ("truncated", "repeated", "DNSMOS")
+_FLAGS = ("truncated", "repeated")
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
 
@@ -56,24 +56,35 @@ def quality_parts(result: Result) -> list[str]:
     settings (its temperature was chosen on the same sentences) and transcribed by {recognizer["name"]} (weights
     {recognizer["sha256"]}: Whisper tiny.en, which makes errors on the teacher, too).{naturalness} docs/eval.md defines
     the terms; 95 % intervals in brackets."""
-    return [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
+    parts = [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
+    if "judges" in figures:
+        parts += [paragraph(_judges_words(figures)), _ratings_table(figures), _prosody_table(figures)]
+    if "long" in figures:
+        parts += [paragraph(_long_words(figures["long"])), _long_table(figures["long"])]
+    return parts
 
 
 def _quality_table(figures: Row) -> str:
-    head = ["voice", "WER, teacher", "WER, demo", "difference", *(f"{what}, teacher / demo" for what in _PAIRS)]
+    """DNSMOS is in the table of the ratings if there is one."""
+    scored = ("dnsmos",) * any("ratings" not in one or one["demo"]["dnsmos"] for one in figures["voices"].values())
+    pairs = (*_FLAGS, *("DNSMOS" for _ in scored))
+    head = ["voice", "WER, teacher", "WER, demo", "difference", *(f"{what}, teacher / demo" for what in pairs)]
     rows = []
     for voice, sides in figures["voices"].items():
-        teacher, demo, difference = sides["teacher"], sides["demo"], sides["wer_difference"]
-        by = shown(_FIGURES["wer"], difference["value"], signed=True)
-        spread = shown_range(_FIGURES["wer"], difference["low"], difference["high"], signed=True)
+        teacher, demo = sides["teacher"], sides["demo"]
         rows.append(
             [
-                *(voice, _value(teacher, "wer"), _value(demo, "wer"), f"{by} ({spread})"),
-                *(f"{teacher[key]['count']:.0f} / {demo[key]['count']:.0f}" for key in ("truncated", "repeated")),
-                f"{_value(teacher, 'dnsmos')} / {_value(demo, 'dnsmos')}",
+                *(voice, _value(teacher, "wer"), _value(demo, "wer"), _difference(sides["wer_difference"])),
+                *(f"{teacher[key]['count']:.0f} / {demo[key]['count']:.0f}" for key in _FLAGS),
+                *(f"{_value(teacher, key)} / {_value(demo, key)}" for key in scored),
             ]
         )
     return table(head, rows)
+
+
+def _difference(found: Row) -> str:
+    by = shown(_FIGURES["wer"], found["value"], signed=True)
+    return f"{by} ({shown_range(_FIGURES['wer'], found['low'], found['high'], signed=True)})"
 
 
 def _value(side: Row, key: str) -> str:
@@ -88,6 +99,61 @@ def _ends(figures: Row) -> str:
         others = [f"{count} by {reason}" for reason, count in sorted(ends.items())]
         parts.append(", ".join([f"{voice} {stopped} of {total}", *others]))
     return f"Sentences that the model ended itself: {'; '.join(parts)}."
+
+
+# --- ratings ---
+
+
+def _judges_words(figures: Row) -> str:
+    judges = figures["judges"]
+    return f"""All of these recordings, rated by DNSMOS (overall; speechmos {judges["speechmos"]}) and by DistillMOS
+    {judges["distillmos"]}, which predict mean opinion scores from 1 to 5, and transcribed by Whisper base (weights
+    {judges["whisper"]}). Pitch and pace are medians over the sentences: the correlation of log F0 with the teacher's
+    after time alignment, mean F0, and the duration without silence at the ends as a share of the teacher's."""
+
+
+def _ratings_table(figures: Row) -> str:
+    head = ["voice", *(f"{what}, teacher / demo" for what in ("DNSMOS", "DistillMOS", "WER")), "difference"]
+    rows = []
+    for voice, sides in figures["voices"].items():
+        ratings = sides["ratings"]
+        teacher, demo = ratings["teacher"], ratings["demo"]
+        means = (f"{teacher[key]['value']:.2f} / {demo[key]['value']:.2f}" for key in ("dnsmos", "distillmos"))
+        wer = f"{_value(teacher, 'wer')} / {_value(demo, 'wer')}"
+        rows.append([voice, *means, wer, _difference(ratings["wer_difference"])])
+    return table(head, rows)
+
+
+def _prosody_table(figures: Row) -> str:
+    rows = []
+    for voice, sides in figures["voices"].items():
+        found = sides["ratings"]["prosody"]
+        correlation, true_hz, made_hz = (found[key] for key in ("f0_correlation", "teacher_f0_hz", "demo_f0_hz"))
+        hz = " / ".join("-" if one is None else f"{one:.0f}" for one in (true_hz, made_hz))
+        shown_correlation = "-" if correlation is None else f"{correlation:.2f}"
+        rows.append([voice, shown_correlation, hz, f"{found['duration_ratio']:.2f}"])
+    return table(["voice", "F0 correlation", "mean F0 in Hz, teacher / demo", "duration, demo / teacher"], rows)
+
+
+def _long_words(long: Row) -> str:
+    """WER is that of Whisper base."""
+    stopped, total, dropped = long["ends"].get("stop", 0), sum(long["ends"].values()), len(long["dropped"])
+    return f"""{long["texts"]} texts of {long["shortest_s"]:.0f} to {long["longest_s"]:.0f} s of speech, with the voices
+    in turn, spoken in segments as by the server: word error rate {100 * long["wer"]:.1f} %. The model ended
+    {stopped} of {total} itself. {dropped} of {long["sentences"]} sentences count as dropped: fewer than 40 % of
+    their words were recognized."""
+
+
+def _long_table(long: Row) -> str:
+    rows = [
+        [
+            f"{name} third",
+            f"{100 * long[f'wer_{name}_third']:.1f} %",
+            *(f"{long[f'{judge}_{name}_third']:.2f}" for judge in ("dnsmos", "distillmos")),
+        ]
+        for name in ("first", "last")
+    ]
+    return table(["long texts", "WER", "DNSMOS", "DistillMOS"], rows)
 
 
 # --- speed ---

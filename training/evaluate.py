@@ -4,9 +4,11 @@
     python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
     python training/evaluate.py guesses OUT --work WORK ...  the same, with codes 1 to 15 chosen by WORK/talker.pt
     python training/evaluate.py model OUT [--model demo] [--voice wren] [--mode whole] [--seed 0] [--batch 20]
+    python training/evaluate.py model OUT --sentences training/texts/long.txt --alternate    long texts, in segments
 
 OUT/VOICE/000.wav is line 0. For a model the script prints the finish reasons ("length" is a runaway), and spoken.json
-beside the recordings has the finish reason of each sentence and the hash of the weights, for judge.py.
+beside the recordings has the finish reason of each sentence and the hash of the weights, for judge.py. Long texts are
+split into segments as in `oscine say` and in the server.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import paths
 from sizes import RATE_HZ, SPEAKERS
 
 _MAX_FRAMES = 400  # 32 s, more than twice the longest held-out sentence
+_MAX_CHARS = 300  # longer texts have only the engine's own limits, as in the server
 
 
 def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
@@ -113,29 +116,38 @@ def _device(options: argparse.Namespace) -> Any:
 
 def by_model(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
     from demo_files import fingerprint
-    from oscine import Oscine, SpeechRequest
+    from oscine import Oscine
     from oscine.model.checkpoint import find_checkpoint
 
     tts = Oscine(options.model, device=options.device)
+    numbers = [number for number in range(len(texts)) if not options.alternate or _alternating(number) == voice]
     ends: list[str] = []
     spoken_s, begun = 0.0, time.monotonic()
-    for begin in range(0, len(texts), options.batch):
-        requests = [
-            SpeechRequest(
-                text=text, voice=voice, seed=options.seed + begin + place, text_mode=options.mode,
-                language=options.language, instruct=options.instruct, max_new_tokens=_MAX_FRAMES,
-            )
-            for place, text in enumerate(texts[begin : begin + options.batch])
-        ]  # fmt: skip
-        for place, speech in enumerate(tts.speak_batch(requests)):
+    for begin in range(0, len(numbers), options.batch):
+        batch = numbers[begin : begin + options.batch]
+        requests = [_request(options, texts, voice, number) for number in batch]
+        for number, speech in zip(batch, tts.speak_batch(requests), strict=True):
             ends.append(speech.finish_reason)
             spoken_s += len(speech.audio) / RATE_HZ
             samples = np.round(np.clip(speech.audio, -1, 1) * 32767).astype(np.int16)
-            write_wave(options.out / voice / f"{begin + place:03d}.wav", samples)
+            write_wave(options.out / voice / f"{number:03d}.wav", samples)
     asked = {name: getattr(options, name) for name in ("mode", "language", "instruct", "seed")}
     about = {"weights": fingerprint(find_checkpoint(options.model)), "asked": asked, "ends": ends}
     (options.out / voice / "spoken.json").write_text(json.dumps(about), encoding="utf-8")
     return {"spoken_s": spoken_s, "took_s": time.monotonic() - begun, "ends": dict(Counter(ends))}
+
+
+def _alternating(number: int) -> str:
+    return tuple(SPEAKERS)[number % len(SPEAKERS)]
+
+
+def _request(options: argparse.Namespace, texts: list[str], voice: str, number: int) -> Any:
+    from oscine import SpeechRequest
+
+    return SpeechRequest(
+        text=texts[number], voice=voice, seed=options.seed + number, text_mode=options.mode, language=options.language,
+        instruct=options.instruct, max_new_tokens=_MAX_FRAMES if len(texts[number]) <= _MAX_CHARS else None,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -145,6 +157,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--voice", help="default: both of ours; for the teacher also its own names")
+    parser.add_argument("--alternate", action="store_true", help="of a model: the voices take turns, line by line")
     parser.add_argument("--work", type=Path, default=paths.ROOT / ".cache" / "training")
     parser.add_argument("--teacher", type=Path, default=paths.ROOT / ".carry" / "teacher", help="folder of its weights")
     parser.add_argument("--phonemes", type=Path, default=paths.ROOT / ".carry" / "training" / "heldout.tsv")

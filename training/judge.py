@@ -1,16 +1,18 @@
 """Compares the demo voice with its teacher on the held-out sentences and writes docs/results/demo.json.
 
     .venv/bin/python training/judge.py TEACHER DEMO [--log training/log.jsonl] [--trained-on "NVIDIA H200"] [--rated 40]
+        [--judges-python PYTHON --whisper FOLDER [--long LONG]] [--previous docs/results/demo.json]
 
 TEACHER and DEMO are folders that `evaluate.py teacher` and `evaluate.py model` recorded. The transcriber runs in
 another environment (`make asr`; DNSMOS: tests/asr/quality.txt). Transcripts are cached in transcripts.json beside the
-recordings. Exits with status 1 if the demo voice is not good enough to be shipped.
+recordings. With --judges-python all sentences are also rated in a third environment (rate.py, prosody.py), and so is
+LONG, the output of `evaluate.py model --alternate`. Prints which targets are met (targets.py). Exits with status 1 if
+the demo voice is not good enough to be shipped, or worse than the one of --previous by any judge.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import wave
@@ -20,8 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import paths
+from long_texts import long_figures
 from plot import read_log
+from ratings import JudgesProcess, rated_side
 from sizes import SPEAKERS
+from targets import find_regressions, find_targets
+from wave_cache import wave_key
 
 from demo_files import DEMO, fingerprint
 from oscine.audio import read_clip, resample
@@ -34,7 +40,8 @@ from oscine_eval.score import FIGURES, by_take, score_all, totals
 from oscine_eval.transcriber import TranscriberConfig, Transcript
 from oscine_eval.transcriber_process import open_transcriber
 
-MAX_WER_DIFFERENCE = 0.08  # above the teacher's own
+MAX_WER_DIFFERENCE = 0.08  # above the teacher's own, by Whisper tiny.en: the minimum; targets.py has the targets
+_RATED = 40  # sentences with DNSMOS, if the judges' environment does not rate all of them
 _TOLD = ("wer", "truncated", "repeated", "runaway", "dnsmos", "audio_s")
 _WER = next(figure for figure in FIGURES if figure.key == "wer")
 _AS_USUAL = {"mode": "whole", "language": "auto", "instruct": None, "seed": 0}  # the defaults of evaluate.py
@@ -76,7 +83,7 @@ class TranscriptCache:
                     known = _known(folder, transcriber.about["recognizer"])
                     for number in span:
                         path = folder / f"{number:03d}.wav"
-                        key = _key(path)
+                        key = wave_key(path)
                         if key not in known or (dnsmos and known[key]["dnsmos"] is None):
                             known[key] = asdict(
                                 transcriber.transcribe(resample(read_clip(path), RATE_HZ).samples, "en")
@@ -87,17 +94,14 @@ class TranscriptCache:
     def recordings(self, folder: Path, texts: list[str]) -> list[Recording]:
         known = _known(folder, self.about["recognizer"])
         pairs = [
-            (one, Transcript(**known[_key(folder / f"{one.number:03d}.wav")])) for one in read_recordings(folder, texts)
+            (one, Transcript(**known[wave_key(folder / f"{one.number:03d}.wav")]))
+            for one in read_recordings(folder, texts)
         ]
         # Earlier runs may have rated more sentences of one of the two.
         return [
             replace(one, transcript=said.text, dnsmos=said.dnsmos if one.number < self._rated else None)
             for one, said in pairs
         ]
-
-
-def _key(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _known(folder: Path, recognizer: Row) -> dict[str, Row]:
@@ -153,14 +157,39 @@ def training_summary(lines: list[Row], machine: str | None) -> Row:
     return {"machine": machine, "utterances": corpus["utterances"], "hours": hours, "stages": stages}
 
 
+def check_recordings(folder: Path, model: Path, weights: str) -> None:
+    for voice in SPEAKERS:
+        spoken = json.loads((folder / voice / "spoken.json").read_text(encoding="utf-8"))
+        if spoken["weights"] != weights:
+            raise SystemExit(f"{folder / voice} was spoken by {spoken['weights']}, {model} is {weights}")
+        if spoken["asked"] != _AS_USUAL:
+            raise SystemExit(f"{folder / voice} was asked for with {spoken['asked']}, not with {_AS_USUAL}")
+
+
+def add_ratings(options: argparse.Namespace, texts: list[str], figures: Row) -> None:
+    """Adds the figures of the judges' environment."""
+    judges = JudgesProcess(options.judges_python, options.whisper)
+    sides = {"demo": options.demo, "teacher": options.teacher}
+    folders = [folder / voice for folder in sides.values() for voice in SPEAKERS]
+    figures["judges"] = judges.rate(folders, options.sentences, "--limit", str(len(texts)))
+    for voice in SPEAKERS:
+        rated = {
+            name: rated_side(folder / voice, read_recordings(folder / voice, texts)) for name, folder in sides.items()
+        }
+        figures["voices"][voice]["ratings"] = {
+            **{name: one for name, (one, _) in rated.items()},
+            "wer_difference": wer_difference(rated["teacher"][1], rated["demo"][1]),
+            "prosody": judges.compare_prosody(options.teacher / voice, options.demo / voice, len(texts)),
+        }
+    if options.long:
+        judges.rate([options.long / voice for voice in SPEAKERS], options.long_texts, "--thirds")
+        figures["long"] = long_figures(options.long, options.long_texts.read_text(encoding="utf-8").splitlines())
+
+
 def judge(options: argparse.Namespace, texts: list[str]) -> Row:
     weights = fingerprint(options.model)
-    for voice in SPEAKERS:
-        spoken = json.loads((options.demo / voice / "spoken.json").read_text(encoding="utf-8"))
-        if spoken["weights"] != weights:
-            raise SystemExit(f"{options.demo / voice} was spoken by {spoken['weights']}, {options.model} is {weights}")
-        if spoken["asked"] != _AS_USUAL:
-            raise SystemExit(f"{options.demo / voice} was asked for with {spoken['asked']}, not with {_AS_USUAL}")
+    for folder in (options.demo, options.long) if options.long else (options.demo,):
+        check_recordings(folder, options.model, weights)
     transcripts = TranscriptCache(
         options.transcriber_python, [each / voice for each in (options.teacher, options.demo) for voice in SPEAKERS]
     )
@@ -175,17 +204,21 @@ def judge(options: argparse.Namespace, texts: list[str]) -> Row:
             "wer_difference": wer_difference(teacher, demo),
         }
     training = training_summary(read_log(options.log), options.trained_on)
-    return {
+    figures = {
         "weights": weights,
         "sentences": len(texts),
         "transcriber": transcripts.about,
         "voices": voices,
         "training": training,
     }
+    if options.judges_python:
+        add_ratings(options, texts, figures)
+    return figures
 
 
-def complaints(figures: Row) -> list[str]:
-    found = []
+def complaints(figures: Row, previous: Row | None) -> list[str]:
+    """Reasons not to ship the voice."""
+    found = list(find_regressions(figures, previous)) if previous else []
     for voice, sides in figures["voices"].items():
         if sides["wer_difference"]["value"] > MAX_WER_DIFFERENCE:
             found.append(f"{voice}: word error rate {sides['wer_difference']['value']:.1%} above the teacher's")
@@ -202,15 +235,29 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=DEMO, help="the checkpoint that was recorded")
     parser.add_argument("--trained-on", help="the machine, for the card")
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
-    parser.add_argument("--rated", type=int, default=40, help="sentences of each voice with DNSMOS")
+    rated = f"sentences of each voice with DNSMOS; default: {_RATED}, or none if the judges rate all"
+    parser.add_argument("--rated", type=int, help=rated)
+    parser.add_argument("--judges-python", type=Path, help="Python of the environment of rate.py and prosody.py")
+    parser.add_argument("--whisper", type=Path, help="Whisper base for CTranslate2; required by --judges-python")
+    parser.add_argument("--long", type=Path, help="recordings of long texts")
+    parser.add_argument("--long-texts", type=Path, default=paths.TRAINING / "texts" / "long.txt")
+    parser.add_argument("--previous", type=Path, help="results that must not become worse")
     parser.add_argument("--transcriber-python", type=Path, default=paths.ROOT / ".venv-asr" / "bin" / "python")
     parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "results")
     options = parser.parse_args()
+    if bool(options.judges_python) != bool(options.whisper) or (options.long and not options.judges_python):
+        parser.error("--judges-python and --whisper need each other, and --long needs both")
+    if options.rated is None:
+        options.rated = 0 if options.judges_python else _RATED
+    # Now: it may be the file that is written.
+    previous = json.loads(options.previous.read_text(encoding="utf-8"))["figures"] if options.previous else None
     texts = options.sentences.read_text(encoding="utf-8").splitlines()
     figures = judge(options, texts)
     command = ["training/judge.py", "TEACHER", "DEMO"]  # without this machine's paths
     write_result(options.out / "demo.json", script_result("demo", command, figures))
-    for complaint in (found := complaints(figures)):
+    for target in find_targets(figures):
+        print(target)
+    for complaint in (found := complaints(figures, previous)):
         print(complaint, file=sys.stderr)
     sys.exit(bool(found))
 

@@ -57,6 +57,68 @@ def listeners() -> dict[str, Any]:
     return script_result("listeners-demo", ["benchmarks/listeners.py"], figures)
 
 
+@pytest.fixture
+def rated(judged: dict[str, Any]) -> dict[str, Any]:
+    """As training/judge.py --judges-python --long writes it."""
+
+    def ratings(wrong: int, dnsmos: float, distillmos: float) -> dict[str, Any]:
+        return {
+            "wer": share(wrong, 1000),
+            "dnsmos": share(dnsmos * 100, 100),
+            "distillmos": share(distillmos * 100, 100),
+        }
+
+    figures = judged["figures"]
+    for sides in figures["voices"].values():
+        sides["teacher"]["dnsmos"] = sides["demo"]["dnsmos"] = None
+        sides["ratings"] = {
+            "teacher": ratings(10, 3.3, 4.6),
+            "demo": ratings(25, 3.2, 4.1),
+            "wer_difference": {"value": 0.015, "low": 0.005, "high": 0.025},
+            "prosody": {
+                "sentences": 100, "f0_correlation": 0.812, "teacher_f0_hz": 190.4, "demo_f0_hz": 188.6,
+                "duration_ratio": 1.02,
+            },
+        }  # fmt: skip
+    figures["judges"] = {"speechmos": "0.0.1.1", "distillmos": "0.9.1", "faster-whisper": "1.2.1", "whisper": "d01c"}
+    thirds = {f"{judge}_{name}_third": 3.0 for judge in ("dnsmos", "distillmos") for name in ("first", "last")}
+    figures["long"] = {
+        "texts": 20, "shortest_s": 61.2, "longest_s": 110.4, "ends": {"stop": 20}, "sentences": 380,
+        "wer": 0.03, "wer_first_third": 0.025, "wer_last_third": 0.035, **thirds,
+        "dropped": [{"voice": "finch", "text": 3, "sentence": "It is not easy to watch."}],
+    }  # fmt: skip
+    return judged
+
+
+def test_ratings_of_other_judges_are_shown(rated: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "demo.json").write_text(json.dumps(rated))
+    page = Report(tmp_path).benchmarks()
+    assert "| wren | 3.30 / 3.20 | 4.60 / 4.10 | 1.0 % / 2.5 % | +1.5 points (+0.5 to +2.5 points) |" in page
+    assert "| finch | 0.81 | 190 / 189 | 1.02 |" in page
+    assert "| wren | 2.0 % | 6.1 % | +4.1 points (+3.0 to +5.2 points) | 1 / 1 | 0 / 0 |\n" in page  # no second DNSMOS
+    assert "transcribed by Whisper base (weights d01c)" in " ".join(page.split())
+
+
+def test_long_texts_are_shown(rated: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "demo.json").write_text(json.dumps(rated))
+    page = Report(tmp_path).benchmarks()
+    plain = " ".join(page.split())
+    assert "20 texts of 61 to 110 s of speech" in plain and "1 of 380 sentences count as dropped" in plain
+    assert "| last third | 3.5 % | 3.00 | 3.00 |" in page
+
+
+def test_missing_ratings_and_missing_pitch_are_left_out(
+    judged: dict[str, Any], rated: dict[str, Any], tmp_path: Path
+) -> None:
+    figures = copy.deepcopy(rated["figures"])
+    for sides in figures["voices"].values():
+        sides["ratings"]["prosody"] |= {"f0_correlation": None, "demo_f0_hz": None}
+    del figures["long"]
+    (tmp_path / "demo.json").write_text(json.dumps({**judged, "figures": figures}))
+    page = Report(tmp_path).benchmarks()
+    assert "| wren | - | 190 / - | 1.02 |" in page and "long texts" not in page
+
+
 def test_the_card_shows_the_measured_figures(
     judged: dict[str, Any], listeners: dict[str, Any], small_checkpoints: CheckpointMaker
 ) -> None:
