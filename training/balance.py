@@ -16,25 +16,34 @@ class Balance:
     """Adds the gradients of other losses to that of the mel loss, each scaled to its share of the norm of the mel
     gradient. The scales of the losses then do not matter."""
 
-    def __init__(self, others: int, device: torch.device) -> None:
-        self._shares = torch.zeros(others, device=device)
-        self._norms = torch.zeros(1 + others, device=device)  # decayed sums
-        self._weight = torch.zeros((), device=device)  # sum of the decay factors
+    def __init__(self, names: Sequence[str], device: torch.device) -> None:
+        self._shares = {name: torch.zeros((), device=device) for name in names}
+        self._norms = {name: _Mean(device) for name in ("mel", *names)}
 
-    def set_shares(self, *shares: float) -> None:
-        for place, share in enumerate(shares):
-            self._shares[place].fill_(share)
+    def set_share(self, name: str, share: float) -> None:
+        self._shares[name].fill_(share)
 
-    def __call__(self, made: Tensor, mel: Tensor, others: Sequence[Tensor], losses: dict[str, Tensor]) -> Tensor:
-        gradients = [torch.autograd.grad(loss, made)[0] for loss in (mel, *others)]
-        self._norms.mul_(_NORM_DECAY).add_(torch.stack([one.norm() for one in gradients]))
+    def __call__(self, made: Tensor, mel: Tensor, others: dict[str, Tensor], losses: dict[str, Tensor]) -> Tensor:
+        (total,) = torch.autograd.grad(mel, made)
+        losses["mel_gradient"] = mel_norm = self._norms["mel"].follow(total.norm())
+        for name, loss in others.items():
+            (gradient,) = torch.autograd.grad(loss, made)
+            norm = self._norms[name].follow(gradient.norm())
+            total = total + gradient * (self._shares[name] * mel_norm / norm.clamp(min=1e-12))
+        return total
+
+
+class _Mean:
+    """An exponential moving mean, unbiased from the first value on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sum = torch.zeros((), device=device)
+        self._weight = torch.zeros((), device=device)
+
+    def follow(self, value: Tensor) -> Tensor:
+        self._sum.mul_(_NORM_DECAY).add_(value)
         self._weight.mul_(_NORM_DECAY).add_(1.0)
-        means = self._norms / self._weight
-        losses["mel_gradient"] = means[0]
-        scales = self._shares * means[0] / means[1:].clamp(min=1e-12)
-        for gradient, scale in zip(gradients[1:], scales.unbind(), strict=True):
-            gradients[0] = gradients[0] + gradient * scale
-        return gradients[0]
+        return self._sum / self._weight
 
 
 class Average:

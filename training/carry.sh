@@ -9,7 +9,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-$root/.carry}
-count=${SENTENCES:-40000}
+count=${SENTENCES:-60000}
 python=${PYTHON:-$root/.venv/bin/python}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -3,10 +3,10 @@
     python training/codec.py WORK [--sizes demo] [--seconds 540] [--batch 16] [--again]
     python training/codec.py WORK --polish ...    the decoder and its tables, on the codes of foretell.py
 
-Resumes from WORK/codec.pt if it exists. Steps are small: short crops, discriminators from the start. After the share
---freeze-from of the run the codes are frozen, and only the decoder and its tables are trained. The semantic code has
-its own loss: it alone must predict the phones and the coarse spectrum of its frame. On a GPU a step is a CUDA graph
-(captured.py), unless --no-graph is given.
+Resumes from WORK/codec.pt if it exists. Steps are small: short crops. After the share --judge-from of the run there are
+discriminators; steps without them are faster, and suffice for the codes. After the share --freeze-from the codes are
+frozen, and only the decoder and its tables are trained. The semantic code has its own loss: it alone must predict the
+phones and the coarse spectrum of its frame. On a GPU a step is a CUDA graph (captured.py), unless --no-graph is given.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JUDGED_FRAMES = 8  # 0.64 s
 CROP_FRAMES = CONTEXT_FRAMES + JUDGED_FRAMES
 ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms: the encoder's attention span in training
 _MEL_BANDS = 64  # of the spectrum that the semantic code predicts
-_PREDICTED = 0.9  # share of crops in a polish run with the predictor's codes
+_PREDICTED = 0.7  # share of crops in a polish run with the predictor's codes
 _FEWER_BOOKS = 0.3  # share of crops that use only the first codebooks
 _FIRST_CROPS = 384  # crops whose frames initialize the codebooks
 _MAX_GRADIENT = 50.0
@@ -52,7 +52,7 @@ WEIGHTS = {"commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
 _MEL_WEIGHT = 15.0
 _FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
 _RECOGNIZER_RATE = 1e-3
-# Steps between which new discriminators' share of the gradient grows to its full size.
+# Steps between which the share of new discriminators, and of a new recognizer, grows to its full size.
 _RAMP = (300, 1500)
 
 
@@ -61,7 +61,9 @@ class CodecModel(nn.Module):
         super().__init__()
         config = parse_codec_config(codec_config(sizes))
         self.encoder = CodecEncoder(config.encoder)
-        self.quantizer = SplitQuantizer(sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size)
+        self.quantizer = SplitQuantizer(
+            sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size, sizes.active_books
+        )
         self.decoder = Codec(config)
         # The quantizer above takes their place until export.
         del self.encoder.quantizer, self.decoder.dequantizer
@@ -121,6 +123,11 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"].fill_(rate)
 
 
+def _ramp(step: int) -> float:
+    first, last = _RAMP
+    return min(1.0, max(0.0, (step - first) / (last - first)))
+
+
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = torch.device(options.device)
@@ -142,13 +149,14 @@ class Trainer:
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
         self.recognizing = adamw(self.recognizer.parameters(), _RECOGNIZER_RATE, self.device)
         self.average = Average(self.model.speaking(), self.device)
-        self.balance = Balance(2, self.device)
-        self.new_judges = True
+        self.balance = Balance(("judged", "recognized"), self.device)
+        self.trained_judges = False
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
         self.fixed = self.polish  # whether the codes are frozen
+        self.judged = False  # whether discriminators take part
 
     def resume(self) -> None:
         state = load(self.path, self.device)
@@ -157,9 +165,9 @@ class Trainer:
                 raise FileNotFoundError(f"{self.path} is missing; train the codec first")
             return
         self.model.load_state_dict(state["model"] | state.get("raw", {}))
-        if state["judges"]:  # `keep.py --small` leaves them out: they begin anew
+        if state["judges"]:  # missing after steps without them and after `keep.py --small`
             self.judges.load_state_dict(state["judges"])
-            self.new_judges = False
+            self.trained_judges = True
         self.average.load({name: state["model"][name] for name in self.average.names})
         if not self.options.again and state["polish"] == self.polish:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
@@ -174,8 +182,9 @@ class Trainer:
         state = {
             "model": self.model.state_dict() | averaged,
             "raw": {name: value for name, value in self.model.state_dict().items() if name in averaged},
-            "judges": self.judges.state_dict(), "step": self.progress.step, "spent_s": self.progress.spent_s,
-            "polish": self.polish, "sizes": self.sizes.as_dict(),
+            "judges": self.judges.state_dict() if self.trained_judges or self.judged else {},
+            "step": self.progress.step, "spent_s": self.progress.spent_s, "polish": self.polish,
+            "sizes": self.sizes.as_dict(),
         }  # fmt: skip
         save(self.path, state)
 
@@ -209,29 +218,35 @@ class Trainer:
             assert corpus.codes is not None and corpus.predicted is not None
             predicted = torch.rand(self.options.batch, 1, 1, device=self.device) < _PREDICTED
             inputs["codes"] = torch.where(predicted, corpus.predicted[crops.places], corpus.codes[crops.places]).long()
-        step, (first, last) = self.progress.step, _RAMP
-        ramp = min(1.0, max(0.0, (step - first) / (last - first)))
-        self.balance.set_shares(
-            self.options.judged * (ramp if self.new_judges else 1.0), self.options.recognized * ramp
-        )
-        self.average.set_decay(step)
-        if not self.fixed and self.progress.part >= self.options.freeze_from:
+        step, part, options = self.progress.step, self.progress.part, self.options
+        if not self.fixed and part >= options.freeze_from:
+            self._drop_step()
             self._fix_codes()
+        if not self.judged and part >= options.judge_from:
+            self._drop_step()
+            self.judged, self.judged_from = True, step
+        if self.judged:
+            share = 1.0 if self.trained_judges else _ramp(step - self.judged_from)
+            self.balance.set_share("judged", options.judged * share)
+        self.balance.set_share("recognized", options.recognized * _ramp(step))
+        self.average.set_decay(step)
         if self.current_step is None:
-            learn: Step = partial(self._learn, self.fixed)
+            learn: Step = partial(self._learn, self.fixed, self.judged)
             self.current_step = CapturedStep(learn) if self.captures else learn
         return self.current_step(**inputs)
 
-    def _fix_codes(self) -> None:
+    def _drop_step(self) -> None:
         if isinstance(self.current_step, CapturedStep):
             self.current_step.release()
         self.current_step = None
+
+    def _fix_codes(self) -> None:
         self._copy_entries()
         self.model.quantizer.eval()
         self.fixed = True
 
     def _learn(
-        self, fixed: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
+        self, fixed: bool, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
     ) -> dict[str, Tensor]:
         """captured.py lists what this function may do."""
         losses: dict[str, Tensor] = {}
@@ -240,9 +255,11 @@ class Trainer:
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
         leaf = made_part.detach().requires_grad_(True)
         losses["mel"] = self.mel(leaf, true_part)
-        judged = self._judge(leaf, true_part, losses)
-        recognized = self._recognize(leaf, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses)
-        gradient = self.balance(leaf, losses["mel"], (judged, recognized), losses) * _MEL_WEIGHT
+        others = {"judged": self._judge(leaf, true_part, losses)} if judged else {}
+        others["recognized"] = self._recognize(
+            leaf, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses
+        )
+        gradient = self.balance(leaf, losses["mel"], others, losses) * _MEL_WEIGHT
         rest = [WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]
         self.making.zero_grad(set_to_none=True)
         torch.autograd.backward([made_part, *rest], [gradient, *(torch.ones_like(one) for one in rest)])
@@ -263,14 +280,16 @@ class Trainer:
             latent = model.quantizer.latent_of(codes)
         else:
             batch = len(samples)
-            fewer = torch.randint(1, 17, (batch,), device=self.device)
-            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= _FEWER_BOOKS, 16)
+            active = model.quantizer.active
+            fewer = torch.randint(1, active + 1, (batch,), device=self.device)
+            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= _FEWER_BOOKS, active)
             with self.autocast():
                 encoded = model.encode(samples)
             quantized = model.quantizer(encoded, books=books)
             losses["commitment"] = quantized.commitment
             losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantized.semantic, samples, phones)
-            losses["codes_used"] = (model.quantizer.uses > 0.02 * model.quantizer.uses.mean()).float().mean()
+            uses = model.quantizer.uses[:active]
+            losses["codes_used"] = (uses > 0.02 * uses.mean()).float().mean()
             latent = quantized.latent
         with self.autocast():
             return decode_latent(model.decoder, latent).float()
@@ -345,6 +364,7 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
 def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--polish", action="store_true")
     parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are frozen")
+    parser.add_argument("--judge-from", type=float, default=0.0, help="share after which discriminators take part")
     parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient relative to the mel loss")
     parser.add_argument("--recognized", type=float, default=0.3, help="the recognizer's, relative to the mel loss")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="run steps as CUDA graphs")

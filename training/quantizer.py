@@ -1,5 +1,6 @@
 """The split residual quantizer for training: one semantic codebook and fifteen acoustic ones, each for the residual of
-the previous ones. Codebooks follow the data by moving averages; unused entries are moved to data points.
+the previous ones. Codebooks follow the data by moving averages; unused entries are moved to data points. Only the first
+`active` codebooks are used: the entries of the others are zero, and their code is always 0.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class SplitQuantizer(nn.Module):
     sums: Tensor
     ready: Tensor
 
-    def __init__(self, encoder_width: int, codebook_dim: int, size: int) -> None:
+    def __init__(self, encoder_width: int, codebook_dim: int, size: int, active: int) -> None:
         super().__init__()
         width = codebook_dim // 2
-        self.size, self.width = size, width
+        self.size, self.width, self.active = size, width, active
         self.input_proj = nn.Parameter(torch.randn(2, width, encoder_width) * encoder_width**-0.5)
         self.output_proj = nn.Parameter(torch.randn(2, codebook_dim, width) * width**-0.5)
         self.register_buffer("entries", torch.zeros(CODEBOOKS, size, width))
@@ -65,19 +66,21 @@ class SplitQuantizer(nn.Module):
         if books is None:
             total = _straight_through(acoustic, chosen[1:].sum(0))
         else:
-            numbers = torch.arange(1, CODEBOOKS, device=x.device)[:, None]
+            numbers = torch.arange(1, self.active, device=x.device)[:, None]
             used = (books > numbers).float()[..., None, None]
             # Once, after the sum: per entry, the gradient would count once for each codebook.
             total = _straight_through(acoustic * (books > 1)[:, None, None], (chosen[1:] * used).sum(0))
         latent = first @ self.output_proj[0].T + total @ self.output_proj[1].T
-        return Quantised(latent, first, codes.permute(1, 2, 0), misses / CODEBOOKS)
+        idle = codes.new_zeros(CODEBOOKS - self.active, *codes.shape[1:])
+        return Quantised(latent, first, torch.cat((codes, idle)).permute(1, 2, 0), misses / self.active)
 
     @torch.no_grad()
     def _search(self, semantic: Tensor, acoustic: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The input of each codebook, the index of the nearest entry, and that entry: [16, batch, frames(, width)]."""
+        """The input of each active codebook, the index of the nearest entry, and that entry: [active, batch, frames
+        (, width)]."""
         offsets = -0.5 * self.entries.square().sum(-1)  # the nearest entry has the largest x . e - |e|^2 / 2
         inputs, codes, chosen, left = [], [], [], acoustic.flatten(0, 1)
-        for book in range(CODEBOOKS):
+        for book in range(self.active):
             x = semantic.flatten(0, 1) if book == 0 else left
             code = torch.addmm(offsets[book], x, self.entries[book].T).argmax(-1)
             entry = self.entries[book].index_select(0, code)
@@ -86,7 +89,7 @@ class SplitQuantizer(nn.Module):
             chosen.append(entry)
             if book:
                 left = left - entry
-        shape = (CODEBOOKS, *semantic.shape[:2])
+        shape = (self.active, *semantic.shape[:2])
         return (
             torch.stack(inputs).view(*shape, self.width),
             torch.stack(codes).view(shape),
@@ -110,27 +113,28 @@ class SplitQuantizer(nn.Module):
 
     @torch.no_grad()
     def _follow(self, inputs: Tensor, codes: Tensor) -> None:
-        """Updates all codebooks. inputs [16, rows, width], codes [16, rows]."""
-        rows = codes.shape[1]
-        places = (codes + torch.arange(CODEBOOKS, device=codes.device)[:, None] * self.size).flatten()
-        counts = torch.zeros(CODEBOOKS * self.size, device=codes.device)
-        counts.index_add_(0, places, torch.ones_like(places, dtype=torch.float32))
-        sums = torch.zeros(CODEBOOKS * self.size, self.width, device=codes.device)
-        sums.index_add_(0, places, inputs.flatten(0, 1))
-        self.uses.lerp_(counts.view_as(self.uses), 1 - _DECAY)
-        self.sums.lerp_(sums.view_as(self.sums), 1 - _DECAY)
-        mean = self.uses.mean(1, keepdim=True)
-        dead = self.uses < _DEAD_USES * mean
-        drawn = torch.randint(rows, (CODEBOOKS, self.size, 1), device=codes.device)
+        """Updates the active codebooks. inputs [active, rows, width], codes [active, rows]."""
+        (active, rows), device = codes.shape, codes.device
+        entries, uses, sums = (one[:active] for one in (self.entries, self.uses, self.sums))
+        places = (codes + torch.arange(active, device=device)[:, None] * self.size).flatten()
+        new_uses = torch.zeros(active * self.size, device=device)
+        new_uses.index_add_(0, places, torch.ones_like(places, dtype=torch.float32))
+        new_sums = torch.zeros(active * self.size, self.width, device=device)
+        new_sums.index_add_(0, places, inputs.flatten(0, 1))
+        uses.lerp_(new_uses.view_as(uses), 1 - _DECAY)
+        sums.lerp_(new_sums.view_as(sums), 1 - _DECAY)
+        mean = uses.mean(1, keepdim=True)
+        dead = uses < _DEAD_USES * mean
+        drawn = torch.randint(rows, (active, self.size, 1), device=device)
         fresh = inputs.gather(1, drawn.expand(-1, -1, self.width))
-        self.sums.copy_(torch.where(dead[..., None], fresh * mean[..., None], self.sums))
-        self.uses.copy_(torch.where(dead, mean, self.uses))
-        self.entries.copy_(self.sums / self.uses.clamp(min=1e-5)[..., None])
+        sums.copy_(torch.where(dead[..., None], fresh * mean[..., None], sums))
+        uses.copy_(torch.where(dead, mean, uses))
+        entries.copy_(sums / uses.clamp(min=1e-5)[..., None])
 
     @torch.no_grad()
     def begin(self, semantic: Tensor, acoustic: Tensor) -> None:
-        """Initializes each codebook by k-means of its inputs: [rows, width], many rows per entry."""
-        for book in range(CODEBOOKS):
+        """Initializes each active codebook by k-means of its inputs: [rows, width], many rows per entry."""
+        for book in range(self.active):
             data = semantic if book == 0 else acoustic
             entries, codes, counts = _kmeans(data, self.size)
             # As if each entry had been used by one row; the averages settle within a few steps.

@@ -7,8 +7,8 @@
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
 #   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, codes-*, talker.*);
 #                                                    `all` then skips the stages that made them
-# Stages: speech, codec (and beside it rest), encode, talker (and beside it decoder), foretell, polish, export, keep, heard,
-# check. LAST names the last stage to run; AGAIN (codec or talker) trains that stage again from the saved weights with a
+# Stages: speech, codec (and beside it rest), encode, talker (and beside it decoder), plain, foretell, polish, export, keep,
+# heard, check. LAST names the last stage to run; AGAIN (codec or talker) trains that stage again from the saved weights with a
 # new schedule. A failed stage does not stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
 # Everything is in functions, because bash reads a script while it runs and this file may be replaced meanwhile.
@@ -19,15 +19,16 @@ settings() {
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
     hours=${HOURS:-10}                  # of speech before the codec
-    all_hours=${ALL_HOURS:-30}          # of speech before it is encoded
-    codec_s=${CODEC_S:-450}
-    freeze_from=${FREEZE_FROM:-2}       # share of the codec's time after which codes are frozen; 2: never
+    all_hours=${ALL_HOURS:-45}          # of speech before it is encoded
+    codec_s=${CODEC_S:-330}             # for the codes: no discriminators, and larger batches
+    codec_batch=${CODEC_BATCH:-48}
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
     last=${LAST:-check}                 # the last stage
-    talker_s=${TALKER_S:-500}
+    talker_s=${TALKER_S:-620}
     decoder_s=${DECODER_S:-$talker_s}   # for the decoder on true codes, beside the talker; 0: skip
-    polish_s=${POLISH_S:-350}           # for the decoder on predicted codes; 0: skip
+    polish_s=${POLISH_S:-390}           # for the decoder on predicted codes; 0: skip
     heard=${HEARD:-10}                  # held-out sentences of each voice, through the codec
+    checked=${CHECKED:-30}              # held-out sentences of each voice, by the checkpoint
     size=(--sizes "${SIZES:-demo}")
     codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # empty COMPILE: not compiled
     talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
@@ -53,6 +54,7 @@ drive() {
     [ "$decoder_s" -eq 0 ] || stage decoder robust_codec "$decoder_s" --again --freeze-from 0 --rate 3e-4 &
     stage talker train_talker
     wait
+    stage plain export_plain_decoder
     stage foretell within 120 foretell.py "$work"
     [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --again --rate 2e-4
     stage export export_model
@@ -132,10 +134,9 @@ robust_codec() {
 }
 
 train_codec() {
-    local status=0 more=()
+    local more=()
     [ "${AGAIN:-}" != codec ] || more=(--again)
-    robust_codec "$codec_s" --freeze-from "$freeze_from" --rate "$rate" "${more[@]}" || status=1
-    return $status
+    robust_codec "$codec_s" --batch "$codec_batch" --judge-from 2 --freeze-from 2 --rate "$rate" "${more[@]}"
 }
 
 record_codec() {
@@ -156,6 +157,12 @@ train_talker() {
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}"
 }
 
+# The decoder before it is polished, to compare.
+export_plain_decoder() {
+    within 120 export.py "$work" "$work/plain" &&
+        tar -C "$work/plain" -cf "$fresh/plain-decoder.tar" speech_tokenizer && bring
+}
+
 export_model() {
     within 120 export.py "$work" "$work/demo" --parts "$fresh" && bring
 }
@@ -165,7 +172,7 @@ keep_weights() {
 }
 
 check_model() {
-    within 150 evaluate.py model "$work/heard-demo" --model "$work/demo" --batch 8 --limit 8 &&
+    within 150 evaluate.py model "$work/heard-demo" --model "$work/demo" --limit "$checked" &&
         tar -C "$work" -cf "$fresh/heard-demo.tar" heard-demo && bring
 }
 
@@ -261,7 +268,7 @@ restore() {
         "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
         for stage in speech rest encode; do touch "$work/done/$stage"; done
     fi
-    for stage in codec heard; do touch "$work/done/$stage"; done
+    touch "$work/done/codec"
     [ ! -e "$work/talker.pt" ] || touch "$work/done/talker"
 }
 
