@@ -1,7 +1,7 @@
 """All dimensions of the demo model, and the config files made from them.
 
-`DEMO` is shipped: at most 32 MB, and fast enough for two slow CPU cores. `SMALL` has two thirds of the decoder's
-channels, for comparison. `TOY` is for smoke.sh.
+`DEMO` is shipped: at most 32 MB, and fast enough for two slow CPU cores. `LARGE` has half as many more channels in the
+decoder, for comparison. `TOY` is for smoke.sh.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Sizes:
     codec_heads: int = 4
     codec_head_dim: int = 32
     codec_window: int = 8  # frames; training crops have 12
-    # Channels 192, 96, 48, 24: 0.3 GFLOP a frame. All multiples of 8, for tensor cores.
-    decoder_dim: int = 384
+    # Channels 128, 64, 32, 16. All multiples of 8, for tensor cores.
+    decoder_dim: int = 256
 
     # The encoder makes the training codes. It is shipped only on request, so it may be larger.
     encoder_filters: int = 24
@@ -98,8 +98,8 @@ TOY = Sizes(
     codebook_dim=32, latent=32, codec_width=32, codec_inner=48, codec_layers=1, codec_heads=1, decoder_dim=48,
     encoder_filters=4, encoder_width=32, encoder_inner=48, encoder_layers=1, encoder_heads=1,
 )  # fmt: skip
-SMALL = replace(DEMO, decoder_dim=256, latent=128, codec_width=128, codec_inner=320)
-BY_NAME = {"demo": DEMO, "small": SMALL, "toy": TOY}
+LARGE = replace(DEMO, decoder_dim=384)
+BY_NAME = {"demo": DEMO, "large": LARGE, "toy": TOY}
 
 
 def _mrope_sections(head_dim: int) -> list[int]:
