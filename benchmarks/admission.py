@@ -207,7 +207,8 @@ def main() -> None:
     print(admission_table(figures["newcomers"]))
     print("until all newcomers are prefilled, ms:", figures["prefilled_ms"])
     where = "gpu" if torch.cuda.is_available() else "cpu"
-    print(save(options.out, f"admission-{where}-{options.size or Path(options.model).name}", figures))
+    rows = f"rows{options.prompt_rows}-" if options.prompt_rows else ""
+    print(save(options.out, f"admission-{where}-{rows}{options.size or Path(options.model).name}", figures))
 
 
 if __name__ == "__main__":

@@ -131,9 +131,11 @@ def admission_section(results: list[Result]) -> str:
     ]
     for result in results:
         name, figures = result["name"].rpartition("-")[2], result["figures"]
-        rows = f"Prompts of {figures['prompt_rows']} rows."
-        parts += ["", f"### Admission, {SIZES.get(name, name)}", "", origin(result), "", rows, ""]
-        parts.append(admission_table(figures["newcomers"]))
+        title = f"### Admission, {SIZES.get(name, name)}, prompts of {figures['prompt_rows']} rows"
+        parts += ["", title, "", origin(result), "", admission_table(figures["newcomers"])]
+        if prefilled := figures.get("prefilled_ms"):
+            times = ", ".join(f"{count}: {time_ms:.0f} ms" for count, time_ms in prefilled.items())
+            parts += ["", f"Until all newcomers are prefilled: {times}."]
     return "\n".join(parts)
 
 

@@ -94,10 +94,12 @@ def test_the_guide_to_timestamps_holds_the_generated_table() -> None:
 
 
 def test_a_result_of_an_admission_has_a_table(report: Report) -> None:
-    figures = {"prompt_rows": 30, "newcomers": {"1": dict.fromkeys(ADMISSION_PARTS, 12.4)}}
-    put(report, "admission-gpu-0b6", script_result("admission-gpu-0b6", ["-m", "benchmarks.admission"], figures))
+    figures = {"prompt_rows": 400, "newcomers": {"1": dict.fromkeys(ADMISSION_PARTS, 12.4)}, "prefilled_ms": {"1": 5.2}}
+    name = "admission-gpu-rows400-0b6"
+    put(report, name, script_result(name, ["-m", "benchmarks.admission"], figures))
     page = report.benchmarks()
-    assert "### Admission, 0.6B" in page and "Prompts of 30 rows." in page and "| 1 | 12 | 12 |" in page
+    assert "### Admission, 0.6B, prompts of 400 rows" in page and "| 1 | 12 | 12 |" in page
+    assert "Until all newcomers are prefilled: 1: 5 ms." in page
 
 
 def test_a_missing_result_has_no_section(report: Report) -> None:
