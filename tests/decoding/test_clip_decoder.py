@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +95,29 @@ def test_a_killed_decoder_process_is_replaced(decoder: ClipDecoder) -> None:
     service._popen.wait()
     assert decoded(decoder, b"good") == b"good"
     assert decoder._service is not service
+
+
+ORPHAN = """
+import os, socket, sys, time
+from oscine.decoding import decoder_process
+parent = os.getpid()
+def too_late(signal_number):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+decoder_process.die_with_parent = too_late
+decoder_process._fork_child(socket.socket(fileno=int(sys.argv[1])), None)
+os._exit(0)
+"""
+
+
+def test_a_child_whose_parent_dies_at_once_takes_no_file() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            number = theirs.fileno()
+            subprocess.run([sys.executable, "-c", ORPHAN, str(number)], pass_fds=[number], check=True)
+        ours.settimeout(600)
+        assert ours.recv(1) == b"", "the child has ended, and nobody else holds the other end"
 
 
 def test_closing_ends_the_process_and_the_next_file_starts_another() -> None:

@@ -61,13 +61,15 @@ def _load_everything(decode: Decode) -> None:
 
 
 def _fork_child(control: socket.socket, decode: Decode) -> int:
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
         die_with_parent(signal.SIGKILL)
-        status = _serve_one(control, decode)
+        if os.getppid() == parent:  # otherwise it died before it could take this child along
+            status = _serve_one(control, decode)
     finally:
         os._exit(status)
 
