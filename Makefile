@@ -92,7 +92,8 @@ serve: install
 
 # One thread for each of the processes that share the cores. Where PYTHONDONTWRITEBYTECODE is set (images often do), every
 # process of the tests would compile all that it imports again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile \
+	--no-loadscope-reorder
 
 # For every change before it is pushed: no other environment, no browser, no network.
 check: lint

@@ -30,6 +30,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A worker runs a whole file. These take longest, most of them because of one fixture or one test, so they begin first.
+LONG_FILES = (
+    "tests/export/test_parts.py",
+    "tests/kernels/cuda/test_chain.py",
+    "tests/tritonserver/test_tritonserver.py",
+    "tests/test_parity.py",
+    "tests/deploy_ray/test_ray.py",
+    "tests/test_install.py",
+    "tests/runner/cuda/test_interpreted.py",
+    "tests/test_demo.py",
+    "tests/commands/test_doctor.py",
+    "tests/commands/test_serve_models.py",
+    "tests/kernels/test_shared_memory.py",
+    "tests/runner/cuda/test_codec.py",
+    "tests/test_api.py",
+    "tests/align/test_whisper.py",
+    "tests/docs/test_readme.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {ROOT / file: rank for rank, file in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 def pytest_collection_finish() -> None:
     """Garbage collections skip the modules and tests of a whole run, which take half a second to look at."""
     gc.freeze()
