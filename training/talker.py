@@ -34,7 +34,7 @@ from oscine.model.talker import Talker
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
-_REST_WEIGHTS = (*(2.0,) * 7, *(0.4,) * 8)  # of codes 1 to 15; by default the last eight are always 0
+_REST_WEIGHTS = (*(2.5,) * 5, *(0.4,) * 10)  # of codes 1 to 15; by default the last ten are always 0
 # Shares of the talker's history that are corrupted: whole frames, so that it must read the text; and single codes,
 # about as many as it will get wrong at run time.
 _CORRUPTED_FRAMES = 0.1
