@@ -32,10 +32,10 @@ RATE_HZ = 24000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    # The tables of 15 codebooks are the largest part of a small model; 256 entries (1.6 kbit/s) suffice for two voices.
+    # The tables of 15 codebooks are the largest part of a small model; 256 entries suffice for two voices.
     codebook_size: int = 256
-    # The first six of the sixteen are used: 600 bit/s. A small predictor cannot predict the others: in run 7, codes 6 to
-    # 15 were correct in 2 to 7 % of the frames.
+    # The first six of the sixteen are used: 600 bit/s. A small predictor cannot predict the others: in run 7, codes 6
+    # to 15 were correct in 2 to 7 % of the frames.
     active_books: int = 6
     text_tokens: int = 2015  # BPE entries; a multiple of 64 with the 33 special tokens
 
