@@ -91,7 +91,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of `oscine serve` without a model argument."""
     server = ServerProcess(None, tmp_path_factory.mktemp("serve"), settings=SETTINGS)
     try:
-        with httpx.Client(base_url=server.wait_ready(), timeout=120, trust_env=False) as client:
+        with httpx.Client(base_url=server.wait_ready(), timeout=600, trust_env=False) as client:
             yield client
     finally:
         server.close()
@@ -262,5 +262,5 @@ def test_a_text_of_several_sentences_is_spoken_completely(client: httpx.Client, 
 def test_the_transcript_of_the_command_line_matches(transcribe: Transcribe, tmp_path: Path) -> None:
     path = tmp_path / "speech.wav"
     options = ["--seed", "1", "--device", "cpu", "-o", str(path)]
-    subprocess.run([sys.executable, "-m", "oscine", "say", SENTENCES[0], *options], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "oscine", "say", SENTENCES[0], *options], check=True, timeout=600)
     assert word_error_rate([transcribe(read_clip(path), SENTENCES[0])]) <= MAX_SENTENCE_WER

@@ -231,7 +231,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()), daemon=True)
     reader.start()
     in_context().save(tmp_path / "pipe")
-    reader.join(10)
+    reader.join(600)
     (tmp_path / "voice").write_bytes(read[0])
     assert Voice.load(tmp_path / "voice") == in_context() and (tmp_path / "pipe").is_fifo()
 

@@ -14,7 +14,7 @@ import dashscope
 from cases import Answer, Case, cases, raised, report
 from dashscope.audio.qwen_tts_realtime import QwenTtsRealtime, QwenTtsRealtimeCallback
 
-WAIT_S = 60
+WAIT_S = 600
 
 
 class Listener(QwenTtsRealtimeCallback):

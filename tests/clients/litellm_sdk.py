@@ -6,7 +6,7 @@ from cases import Answer, Case, cases, raised, report
 
 def speak(case: Case) -> Answer:
     try:
-        got = litellm.speech(api_base=case["url"] + "/v1", api_key="any", max_retries=0, timeout=60, **case["fields"])
+        got = litellm.speech(api_base=case["url"] + "/v1", api_key="any", max_retries=0, timeout=600, **case["fields"])
     except Exception as error:
         return raised(error, status=getattr(error, "status_code", None))
     return {"audio": got.content, "headers": dict(got.response.headers)}

@@ -6,7 +6,7 @@ from cases import Answer, Case, attempt, cases, raised, report
 from livekit.agents import APIConnectOptions, APIStatusError
 from livekit.plugins import openai
 
-ONCE = APIConnectOptions(max_retry=0, timeout=60)
+ONCE = APIConnectOptions(max_retry=0, timeout=600)
 
 
 async def speak(case: Case) -> Answer:

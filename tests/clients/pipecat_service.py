@@ -30,7 +30,7 @@ def _frames(case: Case) -> list[Frame]:
 async def speak(case: Case) -> Answer:
     settings = OpenAITTSService.Settings(**case["fields"])
     service = OpenAITTSService(api_key="any", base_url=case["url"] + "/v1", settings=settings)
-    downstream, upstream = await run_test(service, frames_to_send=_frames(case), start_timeout=60)
+    downstream, upstream = await run_test(service, frames_to_send=_frames(case), start_timeout=600)
     audio = [frame for frame in downstream if isinstance(frame, TTSAudioRawFrame)]
     return {
         "audio": b"".join(frame.audio for frame in audio),

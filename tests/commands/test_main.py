@@ -350,7 +350,7 @@ def test_version(shell: Shell) -> None:
 
 def run_script(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [str(OSCINE), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
 
 
 def test_the_script_speaks_and_standard_output_holds_only_the_result(custom_voice: Path, tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_help_does_not_import_torch() -> None:
     program = "import sys; from oscine.commands.main import app; app(['say', '--help'], standalone_mode=False)\n"
     done = subprocess.run(
         [sys.executable, "-c", program + "assert 'torch' not in sys.modules"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "--ref-audio" in done.stdout

@@ -213,7 +213,7 @@ def test_lines_are_written_in_the_requested_format(shell: Shell, engine: Instant
 
 def test_without_a_name_the_wav_goes_to_standard_output(tmp_path: Path) -> None:
     words = [str(OSCINE), "say", "hi", "-o", "-", "--seed", "1", "--max-new-tokens", "4", "--json"]
-    done = subprocess.run(words, capture_output=True, cwd=tmp_path, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, cwd=tmp_path, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     (tmp_path / "played.wav").write_bytes(done.stdout)
     assert wav_samples(tmp_path / "played.wav").shape == (3 * FRAME_SAMPLES,)
@@ -240,7 +240,7 @@ def test_a_full_standard_output_is_reported_in_one_line(tmp_path: Path) -> None:
         words = [str(OSCINE), "say", "hi", "-o", output, "--max-new-tokens", "3"]
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=120, check=False
+                words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=600, check=False
             )
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr

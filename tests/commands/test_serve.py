@@ -71,7 +71,7 @@ def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     server = ServerProcess(model, folder, settings=SETTINGS, environment={"PYTHONPATH": path})
     try:
-        with httpx.Client(base_url=server.wait_ready(), timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=server.wait_ready(), timeout=600, trust_env=False) as client:
             yield server, client
     finally:
         server.close()
@@ -157,11 +157,11 @@ def test_a_killed_engine_ends_its_streams_with_errors_and_restarts(served: Serve
     listeners = [threading.Thread(target=listen, args=(seed,), daemon=True) for seed in range(8)]
     for listener in listeners:
         listener.start()
-    eventually(lambda: running and engine_load(client) == 8, 60)
+    eventually(lambda: running and engine_load(client) == 8)
     os.kill(server.engine_pid, signal.SIGKILL)
-    eventually(lambda: client.get("/ready").status_code == 503, 20)
+    eventually(lambda: client.get("/ready").status_code == 503)
     for listener in listeners:
-        listener.join(20)
+        listener.join(600)
     assert len(outcomes) == 8 and set(outcomes) <= {"cut", "error event", "refused: engine_failed"}, outcomes
     assert {"cut", "error event"} & set(outcomes)
     eventually(lambda: client.get("/ready").status_code == 200, START_S)
@@ -190,7 +190,7 @@ def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served)
             assert refused.status_code == 503 and "shutting down" in refused.json()["error"]["message"]
         received += sum(map(len, pieces))
     assert received == 40 * 3840
-    assert server.process.wait(30) == 0
+    assert server.process.wait(600) == 0
     for child in children:
         eventually(lambda child=child: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
@@ -199,7 +199,7 @@ def test_a_second_interrupt_ends_streams_at_once_without_a_traceback(tmp_path: P
     server = ServerProcess(model, tmp_path, settings=SETTINGS)
     try:
         with httpx.stream(
-            "POST", server.wait_ready() + SPEECH, json=frames(900), timeout=60, trust_env=False
+            "POST", server.wait_ready() + SPEECH, json=frames(900), timeout=600, trust_env=False
         ) as response:
             pieces = response.iter_bytes()
             next(pieces)
@@ -219,7 +219,7 @@ def test_a_second_interrupt_ends_streams_at_once_without_a_traceback(tmp_path: P
 def test_a_server_that_cannot_start_prints_one_clear_error(tmp_path: Path, model: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "serve", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         return done.returncode, " ".join(done.stderr.split())
 
     code, error = run("--model", str(tmp_path / "nothing"))

@@ -78,7 +78,7 @@ def served(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     settings = SETTINGS.format(**folders, allowed=folders["design"].parent)
     server = ServerProcess(None, tmp_path_factory.mktemp("serve"), settings=settings)
     try:
-        with httpx.Client(base_url=server.wait_ready(), timeout=300, trust_env=False) as client:
+        with httpx.Client(base_url=server.wait_ready(), timeout=600, trust_env=False) as client:
             yield server, client
     finally:
         server.close()
@@ -144,7 +144,7 @@ def test_two_models_speak_at_once_over_http_and_websocket(served: Served, folder
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     for name in ("preset", "clone"):
         assert_equal(heard[name], alone(folders[name], name, 12))
         assert_equal(heard[f"live {name}"], alone(folders[name], name, 12, text_mode="streaming"))
@@ -187,7 +187,7 @@ def test_a_model_is_added_and_removed_while_others_speak(served: Served, folders
             removing.start()
             eventually(lambda: client.get("/v1/models/design").json()["state"] == "removing")
             design_sound = designed.sound + design.say(rest).sound
-        removing.join(120)
+        removing.join(600)
         preset_sound = spoken.sound + preset.say(rest).sound
     assert removed[0].json()["streams_cut_off"] == 0
     assert_equal(preset_sound, alone(folders["preset"], "preset", 40, text_mode="streaming"))
@@ -212,17 +212,17 @@ def test_a_killed_worker_breaks_the_streams_of_its_model_alone(served: Served) -
     threads = [threading.Thread(target=listen, args=(name,), daemon=True) for name in heard]
     for thread in threads:
         thread.start()
-    assert all(event.wait(60) for event in begun.values())
+    assert all(event.wait(600) for event in begun.values())
     children = psutil.Process(server.process.pid).children()
     workers = [child for child in children if any("oscine.engine.remote.worker" in part for part in child.cmdline())]
     assert len(workers) == 2
     os.kill(workers[0].pid, signal.SIGKILL)
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     (broken,) = [name for name, received in heard.items() if received is None]
     (whole,) = set(heard) - {broken}
     assert heard[whole] == 150 * 3840
-    eventually(lambda: client.get("/ready").json()["models"][broken]["state"] == "ready", 120)
+    eventually(lambda: client.get("/ready").json()["models"][broken]["state"] == "ready")
     states = client.get("/ready").json()["models"]
     assert (states[broken]["restarts"], states[whole]["restarts"]) == (1, 0)
     assert len(client.post(SPEECH, json=asked(broken, 4)).content) == 4 * 3840
@@ -253,7 +253,7 @@ def test_models_that_do_not_fit_are_refused_before_any_starts(folders: dict[str,
     )
     server = ServerProcess(None, tmp_path, settings=settings)
     try:
-        assert server.process.wait(120) == 1
+        assert server.process.wait(600) == 1
         (error,) = [line["message"] for line in server.lines if line["message"].startswith("error: ")]
         assert "the models do not fit into the memory of cpu: 'preset' " in error and "'clone' " in error
     finally:

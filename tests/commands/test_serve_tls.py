@@ -51,7 +51,7 @@ def test_the_address_in_the_log_is_https(url: str) -> None:
 
 
 def test_speech_streams_over_https(url: str, trust: ssl.SSLContext) -> None:
-    with httpx.Client(base_url=url, verify=trust, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=url, verify=trust, timeout=600, trust_env=False) as client:
         answer = client.post("/v1/audio/speech", json={"input": "Hello.", **FRAMES})
         assert answer.status_code == 200 and len(answer.content) == 8 * FRAME_BYTES
         assert client.get("/ready").json()["ready"]
@@ -83,7 +83,7 @@ def test_clients_that_do_not_trust_it_or_speak_plain_http_get_nothing(url: str) 
 def test_bad_files_end_the_start_with_one_clear_line(tmp_path: Path, certificate: Certificate) -> None:
     def told(*options: str) -> str:
         command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "serve", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         return " ".join(done.stderr.split())
 

@@ -35,7 +35,7 @@ class Proxy:
     trust: ssl.SSLContext
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, verify=self.trust, timeout=30, trust_env=False)
+        return httpx.Client(base_url=self.url, verify=self.trust, timeout=600, trust_env=False)
 
 
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
@@ -100,7 +100,7 @@ def running(command: list[str], folder: Path, port: int, certificate: Certificat
             yield proxy
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(600)
 
 
 def answers(proxy: Proxy) -> bool:

@@ -103,7 +103,7 @@ class RayServe:
     def figures(self, replica: ReplicaDetails) -> Figures:
         """Its metrics, from the port that only this replica listens on."""
         headers = {"authorization": f"Bearer {self._key}"}
-        page = httpx.get(f"{status_url(replica)}/metrics", headers=headers, timeout=60, trust_env=False)
+        page = httpx.get(f"{status_url(replica)}/metrics", headers=headers, timeout=600, trust_env=False)
         return Figures(page.raise_for_status().text)
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -15,5 +15,5 @@ def test_the_checks_pass_in_rays_environment() -> None:
     checks = Path(__file__).with_name("check_application.py")
     # Libraries of Ray warn; ours are tested with warnings as errors elsewhere.
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", str(checks)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -175,7 +175,7 @@ def converse(url: str) -> list[Any]:
 
 
 def client_of(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, headers=HEADERS, timeout=120, trust_env=False)
+    return httpx.Client(base_url=url, headers=HEADERS, timeout=600, trust_env=False)
 
 
 @contextlib.contextmanager

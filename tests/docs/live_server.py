@@ -21,7 +21,7 @@ def demo_server(folder: Path, *options: str, python: str = sys.executable) -> It
             yield _url(process, folder / "server.log")
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=600)
 
 
 def environment() -> dict[str, str]:

@@ -36,7 +36,7 @@ def engine() -> Iterator[ScriptedEngine]:
 def client(engine: ScriptedEngine) -> Iterator[httpx.Client]:
     with (
         serving(build_app(engine, SERVED)) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=600) as client,
     ):
         yield client
 
@@ -75,7 +75,7 @@ def test_kokoros_voices_and_model_are_refused_until_they_are_named(
     config = ServerConfig(model_aliases=("kokoro",), default_format="wav")
     with (
         serving(build_app(engine, SERVED, config)) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as other,
+        httpx.Client(base_url=url, trust_env=False, timeout=600) as other,
     ):
         answer = speak(other, model="kokoro")
         assert answer.status_code == 200 and answer.headers["content-type"] == "audio/wav"

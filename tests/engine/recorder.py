@@ -14,7 +14,7 @@ import numpy as np
 from oscine.errors import OscineError
 from oscine.types import AudioChunk
 
-WAIT_S = 120.0  # only a failing test waits this long
+WAIT_S = 600.0  # only a failing test waits this long
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

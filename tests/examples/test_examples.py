@@ -54,7 +54,7 @@ def run(name: str, *arguments: str, folder: Path, clients: bool = False, **varia
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -134,9 +134,9 @@ def test_the_browser_page(server: str) -> None:
         page.goto(f"{page_url}?server={server}")
         page.locator("#text").press_sequentially("Hello there ", delay=20)
         page.locator("#text").press_sequentially("bird.")
-        page.wait_for_function("document.body.dataset.seconds > 0", timeout=60_000)
+        page.wait_for_function("document.body.dataset.seconds > 0", timeout=600_000)
         page.locator("#end").click()
-        page.wait_for_function("document.querySelector('#state').value === 'done'", timeout=60_000)
+        page.wait_for_function("document.querySelector('#state').value === 'done'", timeout=600_000)
         assert page.evaluate("Number(document.body.dataset.seconds)") > 0.5
 
 

@@ -54,7 +54,7 @@ def free_port() -> int:
 
 def answers(url: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{url}/health", trust_env=False, timeout=20).status_code == 200
+        return httpx.get(f"{url}/health", trust_env=False, timeout=600).status_code == 200
     return False
 
 
@@ -62,13 +62,13 @@ def speaks(url: str) -> bool:
     body = {"input": "Hello.", "response_format": "pcm"}
     with contextlib.suppress(httpx.TransportError):
         # A Base checkpoint needs a voice.
-        answer = httpx.post(f"{url}/v1/audio/speech", json={**body, "voice": "anna"}, trust_env=False, timeout=20)
+        answer = httpx.post(f"{url}/v1/audio/speech", json={**body, "voice": "anna"}, trust_env=False, timeout=600)
         return answer.status_code == 200 and bool(answer.content)
     return False
 
 
 def upload(url: str) -> int:
-    return httpx.post(f"{url}/v1/audio/voices", files=EMBEDDING, trust_env=False, timeout=20).status_code
+    return httpx.post(f"{url}/v1/audio/voices", files=EMBEDDING, trust_env=False, timeout=600).status_code
 
 
 def test_without_free_descriptors_clients_wait_and_are_served_later(start: Start) -> None:
@@ -78,7 +78,7 @@ def test_without_free_descriptors_clients_wait_and_are_served_later(start: Start
     held = []
     with contextlib.suppress(OSError):
         for _ in range(100):
-            held.append(socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0), timeout=5))
+            held.append(socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0), timeout=600))
     assert len(held) > 50 and process.poll() is None
     for one in held:
         one.close()
@@ -90,7 +90,7 @@ def test_without_free_descriptors_clients_wait_and_are_served_later(start: Start
 def test_a_log_that_nobody_reads_stops_no_speech(start: Start) -> None:
     process, url = start()  # nobody reads its standard error
     assert upload(url) == 200
-    with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=600) as client:
         for _ in range(500):  # a pipe holds 64 KiB; a line has more than 150 bytes
             assert client.get("/v1/models").status_code == 200
         assert speaks(url)
@@ -111,7 +111,7 @@ def test_a_killed_server_starts_again_on_the_same_port_with_its_voices(start: St
     assert upload(url) == 200
     body = {"input": "word " * 1000, "voice": "anna", "response_format": "pcm"}
     with (
-        httpx.Client(trust_env=False, timeout=20) as client,
+        httpx.Client(trust_env=False, timeout=600) as client,
         client.stream("POST", f"{url}/v1/audio/speech", json=body) as running,
     ):
         pieces = running.iter_raw()

@@ -45,7 +45,7 @@ def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_pings(
         where, service = httpx.URL(url), app.state.service
         assert isinstance(service, Service)
         for _ in range(3):
-            one = stack.enter_context(socket.create_connection((where.host, where.port or 0), timeout=20))
+            one = stack.enter_context(socket.create_connection((where.host, where.port or 0), timeout=600))
             one.sendall(UPGRADE + b"\r\n")
             assert head_of(one).startswith(b"HTTP/1.1 101 ")
         eventually(lambda: len(service.connections) == 0)
@@ -59,7 +59,7 @@ def test_a_disk_that_stands_still_delays_only_what_needs_it(
 
     def wait(descriptor: int) -> None:
         stuck.set()
-        assert go_on.wait(30)
+        assert go_on.wait(600)
         sync(descriptor)
 
     card = BASE_CARD.__class__(
@@ -72,17 +72,17 @@ def test_a_disk_that_stands_still_delays_only_what_needs_it(
         statuses: list[int] = []
 
         def upload() -> None:
-            statuses.append(httpx.post(f"{url}/v1/audio/voices", files=VOICE, trust_env=False, timeout=60).status_code)
+            statuses.append(httpx.post(f"{url}/v1/audio/voices", files=VOICE, trust_env=False, timeout=600).status_code)
 
         uploading = threading.Thread(target=upload)
         uploading.start()
-        assert stuck.wait(20)
+        assert stuck.wait(600)
         body = {"input": "Hello.", "voice": "berta", "response_format": "pcm", "seed": 4}
         spoken_now = httpx.post(f"{url}/v1/audio/speech", json=body, **ask)  # type: ignore[arg-type]
         assert spoken_now.status_code == 200 and len(spoken_now.content) == len(spoken("Hello.", 4))
         assert httpx.get(f"{url}/health", **ask).status_code == 200 and not statuses  # type: ignore[arg-type]
         go_on.set()
-        uploading.join(60)
+        uploading.join(600)
         assert statuses == [200]
 
 
@@ -99,7 +99,7 @@ def test_a_jump_of_the_clock_changes_no_speech(engine: ScriptedEngine, monkeypat
         )
     ) as url:
         body = {"input": "word " * 30, "response_format": "pcm", "seed": 2}
-        with httpx.stream("POST", f"{url}/v1/audio/speech", json=body, trust_env=False, timeout=20) as running:
+        with httpx.stream("POST", f"{url}/v1/audio/speech", json=body, trust_env=False, timeout=600) as running:
             pieces = running.iter_raw()
             received = next(pieces)
             for jump_s in (86400.0, -86400.0, 10 * 365 * 86400.0):

@@ -39,15 +39,15 @@ def client(
     with log.open("w") as output, subprocess.Popen(command, env=environment(), stdout=output, stderr=output) as server:
         try:
             port = served_port(server, log)
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
-                eventually(lambda: client.get("/ready").status_code == 200, within_s=120)
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600, trust_env=False) as client:
+                eventually(lambda: client.get("/ready").status_code == 200)
                 upload = {"data": {"name": "wav", "consent": "mine"}, "files": {"audio_sample": CLIPS["wav"].make()}}
                 answer = client.post("/v1/audio/voices", **upload)
                 assert answer.status_code == 200, answer.text + log.read_text()
                 yield client
         finally:
             server.terminate()
-        assert server.wait(30) == 0, log.read_text()
+        assert server.wait(600) == 0, log.read_text()
 
 
 def served_port(server: subprocess.Popen[bytes], log: Path) -> int:
@@ -57,7 +57,7 @@ def served_port(server: subprocess.Popen[bytes], log: Path) -> int:
         assert server.poll() is None, log.read_text()
         return [one.laddr.port for one in psutil.Process(server.pid).net_connections("tcp") if one.status == "LISTEN"]
 
-    eventually(lambda: bool(ports()), within_s=120)
+    eventually(lambda: bool(ports()))
     return ports()[0]
 
 
@@ -101,6 +101,6 @@ def test_a_text_is_spoken_over_a_websocket(client: httpx.Client) -> None:
             socket.send(json.dumps(message))
         kinds = []
         while "session.done" not in kinds:
-            received = socket.recv(timeout=60)
+            received = socket.recv(timeout=600)
             kinds.append("sound" if isinstance(received, bytes) else json.loads(received)["type"])
     assert "sound" in kinds and "error" not in kinds, kinds

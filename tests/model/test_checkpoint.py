@@ -109,7 +109,7 @@ def query_hub(cache: Path, *names: str, **environment: str) -> dict[str, tuple[s
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
         cwd=cache,
     )
     return {name: tuple(answer) for name, answer in json.loads(done.stdout).items()}

@@ -320,7 +320,7 @@ def test_loading_takes_little_more_memory_than_the_weights(large: Path, dtype: s
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     measured = json.loads(done.stdout)
     print(f"weights {measured['weights'] / 2**20:.0f} MiB, peak {measured['peak'] / 2**20:.0f} MiB")

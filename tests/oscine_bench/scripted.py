@@ -193,7 +193,7 @@ async def talk(
     async with serve(handle, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         target = Target(url=f"http://127.0.0.1:{port}", preset_name="oscine-ws", **options)
-        client = WebSocketClient(target, timeout_s=30, clock=clock, word_interval_s=interval_s)
+        client = WebSocketClient(target, timeout_s=600, clock=clock, word_interval_s=interval_s)
         exchanges = []
         for _ in range(requests):
             clock.now_s = 0.0

@@ -61,7 +61,7 @@ def exchange_with(reply: bytes, scheme: str) -> Exchange:
             writer.close()
 
         async with listening(serve) as port:
-            client = HttpClient(Target(url=f"{scheme}://127.0.0.1:{port}"), timeout_s=30)
+            client = HttpClient(Target(url=f"{scheme}://127.0.0.1:{port}"), timeout_s=600)
             exchange = await client.send(HELLO)
             await client.close()
             return exchange

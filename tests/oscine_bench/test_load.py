@@ -49,7 +49,7 @@ def drive(
         server = HoldingServer(may_respond)
         async with listening(server.serve) as port:
             target = Target(url=f"127.0.0.1:{port}")
-            client = HttpClient(target, timeout_s=30)
+            client = HttpClient(target, timeout_s=600)
             run = LoadRun(client, target, load_workload("english", ["short"]), load, length)
             row = await run.run()
             await client.close()
@@ -137,7 +137,7 @@ def test_requests_that_run_at_the_time_limit_are_cut_off_and_counted_as_unfinish
     async def main() -> tuple[dict, LoadRun]:
         async with listening(never_answer) as port:
             target = Target(url=f"127.0.0.1:{port}")
-            client = HttpClient(target, timeout_s=30)
+            client = HttpClient(target, timeout_s=600)
             length = RunLength(duration_s=60, warmup_s=0, max_s=0.2, max_in_flight=8)
             run = LoadRun(client, target, load_workload("english", ["short"]), load, length)
             row = await run.run()

@@ -127,7 +127,7 @@ def test_threads_clone_at_the_same_time(model: SpeechModel) -> None:
     cloner, both = VoiceCloner(model), threading.Barrier(2)
 
     def wait_for_the_other(*_: object) -> None:
-        both.wait(timeout=30)
+        both.wait(timeout=600)
 
     hook = model.speaker_encoder.register_forward_hook(wait_for_the_other)
     with ThreadPoolExecutor(2) as pool:

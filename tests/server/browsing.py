@@ -165,7 +165,7 @@ def visit(
     with serving(app or build_app(engine, card, config)) as url:
         url = url.replace("127.0.0.1", host)
         opened = browser.new_context(**{"viewport": {"width": 1280, "height": 840}, **context})
-        opened.set_default_timeout(120_000)  # only a page that hangs takes so long
+        opened.set_default_timeout(600_000)  # only a page that hangs takes so long
         one = Visit(opened.new_page(), engine, url)
         one.listen()
         one.page.goto(url)

@@ -16,6 +16,8 @@ from oscine.server.app import build_app
 from oscine.server.web_server import uvicorn_config
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
+_WAIT_S = 600.0  # only a failing test waits this long
+
 
 class _PromptAsyncio:
     """Uvicorn checks every 100 ms whether to stop, and sleeps as long when it stops. With hundreds of servers that is
@@ -43,7 +45,7 @@ def serving(app: FastAPI) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(600)
 
 
 @contextlib.contextmanager
@@ -60,12 +62,12 @@ def client_of(
 @contextlib.contextmanager
 def client_of_app(app: FastAPI) -> Iterator[httpx.Client]:
     # Without `verify`, httpx loads all certificates of authorities, although there is no TLS.
-    with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False, verify=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False, verify=False) as client:
         yield client
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + within_s
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _WAIT_S
     while not condition():
         assert time.monotonic() < deadline_s, "the condition never became true"
         time.sleep(0.005)

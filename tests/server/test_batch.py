@@ -74,7 +74,7 @@ def test_items_wait_for_free_streams_of_their_key(engine: ScriptedEngine) -> Non
     engine.max_frames = 0
     app = build_app(engine, CARD, ServerConfig(streams_per_key=2))
     answers: list[list[dict[str, Any]]] = []
-    with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False) as client:
         request = threading.Thread(target=lambda: answers.append(spoken_batch(client, some_items())))
         request.start()
         eventually(lambda: len(engine.submitted) == 2)

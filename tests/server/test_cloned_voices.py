@@ -47,7 +47,7 @@ class Engine:
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         self.clips.append((hz_of(clip), transcript))
-        assert self.go.wait(20)
+        assert self.go.wait(600)
         if self.error is not None:
             raise self.error
         return Voice(np.full(8, len(self.clips), np.float32))
@@ -67,7 +67,7 @@ def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], **limits
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(600):
         while not condition():
             await asyncio.sleep(0.001)
 

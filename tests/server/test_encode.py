@@ -80,7 +80,7 @@ def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path:
     app.state.service.encode_pool.shutdown()
     pool = app.state.service.encode_pool = CountingPool(1)
     pcm = spoken("x" * 200, 3)  # 16 s
-    with serving(app) as url, httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False) as client:
         body = {"input": "x" * 200, "stream": False, "seed": 3}
         answer = client.post(path, json=body) if "speech" in path else client.post(path, content=pcm)
     assert answer.status_code == 200

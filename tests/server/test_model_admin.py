@@ -51,7 +51,7 @@ class Loader:
         engine = self.engines[config.served_name] = ScriptedEngine(ready=self.started.is_set())
 
         def wait_ready() -> None:
-            self.started.wait(20)
+            self.started.wait(600)
             if self.start_error:
                 raise self.start_error
             engine.ready = True
@@ -131,7 +131,7 @@ def test_a_model_is_added_while_another_speaks(served: Served) -> None:
         # Until the new one has started, requests that both can do go to the old one.
         assert served.ask(instructions="An old man.").headers["x-model"] == "preset"
         served.loader.started.set()
-        adding.join(20)
+        adding.join(600)
         heard += b"".join(pieces)
     assert heard == spoken(TEXT, 3)
     assert answers[0].status_code == 201 and answers[0].json()["kind"] == "voice_design"
@@ -156,7 +156,7 @@ def test_a_model_is_removed_when_its_streams_have_ended(served: Served) -> None:
         engine.max_frames = 10**6
         heard += b"".join(pieces)
     assert heard == spoken(TEXT, 3)
-    removing.join(20)
+    removing.join(600)
     assert answers[0].json() == {"id": "design", "object": "model", "deleted": True, "streams_cut_off": 0}
     assert served.names() == ["preset"]
     assert served.client.get(f"{MODELS}/design").status_code == 404

@@ -28,7 +28,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         try:
             assert server.stdout
             port = int(server.stdout.readline())
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as client:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600, trust_env=False) as client:
                 client.get("/health")
                 yield client
         finally:
@@ -108,7 +108,7 @@ def test_a_burst_of_messages_does_not_hold_the_loop(client: httpx.Client, name: 
 
 
 def live_socket(client: httpx.Client) -> socket.socket:
-    live = socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=60)
+    live = socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=600)
     key = base64.b64encode(os.urandom(16)).decode()
     head = ("GET /v1/audio/speech/stream HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade")
     more = (f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")

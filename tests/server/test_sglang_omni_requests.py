@@ -284,14 +284,14 @@ def send(socket: ClientConnection, kind: str, **fields: Any) -> None:
 
 
 def event(socket: ClientConnection) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(socket.recv(timeout=60))
+    message: dict[str, Any] = json.loads(socket.recv(timeout=600))
     return message
 
 
 def file(socket: ClientConnection) -> tuple[dict[str, Any], bytes]:
     start, audio = event(socket), b""
     assert start["type"] == "audio.start", start
-    while isinstance(message := socket.recv(timeout=60), bytes):
+    while isinstance(message := socket.recv(timeout=600), bytes):
         audio += message
     done = json.loads(message)
     assert (done["type"], done["error"], done["total_bytes"]) == ("audio.done", False, len(audio))
@@ -317,7 +317,7 @@ def test_a_whole_file_comes_in_one_frame(preset: Running) -> None:
         send(socket, "input.text", text="Hello.")
         send(socket, "input.done")
         assert event(socket)["sample_rate"] == RATE_HZ
-        frame = socket.recv(timeout=60)
+        frame = socket.recv(timeout=600)
         assert isinstance(frame, bytes) and samples(frame) == spoken("Hello.", 3)
         assert [event(socket)["type"] for _ in range(2)] == ["audio.done", "session.done"]
 

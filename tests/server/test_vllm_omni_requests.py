@@ -300,7 +300,7 @@ def session(client: httpx.Client, pieces: list[str], **config: Any) -> tuple[lis
             socket.send(json.dumps({"type": "input.text", "text": piece}))
         socket.send(json.dumps({"type": "input.done"}))
         while not events or events[-1]["type"] != "session.done":
-            message = socket.recv(timeout=60)
+            message = socket.recv(timeout=600)
             if isinstance(message, bytes):
                 files[-1].append(message)
                 continue
@@ -366,7 +366,7 @@ def test_a_connection_speaks_several_utterances_and_closes_when_asked(custom_voi
             socket.send(json.dumps({"type": "input.done"}))
             audio, event = b"", dict[str, Any](type="")
             while event["type"] != "session.done":
-                message = socket.recv(timeout=60)
+                message = socket.recv(timeout=600)
                 audio, event = (audio + message, event) if isinstance(message, bytes) else (audio, json.loads(message))
             files.append((event["utterance_index"], audio))
         socket.send(json.dumps({"type": "session.close"}))

@@ -24,7 +24,7 @@ from oscine.export import export_codec_window
 from tests.conftest import CACHE, require_environment
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 300.0  # only a failing test waits this long
+WAIT_S = 600.0  # only a failing test waits this long
 
 
 def python() -> Path:

@@ -68,7 +68,7 @@ def post(client: httpx.Client, fields: dict[str, Any]) -> np.ndarray:
     del fields["text"]
     if "subtalker_top_k" in fields:
         fields["extra_params"] = {"subtalker_top_k": fields.pop("subtalker_top_k")}
-    answer = client.post("/v1/audio/speech", json=fields, timeout=300)
+    answer = client.post("/v1/audio/speech", json=fields, timeout=600)
     assert answer.status_code == 200, answer.text
     return np.frombuffer(answer.content, "<i2").astype(int)
 

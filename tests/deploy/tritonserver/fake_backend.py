@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-WAIT_S = 60.0  # only a failing test waits this long
+WAIT_S = 600.0  # only a failing test waits this long
 FINAL = 1
 
 

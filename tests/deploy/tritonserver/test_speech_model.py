@@ -107,7 +107,7 @@ def test_every_frame_is_heard_once_and_in_order(model: TritonPythonModel, monkey
 def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
-    assert models.waited.wait(60)
+    assert models.waited.wait(600)
     request.cancelled = True
     assert not any(response.has_error() for response in request.sender.wait()) and models.cancelled.is_set()
 
@@ -115,7 +115,7 @@ def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeyp
 def test_unloading_ends_the_streams(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
-    assert models.waited.wait(60)
+    assert models.waited.wait(600)
     model.finalize()
     assert request.sender.ended.is_set() and models.cancelled.is_set()
 

@@ -11,7 +11,7 @@ from oscine.deploy.tritonserver.cancellation import CancellationWatcher
 from oscine.deploy.tritonserver.streams import Streams
 from oscine.errors import RequestError
 
-WAIT_S = 60.0
+WAIT_S = 600.0
 
 
 class Response:

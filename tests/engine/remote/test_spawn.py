@@ -36,7 +36,7 @@ def built(folder: Path, *path: Path, python_path: Path | None = None) -> str:
     environment = {**os.environ, "PYTHONPATH": str(python_path)} if python_path else None
     command = [sys.executable, "-P", "-c", PARENT, *map(str, path)]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

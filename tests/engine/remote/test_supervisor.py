@@ -225,10 +225,10 @@ if sys.argv[1] == "building":
     began = threading.Event()
     build = functools.partial(build_fake, FakeConfig(build_s=600))
     engine = EngineClient(build, on_progress=lambda *progress: began.set())
-    began.wait(60)
+    began.wait(600)
 else:
     engine = EngineClient(functools.partial(build_fake, FakeConfig()))
-    engine.wait_ready(60)
+    engine.wait_ready(600)
 print(engine.health.pid, flush=True)
 if sys.argv[1] != "leave":
     time.sleep(600)
@@ -260,7 +260,7 @@ from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from oscine.engine.remote.client import EngineClient
 from tests.engine.remote.helpers import IMPATIENT, speak
 engine = EngineClient(functools.partial(build_fake, FakeConfig()), IMPATIENT)
-engine.wait_ready(60)
+engine.wait_ready(600)
 print("ready", flush=True)
 sys.stdin.readline()
 speak(engine, "say 3").last()

@@ -102,7 +102,7 @@ class Client:
         return self._socket.subprotocol
 
     def _receive(self, received: Received) -> dict[str, Any] | bytes:
-        message = self._socket.recv(timeout=60)
+        message = self._socket.recv(timeout=600)
         received.messages.append(message if isinstance(message, bytes) else json.loads(message))
         return received.messages[-1]
 

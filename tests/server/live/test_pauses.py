@@ -40,7 +40,7 @@ def test_paused_texts_give_their_slots_to_others(server: Server, engine: Scripte
     with ExitStack() as stack:
         clients = [pausing(server, stack) for _ in range(SLOTS)]
         body = {"input": "A word for me.", "response_format": "pcm", "seed": 5}
-        answer = httpx.post(f"{server.url}/v1/audio/speech", json=body, trust_env=False, timeout=20)
+        answer = httpx.post(f"{server.url}/v1/audio/speech", json=body, trust_env=False, timeout=600)
         assert answer.status_code == 200 and answer.content == spoken("A word for me.", 5)
         all_segments = []
         for client in clients:  # they continue where they paused

@@ -26,7 +26,7 @@ def run(form: str, code: str, folder: Path, key: str = "") -> None:
     (folder / "speech.py").write_text(code, "utf-8")
     commands = {"curl": ["sh", "-c", code], "python": [sys.executable, "speech.py"], "javascript": [node, "speech.mjs"]}
     environment = {**os.environ, "OSCINE_API_KEY": key, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
-    subprocess.run(commands[form], cwd=folder, env=environment, check=True, timeout=60)
+    subprocess.run(commands[form], cwd=folder, env=environment, check=True, timeout=600)
 
 
 def samples(file: Path) -> bytes:

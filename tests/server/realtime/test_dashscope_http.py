@@ -32,7 +32,7 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 def client(running: tuple[ScriptedEngine, Server]) -> Iterator[httpx.Client]:
     engine, server = running
     key = {"authorization": "Bearer sesame"}
-    with httpx.Client(base_url=server.url, headers=key, trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=server.url, headers=key, trust_env=False, timeout=600) as client:
         yield client
     eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
 
