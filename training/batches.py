@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ NO_PHONE, NO_WORD = 255, -1
 AHEAD_FRAMES = 3  # the phone head predicts this frame and the two after it
 _POOL = 3072  # utterances sorted by length together
 _ROUNDED_ROWS = 16
-_VALIDATION = 64  # one utterance in 64 is held out for validation
+_VALIDATION = 64  # one text in 64 is held out for validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Example:
 
 
 def read_examples(folder: Path) -> list[Example]:
-    return [example for name in shard_names(folder, coded=True) for example in read_shard(folder, name)]
+    return [example for name in shard_names(folder) for example in read_shard(folder, name)]
 
 
 def read_shard(folder: Path, name: str) -> list[Example]:
@@ -72,9 +73,11 @@ def _frame_words(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
 
 
 def split(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Training and validation examples."""
-    watched = examples[::_VALIDATION]
-    return [example for place, example in enumerate(examples) if place % _VALIDATION], watched
+    """Training and validation examples. All recordings of a text are on the same side."""
+    sides: tuple[list[Example], list[Example]] = [], []
+    for example in examples:
+        sides[crc32(example.text.encode()) % _VALIDATION == 0].append(example)
+    return sides
 
 
 class WordTokenizer(Tokenizer):

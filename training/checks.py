@@ -1,5 +1,5 @@
-"""Checks the training code without a GPU: its modules compute the same as the package's plain ones, and a codec step
-can be captured and replayed.
+"""Checks the training code without a GPU: the codes say what they should, the modules compute the same as the package's
+plain ones, and a codec step can be captured and replayed.
 
     python training/checks.py
 
@@ -23,8 +23,11 @@ import numpy as np
 import paths  # noqa: F401
 import torch
 from codec import Trainer, set_rate
+from codes import END, LAST_PHONE, LEFT, NEXT, PERIODS, PHASE, PHONES, SECOND_NEXT, describe
 from corpus import Corpus
 from modules import CausalMemory, make_trainable
+from pitch import VALUE_SAMPLES, described_phase, lock
+from sizes import FRAME_SAMPLES, RATE_HZ
 from step_time import write_noise
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -128,22 +131,19 @@ def recorded_calls_as_graphs() -> Iterator[None]:
         yield
 
 
-def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str, float]], Trainer]:
+def trained(work: Path, *, captured: bool) -> tuple[list[dict[str, float]], Trainer]:
     """Ten steps: each kind of step is captured in its fourth call and then replayed."""
     steps = 10
     options = Namespace(
         work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
-        compile=False, save_s=60.0, again=False, polish=polish, freeze_from=0.5, judge_from=0.2,
-        judged=1.0, recognized=0.3, graph=False,
+        compile=False, save_s=60.0, again=False, judge_from=0.5, judged=1.0, recognized=0.3, phase=0.5, heads=10.0,
+        graph=False,
     )  # fmt: skip
     torch.manual_seed(1)
     trainer = Trainer(options)
     trainer.captures = captured
-    corpus = Corpus(work / "speech", trainer.device, with_codes=True)
+    corpus = Corpus(work / "speech", trainer.device)
     trainer.model.train()
-    trainer.begin_codebooks(corpus)
-    if polish:
-        trainer.model.quantizer.eval()
     losses = []
     for _ in range(steps):
         set_rate(trainer.making, trainer.progress.rate(1e-3, warm_steps=4))
@@ -154,24 +154,57 @@ def trained(work: Path, *, polish: bool, captured: bool) -> tuple[list[dict[str,
 
 
 def check_steps_can_be_replayed() -> None:
-    short = mock.patch.multiple(codec, _RAMP=(0, 2), _FIRST_CROPS=16)
+    short = mock.patch.object(codec, "_RAMP", (0, 2))
     with tempfile.TemporaryDirectory() as scratch, recorded_calls_as_graphs(), short:
         work = Path(scratch)
         write_noise(work / "speech")
-        frames = len(np.load(work / "speech" / "noise.phones.npy")) // 4
-        np.save(work / "speech" / "noise.codes.npy", np.random.default_rng(0).integers(0, 64, (frames, 16), np.uint8))
-        for polish in (False, True):
-            plain, by_hand = trained(work, polish=polish, captured=False)
-            replayed, by_replay = trained(work, polish=polish, captured=True)
-            assert by_replay.current_step.recorded
-            for ours, theirs in zip(replayed, plain, strict=True):
-                assert ours.keys() == theirs.keys()
-                for name, value in theirs.items():
-                    assert abs(ours[name] - value) <= 1e-5 * (1 + abs(value)), (polish, name, ours[name], value)
-            for name, value in by_hand.model.state_dict().items():
-                torch.testing.assert_close(by_replay.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
-            names = sorted({call[0]._schema.name for call in by_replay.current_step._graph.recorded.calls})
-            print(f"polish {polish}: {len(plain)} steps equal their replays; {len(names)} kinds of calls")
+        plain, by_hand = trained(work, captured=False)
+        replayed, by_replay = trained(work, captured=True)
+    assert by_replay.current_step.recorded
+    for ours, theirs in zip(replayed, plain, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert abs(ours[name] - value) <= 1e-5 * (1 + abs(value)), (name, ours[name], value)
+    for name, value in by_hand.model.state_dict().items():
+        torch.testing.assert_close(by_replay.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+    names = sorted({call[0]._schema.name for call in by_replay.current_step._graph.recorded.calls})
+    print(f"{len(plain)} steps equal their replays; {len(names)} kinds of calls")
+
+
+def check_pitch_is_locked() -> None:
+    """Every frame has whole quarter periods, the phase has no steps, and the codes say both."""
+    values = torch.arange(400.0)
+    f0 = torch.stack((200 + 60 * torch.sin(values / 20), torch.where(values % 100 < 60, 110 + values / 10, 0.0)))
+    first, frames = torch.tensor([0, 777]), 60
+    locked = lock(f0, first, frames)
+    phase = locked.phase(400 * VALUE_SAMPLES).double()
+    steps = (phase.diff(dim=1) + 0.5) % 1 - 0.5  # modulo a period
+    assert bool((steps > 50 / RATE_HZ).all()) and bool((steps < 270 / RATE_HZ).all())
+    for row in range(2):
+        periods = locked.periods[row].numpy()
+        codes = describe(
+            np.zeros(frames * 16, np.uint8), periods, locked.bends[row].numpy(), np.ones(frames * 4, bool),
+            np.zeros(frames * 4, np.float32), 0,
+        )  # fmt: skip
+        assert np.array_equal(codes[:, END], (codes[:, PHASE] + codes[:, PERIODS].astype(int)) % 4)
+        assert np.array_equal(codes[1:, PHASE], codes[:-1, END])
+        starts = phase[row, int(first[row]) + FRAME_SAMPLES * torch.arange(frames)].numpy()
+        wrong = (starts - codes[:, PHASE] / 4 + 0.5) % 1 - 0.5
+        assert np.abs(wrong).max() < 1e-3, wrong
+        middles = int(first[row]) + FRAME_SAMPLES // 8 + FRAME_SAMPLES // 4 * torch.arange(frames * 4)
+        told = described_phase(torch.from_numpy(codes.astype(np.int64))[None], 4)[0]
+        wrong = (told - phase[row, middles] + 0.5) % 1 - 0.5
+        assert wrong.abs().max() < 0.1, wrong
+    phones = np.repeat(np.array([5, 6, 0, 7], np.uint8), (22, 13, 16, 13))
+    codes = describe(
+        phones, np.ones(4, np.int64), np.zeros(4, np.float32), np.ones(16, bool), np.zeros(16, np.float32), 1
+    )
+    ahead = codes[:, [LEFT, NEXT, SECOND_NEXT]].tolist()
+    assert ahead == [[6, 6, 0], [3, 0, 7], [3, 7, 0], [0, 0, 0]], ahead
+    slots = codes[:, [*PHONES, LAST_PHONE]].flatten().tolist()
+    assert [slot // 4 for slot in slots] == [5, 5, 5, 5, 5, 6, 6, 6, 0, 0, 0, 0, 7, 7, 7, 7], slots
+    assert [slot % 4 for slot in slots] == [0, 0, 0, 0, 0, 2, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0], slots
+    print("the pitch is locked to the frames; the codes say its phase, and the next phones")
 
 
 def gradients(module: nn.Module, *arguments: Any) -> list[Tensor]:
@@ -219,6 +252,7 @@ def check_modules_equal_the_plain_ones() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    check_pitch_is_locked()
     check_modules_equal_the_plain_ones()
     check_steps_can_be_replayed()
 

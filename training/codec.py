@@ -1,17 +1,17 @@
-"""Trains the codec: the model's encoder and decoder at small widths, and the codebooks between them.
+"""Trains the decoder of the codec: the model's own at small widths, from the codes of codes.py to audio. There is no
+encoder: the teacher makes the codes.
 
-    python training/codec.py WORK [--sizes demo] [--seconds 540] [--batch 16] [--again]
-    python training/codec.py WORK --polish ...    the decoder and its tables, on the codes of foretell.py
+    python training/codec.py WORK [--sizes demo] [--seconds 1300] [--batch 16] [--again]
 
-Resumes from WORK/codec.pt if it exists. Steps are small: short crops. After the share --judge-from of the run there are
-discriminators; steps without them are faster, and suffice for the codes. After the share --freeze-from the codes are
-frozen, and only the decoder and its tables are trained. The semantic code has its own loss: it alone must predict the
-phones and the coarse spectrum of its frame. On a GPU a step is a CUDA graph (captured.py), unless --no-graph is given.
+Resumes from WORK/codec.pt if it exists. Steps are small: short crops. At first there are no discriminators, and the
+decoder learns the phases of the harmonics, which follow from the codes. On a GPU a step is a CUDA graph (captured.py),
+unless --no-graph is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -22,93 +22,114 @@ import torch
 import torch.nn.functional as F
 from balance import Average, Balance
 from captured import CapturedStep, Step
+from codes import ORDERED, PERIODS, PHASE, QUARTERS, SLOTS
 from corpus import FRAME_LABELS, Corpus
 from discriminator import Discriminators
 from fused import PLAIN, compiled_for_codec
 from journal import Journal, Progress, load, save, set_seed
-from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss
-from modules import decode_latent, encode_latent, initialize, make_trainable
-from quantizer import SplitQuantizer
+from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss, phase_loss
+from modules import decode_latent, initialize, make_trainable
+from pitch import described_phase
 from recognizer import PhoneRecognizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
-from teacher import PHONE_COUNT
 from torch import Tensor, nn
 
+from oscine.frames import CODEBOOKS
 from oscine.model.codec import Codec, ResidualUnit
-from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import parse_codec_config
 
 CONTEXT_FRAMES = 4  # before the judged frames, because a crop starts in the middle of speech
 JUDGED_FRAMES = 8  # 0.64 s
 CROP_FRAMES = CONTEXT_FRAMES + JUDGED_FRAMES
-ENCODER_WINDOW = 2 * CROP_FRAMES - 4  # positions of 40 ms: the encoder's attention span in training
-_MEL_BANDS = 64  # of the spectrum that the semantic code predicts
-_PREDICTED = 0.7  # share of crops in a polish run with the predictor's codes
-_FEWER_BOOKS = 0.3  # share of crops that use only the first codebooks
-_FIRST_CROPS = 384  # crops whose frames initialize the codebooks
+_ENTRY_STD = 0.3
 _MAX_GRADIENT = 50.0
-
-WEIGHTS = {"commitment": 1.0, "phones": 1.0, "spectrum": 1.0}
 _MEL_WEIGHT = 15.0
 _FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
 _RECOGNIZER_RATE = 1e-3
+_HARMONICS = ((1,), (1,), (1, 2, 3))  # whose phases must be known at 50, 400 and 2,000 steps per second
+_LAST_HEADS = 0.03  # of the weight of these heads, at the end
 # Steps between which the share of new discriminators, and of a new recognizer, grows to its full size.
 _RAMP = (300, 1500)
 
 
 class CodecModel(nn.Module):
+    """The decoder and the tables of its codes."""
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        config = parse_codec_config(codec_config(sizes))
-        self.encoder = CodecEncoder(config.encoder)
-        self.quantizer = SplitQuantizer(
-            sizes.encoder_width, sizes.codebook_dim, sizes.codebook_size, sizes.active_books
+        self.decoder = Codec(parse_codec_config(codec_config(sizes)))
+        del self.decoder.dequantizer  # the parameters below take its place until export
+        width = sizes.codebook_dim // 2
+        self.entries = nn.Parameter(torch.zeros(CODEBOOKS, sizes.codebook_size, width))
+        self.output_proj = nn.Parameter(torch.zeros(2, sizes.codebook_dim, width))
+        # For training only: the phase must be known at the first stages of the vocoder.
+        widths = (sizes.latent, *self.decoder.config.decoder.vocoder_widths[1:])
+        self.phase_heads = nn.ModuleList(
+            nn.Conv1d(channels, 2 * len(orders), 1) for channels, orders in zip(widths, _HARMONICS, strict=False)
         )
-        self.decoder = Codec(config)
-        # The quantizer above takes their place until export.
-        del self.encoder.quantizer, self.decoder.dequantizer
-        self.phones = nn.Linear(sizes.codebook_dim // 2, FRAME_LABELS * PHONE_COUNT)
-        self.spectrum = nn.Linear(sizes.codebook_dim // 2, 2 * _MEL_BANDS)
 
     def begin(self, seed: int) -> None:
         generator = set_seed(seed)
-        initialize(self.encoder, generator, depth=1)
         initialize(self.decoder, generator, depth=1)
+        nn.init.normal_(self.entries, std=_ENTRY_STD, generator=generator)
+        nn.init.normal_(self.output_proj, std=self.output_proj.shape[-1] ** -0.5, generator=generator)
         with torch.no_grad():
-            self.encoder.first.weight.mul_(4.0)  # speech has an RMS near 0.1
+            # Smooth random functions, so that rare numbers are close to their neighbors.
+            _, size, width = self.entries.shape
+            for book in ORDERED:
+                speed, start = torch.rand(2, width, generator=generator) * torch.tensor([[0.5], [6.3]])
+                self.entries[book] = torch.cos(torch.arange(size)[:, None] * speed + start) * 1.4 * _ENTRY_STD
+            # How far the phase goes until each quarter of the frame, and where it starts.
+            quarters = torch.arange(size)[:, None] * torch.arange(1, SLOTS + 1) / (QUARTERS * SLOTS)
+            self.entries[PERIODS, :, : 2 * SLOTS] = _circle(quarters)
+            self.entries[PHASE, :, 2 * SLOTS : 2 * SLOTS + 2] = _circle(torch.arange(size)[:, None] / QUARTERS)
             self.decoder.vocoder_out.weight.mul_(0.1)
             for part in self.decoder.modules():
                 if isinstance(part, ResidualUnit):
                     part.conv2.weight.mul_(0.3)  # a block sums three of them
 
-    def encode(self, samples: Tensor, window: int | None = None) -> Tensor:
-        return encode_latent(self.encoder, samples, window)
+    def forward(self, codes: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+        """codes [batch, frames, 16] -> samples [batch, frames * 1920]; see decode_latent."""
+        # The backward of index_select adds; that of bracket indexing sorts first, which is slower.
+        entries = [
+            self.entries[book].index_select(0, codes[..., book].flatten()).view(*codes.shape[:-1], -1)
+            for book in range(CODEBOOKS)
+        ]
+        with torch.autocast(codes.device.type, enabled=False):  # sums of sixteen need more than eight bits
+            latent = entries[0] @ self.output_proj[0].T + torch.stack(entries[1:]).sum(0) @ self.output_proj[1].T
+        return decode_latent(self.decoder, latent, seen).float()
 
-    def speaking(self) -> dict[str, nn.Parameter]:
-        """Parameters that turn codes into audio. They are trained to the end, averaged and shipped."""
-        parts = {f"decoder.{name}": one for name, one in self.decoder.named_parameters()}
-        return parts | {f"quantizer.{name}": getattr(self.quantizer, name) for name in ("output_proj", "spoken")}
+    def phase_missed(self, codes: Tensor, seen: list[Tensor]) -> Tensor:
+        """How far the heads are from the phases of the first harmonics, from 0 to about 1."""
+        missed = []
+        for head, orders, x in zip(self.phase_heads, _HARMONICS, seen, strict=False):
+            phase = 2 * math.pi * described_phase(codes, x.shape[-1] // codes.shape[1])[:, None]
+            angles = torch.cat([phase * order for order in orders], 1)
+            told = head(x).float()
+            missed.append((told - torch.cat((angles.cos(), angles.sin()), 1)).square().mean() * 2)
+        return torch.stack(missed).mean()
+
+
+def _circle(phase: Tensor) -> Tensor:
+    angle = 2 * math.pi * phase
+    return torch.cat((angle.cos(), angle.sin()), 1)
+
+
+def load_codec(path: Path, device: torch.device) -> CodecModel:
+    """The averaged weights."""
+    state = load(path, device)
+    if state is None:
+        raise FileNotFoundError(f"{path} is missing; run codec.py first")
+    model = CodecModel(Sizes(**state["sizes"]))
+    make_trainable(model)
+    model.to(device).load_state_dict(state["model"])
+    return model.eval().requires_grad_(False)
 
 
 def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
     """The judged frames of each crop: the first ones at the start of an utterance, else the last ones."""
     skipped = CONTEXT_FRAMES * per_frame
     return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
-
-
-def semantic_losses(
-    model: CodecModel, mel: MelLoss, semantic: Tensor, samples: Tensor, phones: Tensor
-) -> tuple[Tensor, Tensor]:
-    batch, frames, _ = semantic.shape
-    told = model.phones(semantic).view(batch, frames, FRAME_LABELS, PHONE_COUNT)
-    missed = F.cross_entropy(told.flatten(0, 2), phones.flatten())
-    with torch.no_grad():
-        spectrum = mel.mel(samples, 512)[..., : frames * FRAME_SAMPLES // 128]
-        # A frame has 15 columns; its two halves leave out the middle one.
-        columns = spectrum.unflatten(-1, (frames, -1))
-        halves = torch.stack((columns[..., :7].mean(-1), columns[..., 8:].mean(-1)), -1).clamp(min=1e-4).log()
-    shape = (halves.permute(0, 2, 3, 1).flatten(2) + 6) / 2  # near zero mean and unit variance
-    return missed, (model.spectrum(semantic) - shape).abs().mean()
 
 
 def adamw(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, **more: Any) -> torch.optim.AdamW:
@@ -131,13 +152,11 @@ def _ramp(step: int) -> float:
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = torch.device(options.device)
-        self.polish: bool = options.polish
         self.options = options
         self.sizes = BY_NAME[options.sizes]
         set_seed(options.seed)
         self.model = CodecModel(self.sizes)
         self.model.begin(options.seed)
-        make_trainable(self.model.encoder)
         make_trainable(self.model.decoder, compiled_for_codec(self.device) if options.compile else PLAIN)
         small = options.sizes == "toy"
         self.judges = Discriminators(widths=(4, 8), spectrum_width=4) if small else Discriminators()
@@ -148,151 +167,89 @@ class Trainer:
         self.making = adamw(self.model.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
         self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
         self.recognizing = adamw(self.recognizer.parameters(), _RECOGNIZER_RATE, self.device)
-        self.average = Average(self.model.speaking(), self.device)
-        self.balance = Balance(("judged", "recognized"), self.device)
+        self.average = Average(dict(self.model.named_parameters()), self.device)
+        self.balance = Balance(("judged", "recognized", "phase"), self.device)
         self.trained_judges = False
         self.progress = Progress(options.steps, options.limit_s)
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
-        self.fixed = self.polish  # whether the codes are frozen
-        self.judged = False  # whether discriminators take part
+        self.heads_weight = torch.zeros((), device=self.device)
+        self.judged_from: int | None = None  # the step from which on discriminators take part
 
     def resume(self) -> None:
         state = load(self.path, self.device)
         if state is None:
-            if self.polish:
-                raise FileNotFoundError(f"{self.path} is missing; train the codec first")
             return
-        self.model.load_state_dict(state["model"] | state.get("raw", {}))
+        self.model.load_state_dict(state.get("raw", state["model"]))
         if state["judges"]:  # missing after steps without them and after `keep.py --small`
             self.judges.load_state_dict(state["judges"])
             self.trained_judges = True
-        self.average.load({name: state["model"][name] for name in self.average.names})
-        if not self.options.again and state["polish"] == self.polish:
+        self.average.load(state["model"])
+        if not self.options.again:
             self.progress.step, self.progress.before_s = state["step"], state["spent_s"]
-        if self.progress.part >= self.options.freeze_from:
-            self.fixed = True
 
     def save(self) -> None:
         """`model` holds the averaged weights, `raw` the current ones."""
-        if not self.fixed:
-            self._copy_entries()
-        averaged = self.average.named()
         state = {
-            "model": self.model.state_dict() | averaged,
-            "raw": {name: value for name, value in self.model.state_dict().items() if name in averaged},
-            "judges": self.judges.state_dict() if self.trained_judges or self.judged else {},
-            "step": self.progress.step, "spent_s": self.progress.spent_s, "polish": self.polish,
-            "sizes": self.sizes.as_dict(),
+            "model": self.average.named(), "raw": self.model.state_dict(),
+            "judges": self.judges.state_dict() if self.trained_judges or self.judged_from is not None else {},
+            "step": self.progress.step, "spent_s": self.progress.spent_s, "sizes": self.sizes.as_dict(),
         }  # fmt: skip
         save(self.path, state)
-
-    @torch.no_grad()
-    def _copy_entries(self) -> None:
-        """The decoder's table equals the codebook until the codes are frozen."""
-        quantizer = self.model.quantizer
-        quantizer.spoken.copy_(quantizer.entries)
-        self.average.set("quantizer.spoken", quantizer.entries)
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
 
-    @torch.no_grad()
-    def begin_codebooks(self, corpus: Corpus) -> None:
-        """Uses many crops: one batch has fewer frames than a codebook has entries."""
-        quantizer = self.model.quantizer
-        if quantizer.begun:
-            return
-        crops = max(1, _FIRST_CROPS // self.options.batch)
-        with self.autocast():
-            frames = [self.model.encode(corpus.crops(self.options.batch, CROP_FRAMES).samples) for _ in range(crops)]
-        x = torch.cat(frames).float().flatten(0, 1)
-        quantizer.begin(x @ quantizer.input_proj[0].T, x @ quantizer.input_proj[1].T)
-
     def step(self, corpus: Corpus) -> dict[str, Tensor]:
         """One step. Use the losses before the next call."""
         crops = corpus.crops(self.options.batch, CROP_FRAMES)
-        inputs = {"samples": crops.samples, "phones": crops.phones, "begins": crops.begins}
-        if self.polish:
-            assert corpus.codes is not None and corpus.predicted is not None
-            predicted = torch.rand(self.options.batch, 1, 1, device=self.device) < _PREDICTED
-            inputs["codes"] = torch.where(predicted, corpus.predicted[crops.places], corpus.codes[crops.places]).long()
-        step, part, options = self.progress.step, self.progress.part, self.options
-        if not self.fixed and part >= options.freeze_from:
+        step, options = self.progress.step, self.options
+        if self.judged_from is None and self.progress.part >= options.judge_from:
             self._drop_step()
-            self._fix_codes()
-        if not self.judged and part >= options.judge_from:
-            self._drop_step()
-            self.judged, self.judged_from = True, step
-        if self.judged:
+            self.judged_from = step
+        if self.judged_from is not None:
             share = 1.0 if self.trained_judges else _ramp(step - self.judged_from)
             self.balance.set_share("judged", options.judged * share)
         self.balance.set_share("recognized", options.recognized * _ramp(step))
+        left = (1 - self.progress.part) ** 2
+        self.balance.set_share("phase", options.phase * left)
+        self.heads_weight.fill_(options.heads * (left + _LAST_HEADS))
         self.average.set_decay(step)
         if self.current_step is None:
-            learn: Step = partial(self._learn, self.fixed, self.judged)
+            learn: Step = partial(self._learn, self.judged_from is not None)
             self.current_step = CapturedStep(learn) if self.captures else learn
-        return self.current_step(**inputs)
+        return self.current_step(samples=crops.samples, phones=crops.phones, begins=crops.begins, codes=crops.codes)
 
     def _drop_step(self) -> None:
         if isinstance(self.current_step, CapturedStep):
             self.current_step.release()
         self.current_step = None
 
-    def _fix_codes(self) -> None:
-        self._copy_entries()
-        self.model.quantizer.eval()
-        self.fixed = True
-
-    def _learn(
-        self, fixed: bool, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def _learn(self, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor) -> dict[str, Tensor]:
         """captured.py lists what this function may do."""
         losses: dict[str, Tensor] = {}
-        made = self._made(fixed, samples, phones, codes, losses)
+        seen: list[Tensor] = []
+        with self.autocast():
+            made = self.model(codes, seen)
+            losses["heads"] = self.model.phase_missed(codes, seen)
         made_part = judged_part(made, begins, FRAME_SAMPLES)
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
         leaf = made_part.detach().requires_grad_(True)
         losses["mel"] = self.mel(leaf, true_part)
-        others = {"judged": self._judge(leaf, true_part, losses)} if judged else {}
-        others["recognized"] = self._recognize(
-            leaf, true_part, judged_part(phones.flatten(1), begins, FRAME_LABELS), losses
-        )
+        losses["phase"] = phase_loss(leaf, true_part)
+        others = {"phase": losses["phase"]}
+        if judged:
+            others["judged"] = self._judge(leaf, true_part, losses)
+        true_phones = judged_part(phones.flatten(1), begins, FRAME_LABELS)
+        others["recognized"] = self._recognize(leaf, true_part, true_phones, losses)
         gradient = self.balance(leaf, losses["mel"], others, losses) * _MEL_WEIGHT
-        rest = [WEIGHTS[name] * loss for name, loss in losses.items() if name in WEIGHTS]
         self.making.zero_grad(set_to_none=True)
-        torch.autograd.backward([made_part, *rest], [gradient, *(torch.ones_like(one) for one in rest)])
+        torch.autograd.backward([made_part, losses["heads"]], [gradient, self.heads_weight])
         losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRADIENT)
         self.making.step()
         self.average.follow()
         return {name: loss.detach() for name, loss in losses.items()}
-
-    def _made(
-        self, fixed: bool, samples: Tensor, phones: Tensor, codes: Tensor | None, losses: dict[str, Tensor]
-    ) -> Tensor:
-        model = self.model
-        if fixed:
-            if codes is None:
-                with torch.no_grad(), self.autocast():
-                    encoded = model.encode(samples)
-                codes = model.quantizer.encode(encoded)
-            latent = model.quantizer.latent_of(codes)
-        else:
-            batch = len(samples)
-            active = model.quantizer.active
-            fewer = torch.randint(1, active + 1, (batch,), device=self.device)
-            books = fewer.masked_fill(torch.rand(batch, device=self.device) >= _FEWER_BOOKS, active)
-            with self.autocast():
-                encoded = model.encode(samples)
-            quantized = model.quantizer(encoded, books=books)
-            losses["commitment"] = quantized.commitment
-            losses["phones"], losses["spectrum"] = semantic_losses(model, self.mel, quantized.semantic, samples, phones)
-            uses = model.quantizer.uses[:active]
-            losses["codes_used"] = (uses > 0.02 * uses.mean()).float().mean()
-            latent = quantized.latent
-        with self.autocast():
-            return decode_latent(model.decoder, latent).float()
 
     def _judge(self, made: Tensor, true: Tensor, losses: dict[str, Tensor]) -> Tensor:
         """Updates the discriminators, then judges. The features of the true audio are from before the update."""
@@ -328,9 +285,6 @@ class Trainer:
 
     def run(self, corpus: Corpus, journal: Journal) -> None:
         self.model.train()
-        self.begin_codebooks(corpus)
-        if self.fixed:
-            self.model.quantizer.eval()
         saved_s, step = self.progress.spent_s, self.current_step
         while not self.progress.ended:
             set_rate(self.making, self.progress.rate(self.options.rate))
@@ -362,11 +316,13 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--polish", action="store_true")
-    parser.add_argument("--freeze-from", type=float, default=0.6, help="share of the run after which codes are frozen")
-    parser.add_argument("--judge-from", type=float, default=0.0, help="share after which discriminators take part")
+    parser.add_argument("--judge-from", type=float, default=0.15, help="share after which discriminators take part")
     parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient relative to the mel loss")
     parser.add_argument("--recognized", type=float, default=0.3, help="the recognizer's, relative to the mel loss")
+    parser.add_argument(
+        "--phase", type=float, default=1.5, help="that of the phases at the start of the run; 0 at its end"
+    )
+    parser.add_argument("--heads", type=float, default=30.0, help="weight of the phases in early layers, at the start")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="run steps as CUDA graphs")
 
 
@@ -384,12 +340,10 @@ def main() -> None:
     trainer = Trainer(options)
     trainer.resume()
     torch.manual_seed(options.seed + trainer.progress.step)
-    journal = Journal(options.work / "log.jsonl", "polish" if options.polish else "codec", every=200)
-    corpus = Corpus(options.work / "speech", trainer.device, with_codes=options.polish)
-    parameters: dict[str, Any] = {
-        name: sum(p.numel() for p in part.parameters()) for name, part in trainer.model.named_children()
-    }
-    parameters["discriminators"] = sum(p.numel() for p in trainer.judges.parameters())
+    journal = Journal(options.work / "log.jsonl", "codec", every=200)
+    corpus = Corpus(options.work / "speech", trainer.device)
+    parts = {"codec": trainer.model, "discriminators": trainer.judges}
+    parameters = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
     journal.write(begun=True, hours=corpus.hours, utterances=len(corpus.items), parameters=parameters)
     trainer.run(corpus, journal)
 

@@ -30,44 +30,35 @@ class Crops:
     samples: Tensor  # [batch, frames * 1920] in -1..1
     phones: Tensor  # [batch, frames, 4]
     begins: Tensor  # [batch], whether the crop starts an utterance
-    places: Tensor  # [batch, frames], frame numbers in the corpus
+    codes: Tensor  # [batch, frames, 16]
 
 
-def shard_names(folder: Path, *, sounding: bool = False, coded: bool = False) -> list[str]:
-    """Finished shards, in a fixed order. `sounding`: only shards with audio (restored codes have none). `coded`: only
-    shards that encode.py has encoded (newer ones may exist)."""
-    wanted = [kind for kind, asked in (("wave", sounding), ("codes", coded)) if asked]
+def shard_names(folder: Path, *, sounding: bool = False) -> list[str]:
+    """Finished shards, in a fixed order. `sounding`: only shards with audio."""
     names = sorted(path.stem for path in folder.glob("*.jsonl"))
-    return [name for name in names if all((folder / f"{name}.{kind}.npy").exists() for kind in wanted)]
+    return [name for name in names if not sounding or (folder / f"{name}.wave.npy").exists()]
 
 
 class Corpus:
-    def __init__(self, folder: Path, device: torch.device, *, with_codes: bool = False) -> None:
-        names = shard_names(folder, sounding=True, coded=with_codes)
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        names = shard_names(folder, sounding=True)
         if not names:
             raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
         self.device = device
         self.items: list[Item] = []
-        self.shards: list[tuple[str, int, int]] = []  # name, first frame, frames
-        waves, phones, codes, predicted, frame = [], [], [], [], 0
+        waves, phones, codes, frame = [], [], [], 0
         for name in names:
             wave = np.load(folder / f"{name}.wave.npy")
             waves.append(torch.from_numpy(wave))
             phones.append(torch.from_numpy(np.load(folder / f"{name}.phones.npy")))
-            if with_codes:
-                codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
-                path = folder / f"{name}.foretold.npy"
-                predicted.append(torch.from_numpy(np.load(path)) if path.exists() else codes[-1])
+            codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
             for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
                 about = json.loads(line)
                 self.items.append(Item(**about | {"first_frame": frame + about["first_frame"]}))
-            self.shards.append((name, frame, len(wave) // FRAME_SAMPLES))
             frame += len(wave) // FRAME_SAMPLES
         self.wave = torch.cat(waves).view(-1, FRAME_SAMPLES).to(device)
         self.phones = torch.cat(phones).view(-1, FRAME_LABELS).to(device)
-        self.codes = torch.cat(codes).to(device) if codes else None
-        # The predictor's codes (foretell.py), or the true ones where there are none.
-        self.predicted = torch.cat(predicted).to(device) if predicted else None
+        self.codes = torch.cat(codes).to(device)
         assert len(self.wave) == len(self.phones) == frame, (len(self.wave), len(self.phones), frame)
         self._first = torch.tensor([item.first_frame for item in self.items], device=device)
         self._frames = torch.tensor([item.frames for item in self.items], device=device)
@@ -88,7 +79,8 @@ class Corpus:
         # In a short utterance "anywhere" is its beginning; only the judged part differs.
         within = start[:, None] + torch.arange(frames, device=self.device)
         inside = within < self._frames[chosen][:, None]
-        places = torch.where(inside, self._first[chosen][:, None] + within, 0)
+        # After the end: the codes of the last frame, in which nothing is audible.
+        places = self._first[chosen][:, None] + torch.minimum(within, self._frames[chosen][:, None] - 1)
         samples = self.wave[places].float() / 32767 * inside[..., None]
         phones = self.phones[places].long() * inside[..., None]
-        return Crops(samples.flatten(1), phones, begins, places)
+        return Crops(samples.flatten(1), phones, begins, self.codes[places].long())

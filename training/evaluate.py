@@ -1,8 +1,7 @@
 """Records the held-out sentences with the teacher or a checkpoint, for recognize.py and for listening.
 
     python training/evaluate.py teacher OUT --teacher FOLDER --phonemes HELDOUT.tsv [--voice wren] [--limit 100]
-    python training/evaluate.py codec OUT --work WORK ...    the teacher, encoded and decoded by WORK/codec.pt
-    python training/evaluate.py guesses OUT --work WORK ...  the same, with codes 1 to 15 chosen by WORK/talker.pt
+    python training/evaluate.py codec OUT --work WORK ...    the teacher's codes, decoded by WORK/codec.pt
     python training/evaluate.py model OUT [--model demo] [--voice wren] [--mode whole] [--seed 0] [--batch 20]
     python training/evaluate.py model OUT --sentences training/texts/long.txt --alternate    long texts, in segments
 
@@ -18,7 +17,7 @@ import json
 import time
 import wave
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,71 +40,44 @@ def write_wave(path: Path, samples: npt.NDArray[np.int16]) -> None:
 
 
 def by_teacher(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
-    import torch
-    from teacher import Teacher, read_sentences, trimmed
-
-    torch.manual_seed(options.seed)
-    teacher = Teacher(options.teacher, _device(options))
-    sentences = read_sentences(options.phonemes)[: len(texts)]
-    assert [one.text for one in sentences] == texts, f"{options.phonemes} was made from other sentences"
     spoken_s = 0.0
-    for spoken in teacher.say(sentences, voice, options.style):
-        said = trimmed(spoken, teacher.alphabet)
-        assert said is not None, spoken.sentence
+    for said in _taught(options, texts, voice):
         write_wave(options.out / voice / f"{int(said.key[1:]):03d}.wav", said.samples)
         spoken_s += len(said.samples) / RATE_HZ
     return {"spoken_s": spoken_s}
 
 
-def by_codec(
-    options: argparse.Namespace, texts: list[str], voice: str, change: Callable[[Any, str], Any] | None = None
-) -> dict[str, Any]:
-    """The teacher's speech through the codec, with the true codes or those of change(codes, text). The recordings of
-    the teacher stay in OUT/teacher: its noise is random, so distances need the same recording."""
+def _taught(options: argparse.Namespace, texts: list[str], voice: str) -> Iterator[Any]:
     import torch
-    from codec import ENCODER_WINDOW
-    from encode import load_codec
-    from losses import MelLoss, stft_distance
-    from modules import decode_latent
+    from teacher import Teacher, read_sentences
 
-    out, options.out = options.out, options.out / "teacher"
-    by_teacher(options, texts, voice)
-    options.out = out
+    torch.manual_seed(options.seed)
+    teacher = Teacher(options.teacher, _device(options))
+    sentences = read_sentences(options.phonemes)[: len(texts)]
+    assert [one.text for one in sentences] == texts, f"{options.phonemes} was made from other sentences"
+    yield from teacher.say(sentences, voice, options.style)
+
+
+def by_codec(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
+    """The teacher's codes, decoded. Its recordings stay in OUT/teacher: its noise is random, so distances need the same
+    recording."""
+    import torch
+    from codec import load_codec
+    from losses import MelLoss, phase_loss, stft_distance
+
     device = _device(options)
-    codec, _ = load_codec(options.work / "codec.pt", device)
+    codec = load_codec(options.work / "codec.pt", device)
     mel, distances = MelLoss().to(device), []
-    for path in sorted((out / "teacher" / voice).glob("*.wav")):
-        with wave.open(str(path)) as file:
-            true = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+    for said in _taught(options, texts, voice):
+        name = f"{int(said.key[1:]):03d}.wav"
+        write_wave(options.out / "teacher" / voice / name, said.samples)
         with torch.inference_mode():
-            samples = torch.from_numpy(true.astype(np.float32) / 32767)[None].to(device)
-            codes = codec.quantizer.encode(codec.encode(samples, ENCODER_WINDOW))
-            if change:
-                codes = change(codes[0], texts[int(path.stem)])[None]
-            made = decode_latent(codec.decoder, codec.quantizer.latent_of(codes)).clamp(-1, 1)
-            distances.append((float(mel(made, samples)), float(stft_distance(made, samples))))
-        write_wave(out / voice / path.name, np.round(made[0].cpu().numpy() * 32767).astype(np.int16))
-    means = np.mean(distances, 0)
-    return {"mel": round(float(means[0]), 4), "stft": round(float(means[1]), 4)}
-
-
-def by_guesses(options: argparse.Namespace, texts: list[str], voice: str) -> dict[str, Any]:
-    """The cost of the predictor alone: the talker gets the true codes and the true text."""
-    import random
-
-    from batches import FRAME_LABELS, NO_WORD, Asking, Example, collate, request_for
-    from foretell import load_talker
-
-    talker, asking = load_talker(options.work, _device(options)), Asking(options.work / "layout")
-
-    def guessed(codes: Any, text: str) -> Any:
-        frames = len(codes)
-        unknown = np.zeros((frames, FRAME_LABELS), np.uint8), np.full(frames, NO_WORD, np.int16)
-        example = Example(text, voice, options.style, codes.cpu().numpy().astype(np.uint8), *unknown)
-        lesson = asking.lesson(example, request_for(example, random.Random(0), plain=True))
-        return talker.predict_codes(collate(asking.config, [lesson]).to(codes.device))
-
-    return by_codec(options, texts, voice, guessed)
+            true = torch.from_numpy(said.samples.astype(np.float32) / 32767)[None].to(device)
+            made = codec(torch.from_numpy(said.codes.astype(np.int64))[None].to(device)).clamp(-1, 1)
+            distances.append([float(distance(made, true)) for distance in (mel, stft_distance, phase_loss)])
+        write_wave(options.out / voice / name, np.round(made[0].cpu().numpy() * 32767).astype(np.int16))
+    means = np.round(np.mean(distances, 0), 4).tolist()
+    return dict(zip(("mel", "stft", "phase"), means, strict=True))
 
 
 def _device(options: argparse.Namespace) -> Any:
@@ -152,7 +124,7 @@ def _request(options: argparse.Namespace, texts: list[str], voice: str, number: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("by", choices=["teacher", "codec", "guesses", "model"])
+    parser.add_argument("by", choices=["teacher", "codec", "model"])
     parser.add_argument("out", type=Path)
     parser.add_argument("--sentences", type=Path, default=paths.TRAINING / "texts" / "heldout.txt")
     parser.add_argument("--limit", type=int, default=100)
@@ -171,7 +143,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20)
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()[: options.limit]
-    speak = {"teacher": by_teacher, "codec": by_codec, "guesses": by_guesses, "model": by_model}[options.by]
+    speak = {"teacher": by_teacher, "codec": by_codec, "model": by_model}[options.by]
     for voice in (options.voice,) if options.voice else tuple(SPEAKERS):
         print(json.dumps({"voice": voice} | speak(options, texts, voice)), flush=True)
 

@@ -1,6 +1,6 @@
 """Writes trained weights as a checkpoint folder in the published layout, which the ordinary code loads.
 
-    python training/export.py WORK OUT [--with-encoder] [--temperature 0.3] [--parts DIR]
+    python training/export.py WORK OUT [--temperature 0.3] [--parts DIR]
 
 Talker and predictor are stored in bf16, as published; the codec in fp16, which is more precise at the same size.
 --parts also writes the folder as a tar in pieces of 15 MB: `cat DIR/demo.tar.* | tar x` joins them.
@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from checkpoint_shapes import ADDED_TOKENS, CHAT_TOKENS, MARKUP_TOKENS, SPEECH_TOKENS
 from oscine.frames import CODEBOOKS
 from oscine.model.codec import Codec
-from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import ModelConfig, read_config
-from oscine.model.names import Names, codec_decoder_names, codec_encoder_names, speech_names
+from oscine.model.names import Names, codec_decoder_names, speech_names
 from oscine.model.predictor import Predictor
 from oscine.model.talker import Talker
 from oscine.model.weights import tensor_views
@@ -83,7 +82,7 @@ class _Parts(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.talker, self.predictor = Talker(config.talker), Predictor(config.predictor)
-        self.codec, self.codec_encoder = Codec(config.codec), CodecEncoder(config.codec.encoder)
+        self.codec = Codec(config.codec)
 
 
 def _named(parts: nn.Module, names: Names) -> dict[str, Tensor]:
@@ -97,42 +96,26 @@ def _named(parts: nn.Module, names: Names) -> dict[str, Tensor]:
     return tensors
 
 
-def _fill_codec(parts: _Parts, state: dict[str, Tensor], sizes: Sizes) -> None:
-    def under(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-    ones = torch.ones(CODEBOOKS, sizes.codebook_size)
-    parts.codec.load_state_dict(
-        under("decoder.")
+def _fill_codec(codec: Codec, state: dict[str, Tensor], sizes: Sizes) -> None:
+    prefix = "decoder."
+    own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    codec.load_state_dict(
+        own
         | {
-            "dequantizer.embedding_sum": state["quantizer.spoken"],
-            "dequantizer.cluster_usage": ones,
-            "dequantizer.output_proj": state["quantizer.output_proj"][..., None],
-        }
-    )
-    parts.codec_encoder.load_state_dict(
-        under("encoder.")
-        | {
-            "quantizer.embedding_sum": state["quantizer.entries"],
-            "quantizer.cluster_usage": ones,
-            "quantizer.input_proj": state["quantizer.input_proj"][..., None],
+            "dequantizer.embedding_sum": state["entries"],
+            "dequantizer.cluster_usage": torch.ones(CODEBOOKS, sizes.codebook_size),
+            "dequantizer.output_proj": state["output_proj"][..., None],
         }
     )
 
 
-def _unused_codec(sizes: Sizes, with_encoder: bool) -> dict[str, Tensor]:
+def _unused_codec(sizes: Sizes) -> dict[str, Tensor]:
     """Tensors that the published file has but inference never reads."""
     dim = sizes.codebook_dim
-    unused = {f"decoder.quantizer.rvq_{x}.input_proj.weight": torch.zeros(dim // 2, dim, 1) for x in ("first", "rest")}
-    if with_encoder:
-        for group, books in (("semantic", 1), ("acoustic", CODEBOOKS - 1)):
-            quantizer = f"encoder.quantizer.{group}_residual_vector_quantizer"
-            unused[f"{quantizer}.output_proj.weight"] = torch.zeros(sizes.encoder_width, dim // 2, 1)
-            unused |= {f"{quantizer}.layers.{book}.codebook.initialized": torch.ones(1) for book in range(books)}
-    return unused
+    return {f"decoder.quantizer.rvq_{x}.input_proj.weight": torch.zeros(dim // 2, dim, 1) for x in ("first", "rest")}
 
 
-def export(work: Path, out: Path, *, with_encoder: bool, generation: dict[str, Any]) -> int:
+def export(work: Path, out: Path, generation: dict[str, Any]) -> int:
     """Returns the size of the folder in bytes."""
     cpu = torch.device("cpu")
     talker, codec = load(work / "talker.pt", cpu), load(work / "codec.pt", cpu)
@@ -147,13 +130,10 @@ def export(work: Path, out: Path, *, with_encoder: bool, generation: dict[str, A
         prefix = f"{name}."
         own = {key.removeprefix(prefix): v for key, v in talker["average"].items() if key.startswith(prefix)}
         getattr(parts, name).load_state_dict(own)
-    _fill_codec(parts, codec["model"], sizes)
+    _fill_codec(parts.codec, codec["model"], sizes)
     speech = _named(parts, speech_names(config))
     _save(out / "model.safetensors", speech, torch.bfloat16)
-    names = codec_decoder_names(config.codec.decoder)
-    if with_encoder:
-        names |= codec_encoder_names(config.codec.encoder)
-    tensors = _named(parts, names) | _unused_codec(sizes, with_encoder)
+    tensors = _named(parts, codec_decoder_names(config.codec.decoder)) | _unused_codec(sizes)
     _save(out / "speech_tokenizer" / "model.safetensors", tensors, torch.float16)
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
@@ -181,7 +161,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--with-encoder", action="store_true", help="adds 6 MB; only needed to encode speech")
     parser.add_argument("--temperature", type=float, default=GENERATION["temperature"])
     parser.add_argument("--top-k", type=int, default=GENERATION["top_k"])
     parser.add_argument("--sample-rest", action="store_true", help="sample codes 1..15 too")
@@ -190,7 +169,7 @@ def main() -> None:
     generation = GENERATION | {
         "temperature": options.temperature, "top_k": options.top_k, "subtalker_dosample": options.sample_rest,
     }  # fmt: skip
-    size = export(options.work, options.out, with_encoder=options.with_encoder, generation=generation)
+    size = export(options.work, options.out, generation)
     print(f"{options.out}: {size} bytes, {size / MAX_BYTES:.1%} of the maximum")
     if options.parts:
         cut(options.out, options.parts)

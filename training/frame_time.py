@@ -10,11 +10,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from pathlib import Path
 
 import paths  # noqa: F401
 import torch
 
-from oscine import Oscine, SpeechRequest
+from oscine import SpeechRequest
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.weights import load_model
+from oscine.prompt.builder import PromptBuilder
+from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
@@ -23,9 +28,10 @@ from oscine.runner.slot_runner import SlotRunner
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree. " * 2
 
 
-def frame_ms(tts: Oscine, rows: int, frames: int) -> tuple[list[float], list[float]]:
+def frame_ms(folder: Path, rows: int, frames: int) -> tuple[list[float], list[float]]:
     """Milliseconds of whole frames, and of the codec alone in the same frames."""
-    model = tts._model
+    model = load_model(folder, device=torch.device("cpu"))
+    builder = PromptBuilder(model.config, Tokenizer.from_folder(folder))
     budget = plan_memory(
         model.config, slots=rows, positions_per_slot=1024, positions_total=None, element_bytes=4, available_bytes=None
     )
@@ -33,7 +39,7 @@ def frame_ms(tts: Oscine, rows: int, frames: int) -> tuple[list[float], list[flo
     runner = SlotRunner(backend)
     for slot in range(rows):
         request = SpeechRequest(text=TEXT, seed=slot, max_new_tokens=frames + 8)
-        runner.admit(SlotAssignment(slot, tts._builder.build(request), request.sampling(tts.config.sampling)))
+        runner.admit(SlotAssignment(slot, builder.build(request), request.sampling(model.config.sampling)))
     slots = list(range(rows))
     whole, codec = [], []
     run = backend.codec.run
@@ -61,9 +67,8 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     for folder in options.folders:
-        tts = Oscine(folder, device="cpu")
         for rows in options.rows:
-            whole, codec = frame_ms(tts, rows, options.frames)
+            whole, codec = frame_ms(find_checkpoint(folder), rows, options.frames)
             print(
                 f"{folder}: {rows} rows, {torch.get_num_threads()} threads: least {min(whole):.1f} ms, "
                 f"median {statistics.median(whole):.1f} ms (codec {min(codec):.1f} / {statistics.median(codec):.1f}), "

@@ -17,7 +17,7 @@ from journal import load, save
 from torch import Tensor
 
 _PART_BYTES = 15_000_000
-_KEPT = {"codec": ("model", "judges", "sizes", "polish"), "talker": ("average", "sizes")}
+_KEPT = {"codec": ("model", "judges", "sizes"), "talker": ("average", "sizes")}
 
 
 def kept(stage: str, state: dict[str, Any], *, small: bool) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def allow_tf32(on):
 class Kokoro(nn.Module):
     """Submodules and parameter names of kokoro.KModel, weight norm folded, batched with masks.
 
-    `text` computes features and durations of the phonemes, `speech` the audio.
+    `text` computes features and durations of the phonemes, `curves` pitch and energy, `speech` the audio.
     """
 
     def __init__(self, config, wheel=Path(WHEEL_NAME)):
@@ -204,35 +204,39 @@ class Kokoro(nn.Module):
         durations = (x.sigmoid().sum(-1) / speed).round().clamp(min=1).long() * valid
         return prosody, self.text_encoder(ids, lengths, ~valid).transpose(1, 2), durations
 
-    def speech(self, prosody, content, durations, style, noise=1.0, pitch=1.0):
-        """The outputs of `text` -> audio [B, samples], F0 and energy [B, 2 * frames].
-        Sentence b is the first durations[b].sum() * HOP samples. With noise 0 it is deterministic."""
+    def curves(self, prosody, durations, style, pitch=1.0):
+        """The outputs of `text` -> F0 and energy [B, 2 * frames], and where the real frames are."""
         allow_tf32(False)
         ends = durations.cumsum(1)
         valid = Valid(ends[:, -1].contiguous())
-        at = torch.arange(valid.longest, device=ends.device).repeat(len(ends), 1)
-        at = torch.searchsorted(ends, at, right=True).clamp(max=ends.shape[1] - 1)[..., None]
-        prosody, content = (x.gather(1, at.expand(-1, -1, x.shape[2])) for x in (prosody, content))
-
-        p, s = self.predictor, style[:, 128:]
-        x, curves = run_lstm(p.shared, prosody, valid.frames.cpu()).transpose(1, 2), []
+        x = run_lstm(self.predictor.shared, self.stretched(prosody, ends, valid), valid.frames.cpu()).transpose(1, 2)
+        p, s, curves = self.predictor, style[:, 128:], []
         for blocks, project in ((p.F0, p.F0_proj), (p.N, p.N_proj)):
             y = x
             for block in blocks:
                 y = self.block(block, y, s, valid)
-            curves.append(valid.cut(project(y)))
-        curves[0] = curves[0] * pitch
+            curves.append(valid.cut(project(y))[:, 0])
+        return curves[0] * pitch, curves[1], valid
 
+    def stretched(self, x, ends, valid):
+        """[B, T, width] -> [B, frames, width]"""
+        at = torch.arange(valid.longest, device=ends.device).repeat(len(ends), 1)
+        at = torch.searchsorted(ends, at, right=True).clamp(max=ends.shape[1] - 1)[..., None]
+        return x.gather(1, at.expand(-1, -1, x.shape[2]))
+
+    def speech(self, content, durations, style, f0, energy, valid, phase, noise=1.0):
+        """The outputs of `text` and `curves`, and the phase of F0 at every sample (from 0 to 1) -> audio [B, samples].
+        Sentence b is the first durations[b].sum() * HOP samples. With noise 0 it is deterministic."""
         allow_tf32(True)
         decoder, s = self.decoder, style[:, :128].to(self.dtype)
-        content = valid.cut(content.transpose(1, 2)).to(self.dtype)
-        low = [conv(c.to(self.dtype)) for conv, c in zip((decoder.F0_conv, decoder.N_conv), curves, strict=True)]
+        content = valid.cut(self.stretched(content, durations.cumsum(1), valid).transpose(1, 2)).to(self.dtype)
+        curves = zip((decoder.F0_conv, decoder.N_conv), (f0, energy), strict=True)
+        low = [conv(c[:, None].to(self.dtype)) for conv, c in curves]
         x = self.block(decoder.encode, torch.cat([content, *low], 1), s, valid)
         side = torch.cat([decoder.asr_res(content), *low], 1)
         for block in decoder.decode:
             x = self.block(block, torch.cat([x, side], 1), s, valid)
-        f0, energy = (c[:, 0] for c in curves)
-        return self.vocoder(x, f0, s, valid, noise), f0, energy
+        return self.vocoder(x, f0, phase, s, valid, noise)
 
     def block(self, m, x, s, valid):
         y = self.leaky(x, *valid(x), m.norm1.fc(s))
@@ -249,9 +253,9 @@ class Kokoro(nn.Module):
             x = x + m.convs2[i](self.snake(y, *where, m.adain2[i].fc(s), m.alpha2[i]))
         return x
 
-    def vocoder(self, x, f0, s, valid, noise):
+    def vocoder(self, x, f0, phase, s, valid, noise):
         g, n = self.decoder.generator, self.decoder.generator.num_kernels
-        harmonics = valid.cut(self.harmonics(f0, valid, noise)).to(self.dtype)
+        harmonics = valid.cut(self.harmonics(f0, phase, valid, noise)).to(self.dtype)
         for i, up in enumerate(g.ups):
             x = up(F.leaky_relu(valid.cut(x), 0.1))
             if i == len(g.ups) - 1:
@@ -262,22 +266,18 @@ class Kokoro(nn.Module):
         level, angle = valid.cut(x[:, : g.post_n_fft // 2 + 1].exp()), x[:, g.post_n_fft // 2 + 1 :].sin()
         return g.stft.inverse(level, angle)[:, 0]
 
-    def harmonics(self, f0, valid, noise):
-        """F0 curve [B, T] -> magnitudes and phases of the source signal [B, 22, 60 T + 1]."""
+    def harmonics(self, f0, phase, valid, noise):
+        """F0 curve [B, T] and its phase [B, CYCLE * T] -> magnitudes and phases of the source signal [B, 22, 60 T + 1].
+        All harmonics start at phase 0; the original draws theirs at random."""
         source = self.decoder.generator.m_source
         sine = source.l_sin_gen
         order = torch.arange(1, sine.dim + 1, device=f0.device)[:, None]
-        step = (f0[:, None] * order / RATE % 1)[..., None]  # cycles per sample [B, 9, T, 1]
-        phase = (step.double().cumsum(2) * CYCLE % 1).float()  # in the middle of each F0 value
-        ramp = torch.arange(CYCLE, device=f0.device) + 0.5 - CYCLE / 2
-        before = F.pad(step[:, :, 1:], (0, 0, 1, 0)) * ramp.clamp(max=0)
-        after = F.pad(step[:, :, 1:], (0, 0, 0, 1)) * ramp.clamp(min=0)
-        x = torch.sin(2 * math.pi * (phase + before + after)) * sine.sine_amp
-        voiced = (f0 > sine.voiced_threshold)[:, None, :, None]
+        x = torch.sin(2 * math.pi * phase[:, None] * order) * sine.sine_amp
+        voiced = (f0 > sine.voiced_threshold).repeat_interleave(CYCLE, 1)[:, None]
         x = x * voiced
         if noise:
             x = x + torch.randn_like(x) * torch.where(voiced, sine.noise_std, sine.sine_amp / 3) * noise
-        x = source.l_tanh(source.l_linear(x.flatten(2).transpose(1, 2)))[..., 0]
+        x = source.l_tanh(source.l_linear(x.transpose(1, 2)))[..., 0]
         at, last = torch.arange(x.shape[1], device=x.device), valid.frames[:, None] * HOP - 1
         x = x.gather(1, torch.where(at > last, 2 * last - at, at).clamp(min=0))  # mirror each end
         return torch.cat(self.decoder.generator.stft.transform(x), 1)

@@ -42,6 +42,24 @@ class MelLoss(nn.Module):
         return total / len(self._scales)
 
 
+_PHASE_WINDOW, _PHASE_HZ = 1024, 800
+
+
+def phase_loss(made: Tensor, true: Tensor) -> Tensor:
+    """L1 distance of complex spectra up to 800 Hz, relative to the true one: the phases of the first harmonics, which
+    follow from the codes."""
+    window = torch.hann_window(_PHASE_WINDOW, device=made.device)
+    bins = _PHASE_HZ * _PHASE_WINDOW // RATE_HZ
+    ours, theirs = (
+        torch.view_as_real(torch.stft(one, _PHASE_WINDOW, _PHASE_WINDOW // 4, window=window, return_complex=True))[
+            :, :bins
+        ]
+        for one in (made, true)
+    )
+    distance = ((ours - theirs).square().sum(-1) + 1e-6).sqrt().mean()
+    return distance / ((theirs.square().sum(-1) + 1e-6).sqrt().mean() + 1e-3)
+
+
 _STFT_WINDOWS = (512, 1024, 2048)
 
 

@@ -15,7 +15,6 @@ from fused import PLAIN, TURN_EPS, Fused, per_row
 from torch import Tensor, nn
 
 from oscine.model.codec import Codec, ConvNeXt
-from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import Attention, AttentionCache, LayerScale, RMSNorm, SwiGLU, attention
 
@@ -155,30 +154,24 @@ class ZeroHistory:
         return F.pad(x, (length, 0))
 
 
-def decode_latent(codec: Codec, latent: Tensor) -> Tensor:
+def decode_latent(codec: Codec, latent: Tensor, seen: list[Tensor] | None = None) -> Tensor:
     """latent [batch, frames, codebook_dim] (the sum of the 16 entries, projected) -> samples [batch, frames * 1920].
-    Like Codec.decode, with gradients and without the clamp."""
+    Like Codec.decode, with gradients and without the clamp. `seen` gets what enters the vocoder and what leaves each of
+    its blocks."""
     history: Any = ZeroHistory()
     x = codec.pre_conv(latent.transpose(1, 2), history)
     memory = CausalMemory(latent.shape[1], latent.device, codec.config.decoder.stack.window)
     x = codec.stack_out(codec.stack(codec.stack_in(x.transpose(1, 2)), memory)).transpose(1, 2)
     for upsample, convnext in zip(codec.upsamples, codec.convnexts, strict=True):
         x = convnext(upsample(x, history), history)
+    stages = [x]
     x = codec.vocoder_in(x, history)
     for block in codec.blocks:
         x = block(x, history)
+        stages.append(x)
+    if seen is not None:
+        seen.extend(stages)
     x = codec.snake(x)
     # Autocast would round the samples to eight bits.
     with torch.autocast(x.device.type, enabled=False):
         return codec.vocoder_out(x.float(), history)[:, 0]
-
-
-def encode_latent(encoder: CodecEncoder, samples: Tensor, window: int | None = None) -> Tensor:
-    """samples [batch, frames * 1920] -> [batch, frames, width]. Like CodecEncoder.forward up to the quantizer, with
-    gradients; `window` limits attention to the span of the training crops (positions of 40 ms)."""
-    x = encoder.first(samples[:, None])
-    for residual, down in zip(encoder.residuals, encoder.downs, strict=True):
-        x = down(F.elu(residual(x)))
-    x = encoder.last(F.elu(x)).transpose(1, 2)
-    memory = CausalMemory(x.shape[1], x.device, window)
-    return encoder.downsample(encoder.stack(x, memory).transpose(1, 2)).transpose(1, 2)

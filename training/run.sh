@@ -5,11 +5,11 @@
 #                                                    then copies new files to OUT and prints the state
 #   training/run.sh stop WORK                        stops it; `all` continues from there
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
-#   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, codes-*, talker.*);
+#   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*);
 #                                                    `all` then skips the stages that made them
-# Stages: speech, codec (and beside it rest), encode, talker (and beside it decoder), plain, foretell, polish, export, keep,
-# heard, check. LAST names the last stage to run; AGAIN (codec or talker) trains that stage again from the saved weights with a
-# new schedule. A failed stage does not stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
+# Stages: speech, codec (and beside it codes, then talker), export, keep, check, heard. LAST names the last stage to
+# run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does not
+# stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
 # Everything is in functions, because bash reads a script while it runs and this file may be replaced meanwhile.
 set -uo pipefail
@@ -18,19 +18,18 @@ settings() {
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
-    hours=${HOURS:-10}                  # of speech before the codec
-    all_hours=${ALL_HOURS:-45}          # of speech before it is encoded
-    codec_s=${CODEC_S:-330}             # for the codes: no discriminators, and larger batches
-    codec_batch=${CODEC_BATCH:-48}
+    hours=${HOURS:-9}                   # of speech, for the codec
+    sentences=${SENTENCES:-60000}       # for the talker
+    rounds=${ROUNDS:-1}                 # how often the talker gets each sentence, each time by another voice
+    writers=${WRITERS:-3}               # processes that write the codes
+    codec_s=${CODEC_S:-1250}
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
-    last=${LAST:-check}                 # the last stage
-    talker_s=${TALKER_S:-620}
-    decoder_s=${DECODER_S:-$talker_s}   # for the decoder on true codes, beside the talker; 0: skip
-    polish_s=${POLISH_S:-390}           # for the decoder on predicted codes; 0: skip
-    heard=${HEARD:-10}                  # held-out sentences of each voice, through the codec
+    last=${LAST:-heard}                 # the last stage
+    talker_s=${TALKER_S:-800}
+    heard=${HEARD:-10}                  # held-out sentences of each voice, the teacher's codes decoded
     checked=${CHECKED:-30}              # held-out sentences of each voice, by the checkpoint
     size=(--sizes "${SIZES:-demo}")
-    codec=("${size[@]}" --batch "${BATCH:-16}" ${COMPILE---compile})  # empty COMPILE: not compiled
+    codec=("${size[@]}" --batch "${BATCH:-16}" --rate "$rate" ${COMPILE---compile})  # empty COMPILE: not compiled
     talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
     teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
@@ -41,26 +40,17 @@ settings() {
 
 drive() {
     echo $$ > "$work/driver.pid"
-    note "begins: codec $codec_s s, talker $talker_s s, decoder $decoder_s s, polish $polish_s s; last stage $last"
+    note "begins: codec $codec_s s, talker $talker_s s; last stage $last"
     cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
-    start_mps &
-    stage speech speak "$hours"
-    wait
-    use_mps
-    stage rest speak "$all_hours" &
+    start_mps
+    stage speech speak --hours "$hours"
+    (stage codes write_codes && stage talker train_talker) &
     stage codec train_codec
     wait
-    stage encode encode
-    [ "$decoder_s" -eq 0 ] || stage decoder robust_codec "$decoder_s" --again --freeze-from 0 --rate 3e-4 &
-    stage talker train_talker
-    wait
-    stage plain export_plain_decoder
-    stage foretell within 120 foretell.py "$work"
-    [ "$polish_s" -eq 0 ] || stage polish robust_codec "$polish_s" --polish --again --rate 2e-4
     stage export export_model
     stage keep keep_weights
-    stage heard record_codec
     stage check check_model
+    stage heard record_codec
     note "all done"
 }
 
@@ -88,17 +78,15 @@ stage() {
 start_mps() {
     mkdir -p "$work/mps"
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
-    nvidia-cuda-mps-control -d > "$logs/mps.txt" 2>&1 || return 0
-    if timeout 60 "$python" -c 'import torch; torch.ones(1, device="cuda").item()' >> "$logs/mps.txt" 2>&1; then
-        touch "$work/mps/works"
-    else
+    if nvidia-cuda-mps-control -d > "$logs/mps.txt" 2>&1; then
+        if timeout 60 "$python" -c 'import torch; torch.ones(1, device="cuda").item()' >> "$logs/mps.txt" 2>&1; then
+            note "processes share the GPU at once"
+            return 0
+        fi
         echo quit | nvidia-cuda-mps-control
     fi
-}
-
-use_mps() {
-    [ ! -e "$work/mps/works" ] || export CUDA_MPS_PIPE_DIRECTORY=$work/mps
-    note "processes share the GPU $([ -e "$work/mps/works" ] && echo at once || echo in turns)"
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    note "processes share the GPU in turns"
 }
 
 # Runs a script of this folder with a time limit in seconds.
@@ -121,22 +109,28 @@ bring() {
 }
 
 speak() {
-    within 300 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" --hours "$1"
+    within 300 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" "$@"
 }
 
-# Runs codec.py; if it fails, once more from its last checkpoint without graphs.
-robust_codec() {
-    local seconds=$1
-    shift
-    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --seconds "$seconds" "$@" && return
-    note "codec.py failed; once more with --no-graph"
-    within $((seconds + 150)) codec.py "$work" "${codec[@]}" --seconds "$seconds" "$@" --no-graph
+# The codes of all sentences, `rounds` times with different voices. The CPU is the limit, hence several processes.
+write_codes() {
+    local round part jobs=()
+    for round in $(seq 0 $((rounds - 1))); do
+        for part in $(seq 0 $((writers - 1))); do
+            speak --codes-only --limit "$sentences" --round "$round" --part "$part" --parts "$writers" &
+            jobs+=($!)
+        done
+    done
+    for part in "${jobs[@]}"; do wait "$part" || return; done
 }
 
+# Once more from its last checkpoint without graphs if it fails.
 train_codec() {
-    local more=()
-    [ "${AGAIN:-}" != codec ] || more=(--again)
-    robust_codec "$codec_s" --batch "$codec_batch" --judge-from 2 --freeze-from 2 --rate "$rate" "${more[@]}"
+    local run=(codec.py "$work" "${codec[@]}" --seconds "$codec_s")
+    [ "${AGAIN:-}" != codec ] || run+=(--again)
+    within $((codec_s + 150)) "${run[@]}" && return
+    note "codec.py failed; once more with --no-graph"
+    within $((codec_s + 150)) "${run[@]}" --no-graph
 }
 
 record_codec() {
@@ -145,22 +139,12 @@ record_codec() {
         tar -C "$work" -cf "$fresh/heard-codec.tar" heard-codec && bring
 }
 
-encode() {
-    within 300 encode.py "$work" --pack "$fresh" && bring
-}
-
 train_talker() {
     local limits=(--limit-s "$talker_s")
     [ "${AGAIN:-}" != talker ] || limits+=(--again)
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}" --compile && return
     note "talker.py failed; once more without --compile"
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}"
-}
-
-# The decoder before it is polished, to compare.
-export_plain_decoder() {
-    within 120 export.py "$work" "$work/plain" &&
-        tar -C "$work/plain" -cf "$fresh/plain-decoder.tar" speech_tokenizer && bring
 }
 
 export_model() {
@@ -264,12 +248,9 @@ restore() {
     local stage
     mkdir -p "$work/done"
     "$python" "$here/keep.py" "$work" --restore "$1" || exit 1
-    if ls "$1"/codes-*.npz > /dev/null 2>&1; then
-        "$python" "$here/encode.py" "$work" --unpack "$1" || exit 1
-        for stage in speech rest encode; do touch "$work/done/$stage"; done
-    fi
-    touch "$work/done/codec"
-    [ ! -e "$work/talker.pt" ] || touch "$work/done/talker"
+    for stage in codec talker; do
+        [ ! -e "$work/$stage.pt" ] || touch "$work/done/$stage"
+    done
 }
 
 stop() {

@@ -32,11 +32,9 @@ RATE_HZ = 24000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    # The tables of 15 codebooks are the largest part of a small model; 256 entries suffice for two voices.
+    # The tables of 15 codebooks are the largest part of a small model; 256 suffice for phones, pitch and
+    # energy (codes.py).
     codebook_size: int = 256
-    # The first six of the sixteen are used: 600 bit/s. A small predictor cannot predict the others: in run 7, codes 6
-    # to 15 were correct in 2 to 7 % of the frames.
-    active_books: int = 6
     text_tokens: int = 2015  # BPE entries; a multiple of 64 with the 33 special tokens
 
     width: int = 320
@@ -53,18 +51,18 @@ class Sizes:
     predictor_heads: int = 4
     predictor_kv_heads: int = 2
 
-    codebook_dim: int = 128  # after the output projections; the codebooks are half as wide
-    latent: int = 160
-    codec_width: int = 160
+    codebook_dim: int = 256  # after the output projections; the codebooks are half as wide
+    latent: int = 192
+    codec_width: int = 192
     codec_inner: int = 384
-    codec_layers: int = 2
+    codec_layers: int = 3
     codec_heads: int = 4
     codec_head_dim: int = 32
     codec_window: int = 8  # frames; training crops have 12
     # Channels 128, 64, 32, 16. All multiples of 8, for tensor cores.
     decoder_dim: int = 256
 
-    # The encoder makes the training codes. It is shipped only on request, so it may be larger.
+    # Of the config only: there is no encoder.
     encoder_filters: int = 24
     encoder_width: int = 192
     encoder_inner: int = 512
@@ -93,7 +91,7 @@ class Sizes:
 
 DEMO = Sizes()
 TOY = Sizes(
-    codebook_size=64, text_tokens=351, width=64, inner=96, layers=2, heads=2, kv_heads=1, head_dim=32, text_width=32,
+    text_tokens=351, width=64, inner=96, layers=2, heads=2, kv_heads=1, head_dim=32, text_width=32,
     predictor_width=32, predictor_inner=48, predictor_layers=1, predictor_heads=1, predictor_kv_heads=1,
     codebook_dim=32, latent=32, codec_width=32, codec_inner=48, codec_layers=1, codec_heads=1, decoder_dim=48,
     encoder_filters=4, encoder_width=32, encoder_inner=48, encoder_layers=1, encoder_heads=1,

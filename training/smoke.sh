@@ -18,15 +18,14 @@ mkdir -p "$work"
 # Only short ones: the teacher needs two CPU seconds per second of speech.
 xz -dc "$carry/training/phonemes.tsv.xz" | awk 'length($0) < 60' | head -n 24 > "$work/phonemes.tsv" || true
 "$python" "$here/speech.py" "$work" --teacher "$carry/teacher"
-# Codes are frozen for the second half; the second call resumes the first.
-"$python" "$here/codec.py" "$work" --sizes toy --steps 3 --batch 2 --freeze-from 0.5
-"$python" "$here/codec.py" "$work" --sizes toy --steps 5 --batch 2 --freeze-from 0.5
+"$python" "$here/speech.py" "$work" --teacher "$carry/teacher" --codes-only
+"$python" "$here/speech.py" "$work" --teacher "$carry/teacher" --codes-only --round 1
+# Discriminators take part in the second half; the second call resumes the first.
+"$python" "$here/codec.py" "$work" --sizes toy --steps 3 --batch 2 --judge-from 0.5
+"$python" "$here/codec.py" "$work" --sizes toy --steps 5 --batch 2 --judge-from 0.5
 "$python" "$here/evaluate.py" codec "$work/heard" --work "$work" --teacher "$carry/teacher" --voice wren --limit 1 \
     --phonemes "$carry/training/heldout.tsv" --device cpu
-"$python" "$here/encode.py" "$work" --pack "$work/packed"
 "$python" "$here/talker.py" "$work" --sizes toy --steps 10 --rows 1200 --workers 1 --watch-every 5
-"$python" "$here/foretell.py" "$work"
-"$python" "$here/codec.py" "$work" --sizes toy --steps 2 --batch 2 --polish --again
 "$python" "$here/keep.py" "$work" "$work/kept"
 "$python" "$here/keep.py" "$work/again" --restore "$work/kept"
 "$python" "$here/keep.py" "$work" "$work/kept-small" codec --small

@@ -25,6 +25,8 @@ from sizes import FRAME_SAMPLES
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from oscine.frames import CODEBOOKS
+
 _UTTERANCES, _FRAMES = 64, 60
 _FIRST_STEPS = 5  # until a step is captured, plus one
 
@@ -34,6 +36,7 @@ def write_noise(folder: Path) -> None:
     draw, frames = np.random.default_rng(0), _UTTERANCES * _FRAMES
     np.save(folder / "noise.wave.npy", draw.normal(0, 3000, frames * FRAME_SAMPLES).astype(np.int16))
     np.save(folder / "noise.phones.npy", draw.integers(0, 40, frames * FRAME_LABELS).astype(np.uint8))
+    np.save(folder / "noise.codes.npy", draw.integers(0, 256, (frames, CODEBOOKS), np.uint8))
     about = {"key": "", "text": "", "voice": "wren", "style": "plain", "frames": _FRAMES}
     lines = [json.dumps(about | {"first_frame": number * _FRAMES}) for number in range(_UTTERANCES)]
     (folder / "noise.jsonl").write_text("\n".join(lines))
@@ -48,21 +51,17 @@ def timed_steps(trainer: Trainer, corpus: Corpus, steps: int) -> tuple[float, fl
     return time.monotonic() - begun, mel
 
 
-def measure(trainer: Trainer, corpus: Corpus, kernels: int, fixed: bool, judged: bool) -> None:
+def measure(trainer: Trainer, corpus: Corpus, kernels: int, judged: bool) -> None:
     steps = trainer.options.steps
-    trainer.options.freeze_from = 0.0 if fixed else 2.0
     trainer.options.judge_from = 0.0 if judged else 2.0
     took_s, mel = timed_steps(trainer, corpus, _FIRST_STEPS)
     step = trainer.current_step
     how = "replayed" if isinstance(step, CapturedStep) and step.recorded else "as they are"
     first = f"the first {_FIRST_STEPS} steps took {took_s:.1f} s, mel {mel:.3f}"
-    print(f"codes fixed {fixed}, judged {judged}: {first}; now {how}", flush=True)
+    print(f"judged {judged}: {first}; now {how}", flush=True)
     took_s, mel = timed_steps(trainer, corpus, steps)
     memory = torch.cuda.max_memory_reserved() / 2**30 if trainer.device.type == "cuda" else 0.0
-    print(
-        f"codes fixed {fixed}, judged {judged}: {took_s / steps * 1e3:.1f} ms a step, mel {mel:.3f}, {memory:.1f} GiB",
-        flush=True,
-    )
+    print(f"judged {judged}: {took_s / steps * 1e3:.1f} ms a step, mel {mel:.3f}, {memory:.1f} GiB", flush=True)
     if not kernels:
         return
     on_gpu = trainer.device.type == "cuda"
@@ -73,7 +72,7 @@ def measure(trainer: Trainer, corpus: Corpus, kernels: int, fixed: bool, judged:
     found = [row for row in seen.key_averages() if row.device_type == kind]
     rows = sorted(((getattr(row, name) / 1e3, row.count, row.key) for row in found), reverse=True)
     total_ms, launches = sum(ms for ms, _, _ in rows), sum(count for _, count, _ in rows)
-    print(f"codes fixed {fixed}, judged {judged}: {total_ms:.1f} ms in {launches} kernels", flush=True)
+    print(f"judged {judged}: {total_ms:.1f} ms in {launches} kernels", flush=True)
     for ms, count, key in rows[:kernels]:
         print(f"   {ms:8.2f} ms {count:5} x  {key[:110]}", flush=True)
 
@@ -93,9 +92,8 @@ def main() -> None:
         trainer = Trainer(options)
         corpus = Corpus(options.work / "speech", trainer.device)
     trainer.model.train()
-    trainer.begin_codebooks(corpus)
-    for fixed, judged in ((False, False), (False, True), (True, True)):
-        measure(trainer, corpus, options.kernels, fixed, judged)
+    for judged in (False, True):
+        measure(trainer, corpus, options.kernels, judged)
 
 
 if __name__ == "__main__":

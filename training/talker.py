@@ -2,7 +2,7 @@
 
     python training/talker.py WORK [--sizes demo] [--steps 12000] [--limit-s 480] [--rows 24000]
 
-Needs WORK/vocabulary, and WORK/speech with codes and words (encode.py, speech.py), but no audio. Resumes from
+Needs WORK/vocabulary, and WORK/codes (speech.py --codes-only). Resumes from
 WORK/talker.pt. export.py uses the moving average of the weights.
 """
 
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from batches import AHEAD_FRAMES, NO_PHONE, Batch, Source, loader, read_examples, split
 from codec import add_common
+from codes import END, NEXT, PERIODS, PHASE, QUARTERS
 from corpus import FRAME_LABELS
 from export import write_layout
 from fused import PLAIN, Fused, compiled_for_talker
@@ -34,11 +35,13 @@ from oscine.model.talker import Talker
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
-_REST_WEIGHTS = (*(2.5,) * 5, *(0.4,) * 10)  # of codes 1 to 15; by default the last ten are always 0
+# Of codes 1 to 15, in the order of codes.py.
+_REST_WEIGHTS = (*(1.0,) * 3, 2.0, 2.0, 1.0, 2.0, 1.0, 2.0, 0.5, *(0.5,) * 4, 2.0)
 # Shares of the talker's history that are corrupted: whole frames, so that it must read the text; and single codes,
-# about as many as it will get wrong at run time.
-_CORRUPTED_FRAMES = 0.1
-_CORRUPTED_CODES = (0.06, 0.1, 0.2, *(0.4,) * (CODEBOOKS - 3))
+# about as many as it will get wrong at run time. The phase of a frame is that at the end of the last one, which is
+# rarely corrupted.
+_CORRUPTED_FRAMES = 0.06
+_CORRUPTED_CODES = (*(0.04,) * 7, *(0.1,) * 8, 0.01)
 
 
 class SpeakingModel(nn.Module):
@@ -61,6 +64,12 @@ class SpeakingModel(nn.Module):
         initialize(self.talker, generator, depth=self.config.talker.stack.layers)
         initialize(self.predictor, generator, depth=self.config.predictor.stack.layers)
         nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen are summed
+        with torch.no_grad():
+            # The phase at the end of a frame needs the number of quarter periods modulo 4. Without this start it is not
+            # found within 27,000 steps (run 8).
+            kinds = torch.randn(QUARTERS, self.config.talker.stack.width, generator=generator) * 0.06
+            table = self.predictor.embeddings[PERIODS - 1]
+            table += kinds[torch.arange(len(table)) % QUARTERS]
         nn.init.normal_(self.predictor.heads, std=self.config.predictor.stack.width**-0.5, generator=generator)
         make_trainable(self, fused)
         for part in (*self.talker.stack.layers, *self.predictor.stack.layers):
@@ -85,21 +94,15 @@ class SpeakingModel(nn.Module):
             "end": first[len(codes) :].mean(),
             "rest": rest.mean(),
             "rest_weighted": (rest * self.rest_weights).mean(),
-            "rest_early": rest[:3].mean(),
+            "next_phone": rest[NEXT - 1],
+            "pitch": rest[PERIODS - 1],
+            "phase": rest[PHASE - 1],
+            "end_phase": rest[END - 1],
             "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
             "looked_elsewhere": looked_elsewhere,
             "looked_right": looked_right,
             "first_right": (logits.argmax(-1) == wanted).float().mean(),
         }
-
-    @torch.inference_mode()
-    def predict_codes(self, batch: Batch) -> Tensor:
-        """[frames, 16]: the true code 0 of every frame, and the predictor's codes 1 to 15."""
-        codes = batch.codes.long()
-        before = self._hidden(batch, codes).index_select(0, batch.frame_rows - 1)
-        for book in range(1, CODEBOOKS):
-            codes[:, book] = self._rest(before, codes)[:, book - 1].argmax(-1)  # later codes are masked
-        return codes
 
     def _hidden(self, batch: Batch, codes: Tensor) -> Tensor:
         """[batch * rows, width], with `codes` as the frames of the history."""
@@ -220,7 +223,7 @@ class Trainer:
         journal.write(step=self.progress.step, part=self.progress.part, spent_s=self.progress.spent_s, **sums)
 
     def run(self, journal: Journal) -> None:
-        examples, watched = split(read_examples(self.options.work / "speech"))
+        examples, watched = split(read_examples(self.options.work / "codes"))
         frames = sum(len(example.codes) for example in examples)
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in self.model.named_children()}
         journal.write(begun=True, utterances=len(examples), frames=frames, parameters=sizes)

@@ -1,6 +1,7 @@
 """The teacher: two voices of Kokoro-82M (kokoro_net.py), in large batches on a GPU or one by one on a CPU.
 
-Durations of phonemes and words come from the teacher, with a resolution of 25 ms.
+Everything that a code describes comes from the teacher: the durations of phonemes and words, with a resolution of
+25 ms, and the curves of pitch and energy.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from kokoro_net import HOP, RATE, Kokoro
+from codes import FRAME_STEPS, SLOTS, describe, phone_number
+from kokoro_net import CYCLE, HOP, RATE, Kokoro
 from phonemes import INNER_SPACE, UNMATCHED
+from pitch import VOICED_HZ, LockedPitch, lock
 from sizes import FRAME_SAMPLES, RATE_HZ
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -30,11 +33,10 @@ _STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
 
 # Fixed silences, so that the student can learn where speech ends.
 _LEAD_S, _TAIL_S, _FADE_S = 0.04, 0.12, 0.01
-_LOUDNESS = 0.09  # RMS of the speech
-_PEAK = 0.95
-_QUIET = 0.003  # RMS of a window at that loudness; below it is silence
-_WINDOW = 120  # samples
+_AUDIBLE = -3.0  # energy
+_EARLY_SAMPLES = 720  # the teacher begins a phone before its own boundary
 _TEXT_BATCH = 20000  # phonemes, including padding
+_STYLE_ROW = 100  # of the table of a voice, for the timbre: one for all sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Style:
 
 
 VOICES = {"wren": "af_heart", "finch": "am_michael"}
+_GAINS = {"wren": 1.6, "finch": 1.8}  # to an RMS of speech near 0.09
 STYLES = {
     "plain": Style(), "slow": Style(speed=0.75), "fast": Style(speed=1.3), "high": Style(pitch=1.15),
     "low": Style(pitch=0.87),
@@ -58,21 +61,25 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """The teacher's output, untrimmed."""
-
-    sentence: Sentence
-    samples: Samples
-    durations: npt.NDArray[np.int64]  # of each id, in frames of 25 ms
-
-
-@dataclass(frozen=True, slots=True)
 class Utterance:
     key: str
     text: str
-    samples: Samples  # 24 kHz, whole frames
+    codes: Bytes  # [frames, 16]
     labels: Bytes  # a phone every 20 ms
     words: Bytes  # index of the word in text.split() every 20 ms, or UNKNOWN_WORD
+    samples: Samples | None  # 24 kHz; None if only codes were wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Of a batch, at the teacher's resolution, with the first sample and the number of frames of each sentence."""
+
+    f0: Tensor
+    energy: Tensor
+    valid: Any
+    pitch: LockedPitch
+    first: Tensor
+    frames: Tensor
 
 
 class Teacher:
@@ -89,13 +96,16 @@ class Teacher:
         self.alphabet: dict[str, int] = self._net.vocab
 
     @torch.inference_mode()
-    def say(self, sentences: Sequence[Sentence], voice: str, style: str) -> Iterator[Spoken]:
-        """Yields the sentences in any order."""
+    def say(
+        self, sentences: Sequence[Sentence], voice: str, style: str, *, sounding: bool = True
+    ) -> Iterator[Utterance]:
+        """Yields the sentences in any order, without those in which nothing is audible."""
         net, how, table = self._net, STYLES[style], self._voices[VOICES.get(voice, voice)]
         ids = [net.ids(plain(sentence.phonemes)) for sentence in sentences]
         sizes = [len(one) for one in ids]
-        # There is one style vector per number of phonemes.
-        styles = table[[min(max(size - 3, 0), len(table) - 1) for size in sizes]]
+        # There is one style vector per number of phonemes: the first half is the timbre, the second the prosody.
+        styles = table[[min(max(size - 3, 0), len(table) - 1) for size in sizes]].clone()
+        styles[:, :128] = table[_STYLE_ROW, :128]
         parts: list[list[Tensor]] = [[] for _ in ids]
         for some in _batches(sizes, _TEXT_BATCH):
             padded = pad_sequence([torch.tensor(ids[i]) for i in some], batch_first=True).to(self.device)
@@ -105,12 +115,77 @@ class Teacher:
         frames = torch.stack([part[2].sum() for part in parts]).tolist()
         for some in _batches(frames, self._batch_s * RATE // HOP):
             columns = zip(*(parts[i] for i in some), strict=True)
-            inputs = [pad_sequence(list(column), batch_first=True) for column in columns]
-            audio, _, _ = net.speech(*inputs, styles[some], 1.0, how.pitch)
-            made = (audio.clamp(-1, 1) * 32767).round().short().cpu().numpy()
-            durations = inputs[2].cpu().numpy()
+            prosody, content, durations = (pad_sequence(list(column), batch_first=True) for column in columns)
+            curves = _framed(*net.curves(prosody, durations, styles[some], how.pitch))
+            audio = None
+            if sounding:
+                phase = curves.pitch.phase(curves.f0.shape[1] * CYCLE)
+                audio = net.speech(content, durations, styles[some], curves.f0, curves.energy, curves.valid, phase)
+            rows = _Rows(curves, durations, audio, _GAINS.get(voice, 1.7), list(VOICES).index(voice))
             for row, i in enumerate(some):
-                yield Spoken(sentences[i], made[row, : frames[i] * HOP].copy(), durations[row, : sizes[i]].copy())
+                if rows.frames[row]:
+                    yield rows.utterance(row, sentences[i], self.alphabet)
+
+
+def _framed(f0: Tensor, energy: Tensor, valid: Any) -> Curves:
+    """Decides where the frames of each sentence are: from shortly before it is audible until shortly after."""
+    count = f0.shape[1]
+    place = torch.arange(count, device=f0.device)
+    audible = (energy > _AUDIBLE) & (place < 2 * valid.frames[:, None])
+    begin = torch.where(audible, place, count).amin(1) * CYCLE - round(_LEAD_S * RATE_HZ)
+    end = (torch.where(audible, place, -1).amax(1) + 1) * CYCLE + round(_TAIL_S * RATE_HZ)
+    first = begin.clamp(min=0)
+    frames = (-(-(end - first) // FRAME_SAMPLES)).clamp(min=0) * audible.any(1)
+    return Curves(f0, energy, valid, lock(f0, first, max(1, int(frames.max()))), first, frames)
+
+
+class _Rows:
+    """A batch on the host, from which utterances are cut."""
+
+    def __init__(self, curves: Curves, durations: Tensor, audio: Tensor | None, gain: float, voice: int) -> None:
+        self._voice = voice
+        self._first, self._durations = curves.first.tolist(), durations.cpu().numpy()
+        self.frames: list[int] = curves.frames.tolist()
+        self._lengths: list[int] = (curves.valid.frames * HOP).tolist()
+        self._periods, self._bends = curves.pitch.periods.cpu().numpy(), curves.pitch.bends.cpu().numpy()
+        self._f0, self._energy = curves.f0.float().cpu().numpy(), curves.energy.float().cpu().numpy()
+        self._audio = None if audio is None else (audio * gain).clamp(-1, 1).mul(32767).round().short().cpu().numpy()
+
+    def utterance(self, row: int, sentence: Sentence, alphabet: dict[str, int]) -> Utterance:
+        frames, first, length = self.frames[row], self._first[row], self._lengths[row]
+        said = symbols(sentence.phonemes, alphabet)
+        ends = np.cumsum(self._durations[row][: len(said.labels)]) * HOP
+        assert len(ends) == len(said.labels) and ends[-1] == length, sentence
+
+        def spoken_at(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+            """Which of the ids is spoken at each of these samples."""
+            return np.minimum(np.searchsorted(ends, samples + _EARLY_SAMPLES, side="right"), len(ends) - 1)
+
+        middles = first + LABEL_SAMPLES * (np.arange(frames * SLOTS) + 0.5)
+        at = spoken_at(middles)
+        steps = first + FRAME_SAMPLES // FRAME_STEPS * (np.arange(frames * FRAME_STEPS) + 0.5)
+        values = np.minimum(middles // CYCLE, length // CYCLE - 1).astype(np.int64)
+        after = np.arange(length // CYCLE)
+        energies = np.interp(middles / CYCLE - 0.5, after, self._energy[row][: len(after)])
+        codes = describe(
+            said.phones[spoken_at(steps)], self._periods[row][:frames], self._bends[row][:frames],
+            self._f0[row][values] > VOICED_HZ, energies.astype(np.float32), self._voice,
+        )  # fmt: skip
+        samples = None
+        if self._audio is not None:
+            samples = _faded(self._audio[row][first : min(length, first + frames * FRAME_SAMPLES)], frames)
+        return Utterance(sentence.key, sentence.text, codes, said.labels[at], said.words[at], samples)
+
+
+def _faded(speech: Samples, frames: int) -> Samples:
+    """Padded to whole frames, and without steps at both ends."""
+    ramp = np.linspace(0, 1, round(_FADE_S * RATE_HZ), dtype=np.float32)
+    samples = np.zeros(frames * FRAME_SAMPLES, np.int16)
+    samples[: len(speech)] = speech
+    samples[: len(ramp)] = samples[: len(ramp)] * ramp
+    end = samples[max(0, len(speech) - len(ramp)) : len(speech)]
+    end[:] = end * ramp[::-1][-len(end) :]
+    return samples
 
 
 def _batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
@@ -130,10 +205,18 @@ def plain(phonemes: str) -> str:
     return phonemes.removeprefix(UNMATCHED).replace(INNER_SPACE, " ")
 
 
-def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
-    """Label and word of each input id, including the silences at both ends."""
-    unmatched, word = phonemes.startswith(UNMATCHED), 0
-    labels, words = [0], [UNKNOWN_WORD]
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """Of each input id, including the silences at both ends."""
+
+    labels: Bytes  # the teacher's own number, 0 for silence
+    phones: Bytes  # as in codes.py
+    words: Bytes
+
+
+def symbols(phonemes: str, alphabet: dict[str, int]) -> Symbols:
+    unmatched, word, stressed = phonemes.startswith(UNMATCHED), 0, False
+    labels, phones, words = [0], [0], [UNKNOWN_WORD]
     for symbol in phonemes.removeprefix(UNMATCHED):
         if symbol == " ":
             word += 1
@@ -143,47 +226,21 @@ def symbols(phonemes: str, alphabet: dict[str, int]) -> tuple[Bytes, Bytes]:
         if symbol in (" ", INNER_SPACE):
             # Without punctuation there is no pause: the previous sound continues.
             labels.append(labels[-1])
+            phones.append(phones[-1])
             words.append(words[-1])
             continue
         silent = symbol in _SILENT
         labels.append(0 if silent else number)
+        phones.append(0 if silent else phone_number(symbol, stressed=stressed))
         words.append(UNKNOWN_WORD if silent or unmatched else min(word, UNKNOWN_WORD - 1))
-    labels.append(0)
-    words.append(UNKNOWN_WORD)
+        stressed = symbol == _STRESS[0]
     # A stress mark has its own duration, which belongs to the next sound.
     marks = {alphabet[mark] for mark in _STRESS}
     for place in reversed(range(len(labels) - 1)):
         if labels[place] in marks:
-            labels[place] = labels[place + 1]
-    return np.array(labels, np.uint8), np.array(words, np.uint8)
-
-
-def trimmed(spoken: Spoken, alphabet: dict[str, int]) -> Utterance | None:
-    """Sets the loudness, trims to fixed silences, pads to whole frames. None if there is no speech."""
-    sound = spoken.samples.astype(np.float32) / 32767
-    windows = sound[: len(sound) // _WINDOW * _WINDOW].reshape(-1, _WINDOW)
-    power = np.square(windows).mean(1)
-    loud = power[power > 1e-5]  # 50 dB below a full-scale square wave, to leave out pauses
-    if not len(loud):
-        return None
-    gain = min(_LOUDNESS / float(np.sqrt(loud.mean())), _PEAK / float(np.abs(sound).max()))
-    speaking = np.flatnonzero(np.sqrt(power) * gain > _QUIET)
-    begin = speaking[0] * _WINDOW - round(_LEAD_S * RATE_HZ)
-    end = (speaking[-1] + 1) * _WINDOW + round(_TAIL_S * RATE_HZ)
-    sound = np.pad(sound, (max(0, -begin), max(0, end - len(sound))))
-    first = max(0, begin)
-    sound = sound[first : first + end - begin] * gain
-    ramp = np.linspace(0, 1, round(_FADE_S * RATE_HZ), dtype=np.float32)
-    sound[: len(ramp)] *= ramp
-    sound[-len(ramp) :] *= ramp[::-1]
-    samples = np.zeros(-(-len(sound) // FRAME_SAMPLES) * FRAME_SAMPLES, np.int16)
-    samples[: len(sound)] = np.round(sound * 32767)
-    labels, words = symbols(spoken.sentence.phonemes, alphabet)
-    assert len(labels) == len(spoken.durations), (spoken.sentence, len(labels), len(spoken.durations))
-    ends = np.cumsum(spoken.durations) * HOP
-    middles = begin + LABEL_SAMPLES * (np.arange(len(samples) // LABEL_SAMPLES) + 0.5)
-    places = np.minimum(np.searchsorted(ends, middles, side="right"), len(labels) - 1)
-    return Utterance(spoken.sentence.key, spoken.sentence.text, samples, labels[places], words[places])
+            labels[place], phones[place] = labels[place + 1], phones[place + 1]
+    arrays = ([*labels, 0], [*phones, 0], [*words, UNKNOWN_WORD])
+    return Symbols(*(np.array(one, np.uint8) for one in arrays))
 
 
 def read_sentences(path: Path) -> list[Sentence]:

@@ -1,0 +1,79 @@
+"""Locks the pitch of the teacher to the frames: each has a whole number of quarter periods.
+
+The number of quarter periods in a frame is rounded, which changes the pitch by at most 1.6 Hz. The phase at the start
+of a frame is then a multiple of a quarter period.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from codes import BEND, BENDS_PER_PERIOD, MAX_BEND, PERIODS, PHASE, QUARTERS
+from sizes import FRAME_SAMPLES, RATE_HZ
+from torch import Tensor
+
+VALUE_SAMPLES = 300  # per value of the teacher's curves
+VOICED_HZ = 50.0  # below, the curve does not say the pitch
+_USUAL_HZ = 150.0  # where nothing is voiced
+_BEYOND = 2 * math.ceil(FRAME_SAMPLES / VALUE_SAMPLES)  # values after the end, because the last frame is padded
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPitch:
+    periods: Tensor  # [batch, frames], quarter periods in each frame
+    bends: Tensor  # [batch, frames], periods in the first half of a frame minus half of those in the frame
+    _first: Tensor  # [batch], sample at which the first frame starts
+    _passed: Tensor  # [batch, samples], periods before each sample, not locked
+
+    def phase(self, samples: int) -> Tensor:
+        """[batch, samples], from 0 to 1."""
+        place = torch.arange(samples, device=self._first.device) - self._first[:, None]
+        frame = (place // FRAME_SAMPLES).clamp(0, self.periods.shape[1] - 1)
+        starts = self._first[:, None] + FRAME_SAMPLES * torch.arange(self.periods.shape[1] + 1, device=place.device)
+        before = self._passed.gather(1, starts.clamp(max=self._passed.shape[1] - 1))
+        adjusted = self.periods / QUARTERS - before.diff(dim=1)
+        start_phase = (self.periods.cumsum(1) - self.periods) % QUARTERS / QUARTERS - before[:, :-1]
+        since = (place - frame * FRAME_SAMPLES) / FRAME_SAMPLES
+        phase = self._passed[:, :samples] + (start_phase.gather(1, frame) + adjusted.gather(1, frame) * since)
+        return (phase % 1).float()
+
+
+def lock(f0: Tensor, first: Tensor, frames: int) -> LockedPitch:
+    """f0 [batch, values] in Hz, 0 where nothing is voiced; `first`: the sample at which each first frame starts."""
+    hertz = F.pad(_everywhere(f0)[:, None], (0, _BEYOND), mode="replicate")
+    per_sample = F.interpolate(hertz, scale_factor=float(VALUE_SAMPLES), mode="linear")[:, 0]
+    passed = F.pad((per_sample.double() / RATE_HZ).cumsum(1), (1, 0))
+    last = passed.shape[1] - 1
+    starts = first[:, None] + FRAME_SAMPLES * torch.arange(frames + 1, device=f0.device)
+    before = passed.gather(1, starts.clamp(max=last))
+    middle = passed.gather(1, (starts[:, :-1] + FRAME_SAMPLES // 2).clamp(max=last))
+    made = before.diff(dim=1)
+    return LockedPitch((made * QUARTERS).round().long(), (middle - before[:, :-1] - made / 2).float(), first, passed)
+
+
+def described_phase(codes: Tensor, steps: int) -> Tensor:
+    """codes [batch, frames, 16] -> the phase [batch, frames * steps] in the middle of each step, in periods. It differs
+    from the true one by what the codes do not say: a few hundredths of a period."""
+    periods, bend, start = (codes[..., book, None].float() for book in (PERIODS, BEND, PHASE))
+    x = (torch.arange(steps, device=codes.device) + 0.5) / steps
+    phase = (start + periods * x) / QUARTERS + (bend - MAX_BEND) / BENDS_PER_PERIOD * 4 * x * (1 - x)
+    return phase.flatten(1)
+
+
+def _everywhere(f0: Tensor) -> Tensor:
+    """Interpolates where nothing is voiced. The values beside such a place are not used: they are half-way to 0."""
+    count = f0.shape[1]
+    voiced = F.max_pool1d((f0 < VOICED_HZ).float()[:, None], 3, 1, 1)[:, 0] == 0
+    place = torch.arange(count, device=f0.device).expand_as(f0)
+    before = torch.where(voiced, place, -1).cummax(1).values
+    after = torch.where(voiced, place, count).flip(1).cummin(1).values.flip(1)
+    before, after = torch.where(before < 0, after, before), torch.where(after == count, before, after)
+    nothing = before == count
+    before, after = before.clamp(max=count - 1), after.clamp(0, count - 1)
+    heights = f0.clamp(min=VOICED_HZ).log()
+    low, high = heights.gather(1, before), heights.gather(1, after)
+    between = low + (high - low) * (place - before) / (after - before).clamp(min=1)
+    return torch.where(nothing, _USUAL_HZ, between.exp())
