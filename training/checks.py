@@ -23,7 +23,7 @@ import numpy as np
 import paths  # noqa: F401
 import torch
 from codec import Trainer, set_rate
-from codes import END, LAST_PHONE, LEFT, NEXT, PERIODS, PHASE, PHONES, SECOND_NEXT, describe
+from codes import END, LAST_PHONE, LEFT, NEXT, PHONES, QUARTER, SECOND_NEXT, describe
 from corpus import Corpus
 from modules import CausalMemory, make_trainable
 from pitch import VALUE_SAMPLES, described_phase, lock
@@ -181,15 +181,16 @@ def check_pitch_is_locked() -> None:
     steps = (phase.diff(dim=1) + 0.5) % 1 - 0.5  # modulo a period
     assert bool((steps > 50 / RATE_HZ).all()) and bool((steps < 270 / RATE_HZ).all())
     for row in range(2):
-        periods = locked.periods[row].numpy()
+        quarters = locked.quarters[row].numpy()
         codes = describe(
-            np.zeros(frames * 16, np.uint8), periods, locked.bends[row].numpy(), np.ones(frames * 4, bool),
+            np.zeros(frames * 16, np.uint8), quarters, locked.bends[row].numpy(), np.ones(frames * 4, bool),
             np.zeros(frames * 4, np.float32), 0,
         )  # fmt: skip
-        assert np.array_equal(codes[:, END], (codes[:, PHASE] + codes[:, PERIODS].astype(int)) % 4)
-        assert np.array_equal(codes[1:, PHASE], codes[:-1, END])
+        beyond, begins = np.divmod(codes[:, QUARTER], 4)
+        assert np.array_equal(codes[:, END], (begins + beyond) % 4)
+        assert np.array_equal(begins[1:], codes[:-1, END])
         starts = phase[row, int(first[row]) + FRAME_SAMPLES * torch.arange(frames)].numpy()
-        wrong = (starts - codes[:, PHASE] / 4 + 0.5) % 1 - 0.5
+        wrong = (starts - begins / 4 + 0.5) % 1 - 0.5
         assert np.abs(wrong).max() < 1e-3, wrong
         middles = int(first[row]) + FRAME_SAMPLES // 8 + FRAME_SAMPLES // 4 * torch.arange(frames * 4)
         told = described_phase(torch.from_numpy(codes.astype(np.int64))[None], 4)[0]

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from balance import Average, Balance
 from captured import CapturedStep, Step
-from codes import ORDERED, PERIODS, PHASE, QUARTERS, SLOTS
+from codes import ORDERED, PERIODS, QUARTER, QUARTERS, SLOTS
 from corpus import FRAME_LABELS, Corpus
 from discriminator import Discriminators
 from fused import PLAIN, compiled_for_codec
@@ -79,10 +79,11 @@ class CodecModel(nn.Module):
             for book in ORDERED:
                 speed, start = torch.rand(2, width, generator=generator) * torch.tensor([[0.5], [6.3]])
                 self.entries[book] = torch.cos(torch.arange(size)[:, None] * speed + start) * 1.4 * _ENTRY_STD
-            # How far the phase goes until each quarter of the frame, and where it starts.
-            quarters = torch.arange(size)[:, None] * torch.arange(1, SLOTS + 1) / (QUARTERS * SLOTS)
-            self.entries[PERIODS, :, : 2 * SLOTS] = _circle(quarters)
-            self.entries[PHASE, :, 2 * SLOTS : 2 * SLOTS + 2] = _circle(torch.arange(size)[:, None] / QUARTERS)
+            # The phase at the start of each slot is the sum of what these two say.
+            number, slot = torch.arange(size)[:, None], torch.arange(SLOTS) / SLOTS
+            self.entries[PERIODS, :, : 2 * SLOTS] = _circle(number * slot)
+            start, beyond = number % QUARTERS, number // QUARTERS
+            self.entries[QUARTER, :, 2 * SLOTS : 4 * SLOTS] = _circle((start + beyond * slot) / QUARTERS)
             self.decoder.vocoder_out.weight.mul_(0.1)
             for part in self.decoder.modules():
                 if isinstance(part, ResidualUnit):

@@ -6,7 +6,8 @@ them. It cannot look ahead, so a frame also says which phones come next.
 
 The pitch of the teacher is adjusted so that a frame always has a whole number of quarter periods (pitch.py). The phase
 at which a frame starts and ends is then one of four. A frame starts at the phase at which the one before it ends, and
-its end follows from its start and its pitch: the decoder always knows the phase.
+its end follows from its QUARTER alone. So the model has to copy and to look up, but never to add, which it does not
+learn (see run 8).
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ LAST_PHONE = 0  # of the last slot
 PHONES = (1, 2, 3)  # of the slots before it
 LEFT = 4  # steps until the phone of the last slot ends, after this frame
 NEXT, SECOND_NEXT = 5, 6  # the phones after that of the last slot
-PERIODS = 7  # quarter periods in the frame: pitch
-BEND = 8  # how much earlier or later than half-way the middle of these periods is: slope of the pitch
-PHASE = 9  # at the start of the frame: quarter periods since the start of speech, modulo 4
+PERIODS = 7  # whole periods in the frame: pitch
+QUARTER = 8  # quarter periods beyond them, times 4, plus the phase at the start of the frame, in quarter periods
+BEND = 9  # how much earlier or later than half-way the middle of these periods is: slope of the pitch
 VOICED = 10  # a bit per slot, and the number of the voice above them
 ENERGIES = (11, 12, 13, 14)  # of each slot
 END = 15  # the phase at the end of the frame
@@ -56,11 +57,11 @@ def phone_number(symbol: str, *, stressed: bool) -> int:
 
 
 def describe(
-    phones: Bytes, periods: npt.NDArray[np.int64], bends: Floats, voiced: npt.NDArray[np.bool_], energies: Floats,
+    phones: Bytes, quarters: npt.NDArray[np.int64], bends: Floats, voiced: npt.NDArray[np.bool_], energies: Floats,
     voice: int,
 ) -> Bytes:  # fmt: skip
-    """phones [frames * 16], periods and bends [frames], voiced and energies [frames * 4] -> codes [frames, 16]."""
-    frames = len(periods)
+    """phones [frames * 16], quarters and bends [frames], voiced and energies [frames * 4] -> codes [frames, 16]."""
+    frames = len(quarters)
     codes = np.zeros((frames, CODEBOOKS), np.uint8)
     steps = phones.reshape(frames, SLOTS, STEPS)
     ends = steps[..., -1]
@@ -68,13 +69,14 @@ def describe(
     codes[:, LAST_PHONE] = slots[:, -1]
     codes[:, PHONES] = slots[:, :-1]
     codes[:, LEFT], codes[:, NEXT], codes[:, SECOND_NEXT] = _ahead(phones)
-    codes[:, PERIODS] = np.clip(periods, 0, 255)
+    starts = (np.cumsum(quarters) - quarters) % QUARTERS
+    codes[:, PERIODS] = np.clip(quarters // QUARTERS, 0, 255)
+    codes[:, QUARTER] = quarters % QUARTERS * QUARTERS + starts
     codes[:, BEND] = np.clip(np.round(bends * BENDS_PER_PERIOD), -MAX_BEND, MAX_BEND) + MAX_BEND
-    codes[:, PHASE] = (np.cumsum(periods) - periods) % QUARTERS
     codes[:, VOICED] = voiced.reshape(frames, SLOTS) @ (1 << np.arange(SLOTS)) + (voice << SLOTS)
     levels = np.round((energies - _LOWEST_ENERGY) / _ENERGY_STEP)
     codes[:, ENERGIES] = np.clip(levels, 0, _MAX_ENERGY).reshape(frames, SLOTS)
-    codes[:, END] = np.cumsum(periods) % QUARTERS
+    codes[:, END] = (starts + quarters) % QUARTERS
     return codes
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from codes import BEND, BENDS_PER_PERIOD, MAX_BEND, PERIODS, PHASE, QUARTERS
+from codes import BEND, BENDS_PER_PERIOD, MAX_BEND, PERIODS, QUARTER, QUARTERS
 from sizes import FRAME_SAMPLES, RATE_HZ
 from torch import Tensor
 
@@ -23,7 +23,7 @@ _BEYOND = 2 * math.ceil(FRAME_SAMPLES / VALUE_SAMPLES)  # values after the end, 
 
 @dataclass(frozen=True, slots=True)
 class LockedPitch:
-    periods: Tensor  # [batch, frames], quarter periods in each frame
+    quarters: Tensor  # [batch, frames], quarter periods in each frame
     bends: Tensor  # [batch, frames], periods in the first half of a frame minus half of those in the frame
     _first: Tensor  # [batch], sample at which the first frame starts
     _passed: Tensor  # [batch, samples], periods before each sample, not locked
@@ -31,11 +31,11 @@ class LockedPitch:
     def phase(self, samples: int) -> Tensor:
         """[batch, samples], from 0 to 1."""
         place = torch.arange(samples, device=self._first.device) - self._first[:, None]
-        frame = (place // FRAME_SAMPLES).clamp(0, self.periods.shape[1] - 1)
-        starts = self._first[:, None] + FRAME_SAMPLES * torch.arange(self.periods.shape[1] + 1, device=place.device)
+        frame = (place // FRAME_SAMPLES).clamp(0, self.quarters.shape[1] - 1)
+        starts = self._first[:, None] + FRAME_SAMPLES * torch.arange(self.quarters.shape[1] + 1, device=place.device)
         before = self._passed.gather(1, starts.clamp(max=self._passed.shape[1] - 1))
-        adjusted = self.periods / QUARTERS - before.diff(dim=1)
-        start_phase = (self.periods.cumsum(1) - self.periods) % QUARTERS / QUARTERS - before[:, :-1]
+        adjusted = self.quarters / QUARTERS - before.diff(dim=1)
+        start_phase = (self.quarters.cumsum(1) - self.quarters) % QUARTERS / QUARTERS - before[:, :-1]
         since = (place - frame * FRAME_SAMPLES) / FRAME_SAMPLES
         phase = self._passed[:, :samples] + (start_phase.gather(1, frame) + adjusted.gather(1, frame) * since)
         return (phase % 1).float()
@@ -57,9 +57,10 @@ def lock(f0: Tensor, first: Tensor, frames: int) -> LockedPitch:
 def described_phase(codes: Tensor, steps: int) -> Tensor:
     """codes [batch, frames, 16] -> the phase [batch, frames * steps] in the middle of each step, in periods. It differs
     from the true one by what the codes do not say: a few hundredths of a period."""
-    periods, bend, start = (codes[..., book, None].float() for book in (PERIODS, BEND, PHASE))
+    periods, quarter, bend = (codes[..., book, None] for book in (PERIODS, QUARTER, BEND))
     x = (torch.arange(steps, device=codes.device) + 0.5) / steps
-    phase = (start + periods * x) / QUARTERS + (bend - MAX_BEND) / BENDS_PER_PERIOD * 4 * x * (1 - x)
+    passed = periods * x + (quarter % QUARTERS + quarter // QUARTERS * x) / QUARTERS
+    phase = passed + (bend - MAX_BEND) / BENDS_PER_PERIOD * 4 * x * (1 - x)
     return phase.flatten(1)
 
 

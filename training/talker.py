@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from batches import AHEAD_FRAMES, NO_PHONE, Batch, Source, loader, read_examples, split
 from codec import add_common
-from codes import END, NEXT, PERIODS, PHASE, QUARTERS
+from codes import END, NEXT, PERIODS, QUARTER
 from corpus import FRAME_LABELS
 from export import write_layout
 from fused import PLAIN, Fused, compiled_for_talker
@@ -36,7 +36,7 @@ _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
 # Of codes 1 to 15, in the order of codes.py.
-_REST_WEIGHTS = (*(1.0,) * 3, 2.0, 2.0, 1.0, 2.0, 1.0, 2.0, 0.5, *(0.5,) * 4, 2.0)
+_REST_WEIGHTS = (*(1.0,) * 3, 2.0, 2.0, 1.0, 2.0, 2.0, 1.0, 0.5, *(0.5,) * 4, 1.0)
 # Shares of the talker's history that are corrupted: whole frames, so that it must read the text; and single codes,
 # about as many as it will get wrong at run time. The phase of a frame is that at the end of the last one, which is
 # rarely corrupted.
@@ -64,12 +64,6 @@ class SpeakingModel(nn.Module):
         initialize(self.talker, generator, depth=self.config.talker.stack.layers)
         initialize(self.predictor, generator, depth=self.config.predictor.stack.layers)
         nn.init.normal_(self.predictor.embeddings, std=0.03, generator=generator)  # fifteen are summed
-        with torch.no_grad():
-            # The phase at the end of a frame needs the number of quarter periods modulo 4. Without this start it is not
-            # found within 27,000 steps (run 8).
-            kinds = torch.randn(QUARTERS, self.config.talker.stack.width, generator=generator) * 0.06
-            table = self.predictor.embeddings[PERIODS - 1]
-            table += kinds[torch.arange(len(table)) % QUARTERS]
         nn.init.normal_(self.predictor.heads, std=self.config.predictor.stack.width**-0.5, generator=generator)
         make_trainable(self, fused)
         for part in (*self.talker.stack.layers, *self.predictor.stack.layers):
@@ -96,7 +90,7 @@ class SpeakingModel(nn.Module):
             "rest_weighted": (rest * self.rest_weights).mean(),
             "next_phone": rest[NEXT - 1],
             "pitch": rest[PERIODS - 1],
-            "phase": rest[PHASE - 1],
+            "quarter": rest[QUARTER - 1],
             "end_phase": rest[END - 1],
             "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
             "looked_elsewhere": looked_elsewhere,

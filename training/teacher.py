@@ -147,7 +147,7 @@ class _Rows:
         self._first, self._durations = curves.first.tolist(), durations.cpu().numpy()
         self.frames: list[int] = curves.frames.tolist()
         self._lengths: list[int] = (curves.valid.frames * HOP).tolist()
-        self._periods, self._bends = curves.pitch.periods.cpu().numpy(), curves.pitch.bends.cpu().numpy()
+        self._quarters, self._bends = curves.pitch.quarters.cpu().numpy(), curves.pitch.bends.cpu().numpy()
         self._f0, self._energy = curves.f0.float().cpu().numpy(), curves.energy.float().cpu().numpy()
         self._audio = None if audio is None else (audio * gain).clamp(-1, 1).mul(32767).round().short().cpu().numpy()
 
@@ -168,7 +168,7 @@ class _Rows:
         after = np.arange(length // CYCLE)
         energies = np.interp(middles / CYCLE - 0.5, after, self._energy[row][: len(after)])
         codes = describe(
-            said.phones[spoken_at(steps)], self._periods[row][:frames], self._bends[row][:frames],
+            said.phones[spoken_at(steps)], self._quarters[row][:frames], self._bends[row][:frames],
             self._f0[row][values] > VOICED_HZ, energies.astype(np.float32), self._voice,
         )  # fmt: skip
         samples = None
