@@ -164,7 +164,7 @@ def test_a_killed_engine_ends_its_streams_with_errors_and_restarts(served: Serve
         listener.join(600)
     assert len(outcomes) == 8 and set(outcomes) <= {"cut", "error event", "refused: engine_failed"}, outcomes
     assert {"cut", "error event"} & set(outcomes)
-    eventually(lambda: client.get("/ready").status_code == 200, START_S)
+    eventually(lambda: client.get("/ready").status_code == 200)
     about = client.get("/ready").json()
     assert about["restarts"] == 1 and "SIGKILL" in about["last_failure"]
     assert Figures(client.get("/metrics").text)["oscine_engine_restarts_total"] == 1
