@@ -79,7 +79,8 @@ class CodecModel(nn.Module):
             for book in ORDERED:
                 speed, start = torch.rand(2, width, generator=generator) * torch.tensor([[0.5], [6.3]])
                 self.entries[book] = torch.cos(torch.arange(size)[:, None] * speed + start) * 1.4 * _ENTRY_STD
-            # The phase at the start of each slot is the sum of what these two say.
+            # The phase at the start of each slot is the sum of what these two say, in dimensions of their own.
+            self.entries[1:, :, : 4 * SLOTS] = 0.0
             number, slot = torch.arange(size)[:, None], torch.arange(SLOTS) / SLOTS
             self.entries[PERIODS, :, : 2 * SLOTS] = _circle(number * slot)
             start, beyond = number % QUARTERS, number // QUARTERS
