@@ -19,7 +19,7 @@ settings() {
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
     hours=${HOURS:-9}                   # of speech, for the codec
-    sentences=${SENTENCES:-60000}       # for the talker
+    sentences=${TALKER_SENTENCES:-60000}  # for the talker
     rounds=${ROUNDS:-1}                 # how often the talker gets each sentence, each time by another voice
     writers=${WRITERS:-3}               # processes that write the codes
     codec_s=${CODEC_S:-1250}

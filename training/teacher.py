@@ -19,7 +19,7 @@ from codes import FRAME_STEPS, SLOTS, describe, phone_number
 from kokoro_net import CYCLE, HOP, RATE, Kokoro
 from phonemes import INNER_SPACE, UNMATCHED
 from pitch import VOICED_HZ, LockedPitch, lock
-from sizes import FRAME_SAMPLES, RATE_HZ
+from sizes import FRAME_SAMPLES, RATE_HZ, SPEAKERS
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -121,7 +121,7 @@ class Teacher:
             if sounding:
                 phase = curves.pitch.phase(curves.f0.shape[1] * CYCLE)
                 audio = net.speech(content, durations, styles[some], curves.f0, curves.energy, curves.valid, phase)
-            rows = _Rows(curves, durations, audio, _GAINS.get(voice, 1.7), list(VOICES).index(voice))
+            rows = _Rows(curves, durations, audio, _GAINS.get(voice, 1.7), SPEAKERS.get(voice, len(SPEAKERS)))
             for row, i in enumerate(some):
                 if rows.frames[row]:
                     yield rows.utterance(row, sentences[i], self.alphabet)
