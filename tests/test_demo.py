@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from websockets.sync.client import connect
 
 from benchmarks.report import RESULTS, Report
 from benchmarks.report_demo import kept_in_real_time
@@ -27,6 +26,7 @@ from oscine_eval.transcriber_process import open_transcriber
 from oscine_eval.word_error_rate import Alignment, align, normalize
 from tests.conftest import require_environment
 from tests.server.live.live_client import Client
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 

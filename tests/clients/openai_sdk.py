@@ -12,7 +12,7 @@ from openai.types.audio import Voice
 
 def _client(case: Case, **options: Any) -> openai.OpenAI:
     return openai.OpenAI(
-        base_url=case["url"] + "/v1", api_key=case.get("key", "any"), **{"max_retries": 0, "timeout": 60, **options}
+        base_url=case["url"] + "/v1", api_key=case.get("key", "any"), **{"max_retries": 0, "timeout": 600, **options}
     )
 
 

@@ -185,7 +185,7 @@ def test_a_term_signal_lets_streams_finish_and_leaves_no_process(served: Served)
         children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.send_signal(signal.SIGTERM)
         eventually(lambda: server.log_line("stopping") is not None)
-        with httpx.Client(base_url=client.base_url, trust_env=False) as another:
+        with httpx.Client(base_url=client.base_url, trust_env=False, timeout=600) as another:
             refused = another.post(SPEECH, json=frames(4))
             assert refused.status_code == 503 and "shutting down" in refused.json()["error"]["message"]
         received += sum(map(len, pieces))

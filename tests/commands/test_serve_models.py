@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 from rich.console import Console
-from websockets.sync.client import connect
 
 from benchmarks.server_process import ServerProcess
 from oscine import Oscine
@@ -28,6 +27,7 @@ from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.live.live_client import Client
 from tests.server.serving import eventually
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from benchmarks.server_process import ServerProcess
 from tests.certificates import Certificate, self_signed
 from tests.conftest import ROOT, CheckpointMaker
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 
@@ -75,9 +75,9 @@ def test_the_containers_health_check_asks_over_https(url: str, certificate: Cert
 
 def test_clients_that_do_not_trust_it_or_speak_plain_http_get_nothing(url: str) -> None:
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(url, trust_env=False)
+        httpx.get(url, trust_env=False, timeout=600)
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(url.replace("https", "http", 1), trust_env=False)
+        httpx.get(url.replace("https", "http", 1), trust_env=False, timeout=600)
 
 
 def test_bad_files_end_the_start_with_one_clear_line(tmp_path: Path, certificate: Certificate) -> None:

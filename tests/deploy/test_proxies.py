@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
-from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
@@ -17,6 +16,7 @@ from tests.certificates import Certificate, self_signed
 from tests.deploy.proxies import PROXIES, Proxy
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ import psutil
 import pytest
 import soundfile
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from websockets.sync.client import connect
 
 from benchmarks.server_process import ServerProcess
 from tests.conftest import CheckpointMaker, require_environment
 from tests.deploy_ray.ray_serve import METRICS_PORTS, RayServe, ReplicaDetails, eventually, status_url
 from tests.server.live.live_client import Client
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 
@@ -182,8 +182,8 @@ def client_of(url: str) -> httpx.Client:
 def live(url: str) -> Iterator[Client]:
     address = url.replace("http", "ws") + "/v1/audio/speech/stream"
     key = {"authorization": f"Bearer {KEY}"}
-    # No pings and no limit of the queue: a client that does not read answers no pings, and a replica may start slowly.
-    options: dict[str, Any] = {"max_size": None, "max_queue": None, "ping_interval": None, "open_timeout": 120}
+    # No pings and no limit of the queue: a client that does not read answers no pings.
+    options: dict[str, Any] = {"max_size": None, "max_queue": None, "ping_interval": None}
     with connect(address, proxy=None, additional_headers=key, **options) as socket:
         yield Client(socket)
 
@@ -192,8 +192,8 @@ def test_each_replica_has_a_port_for_its_own_metrics(ray: RayServe, pair: list[R
     assert [ray.figures(replica)["oscine_slots"] for replica in pair] == [SLOTS, SLOTS]
     urls = [status_url(replica) for replica in pair]
     assert len(set(urls)) == 2
-    assert httpx.get(f"{urls[0]}/metrics", trust_env=False).status_code == 401
-    assert httpx.get(f"{urls[0]}/ready", trust_env=False).json()["ready"]
+    assert httpx.get(f"{urls[0]}/metrics", trust_env=False, timeout=600).status_code == 401
+    assert httpx.get(f"{urls[0]}/ready", trust_env=False, timeout=600).json()["ready"]
     with client_of(urls[0]) as client:
         assert client.post(SPEECH, json={"input": TEXT}).status_code == 404  # Ray would not know of the stream
 

@@ -60,7 +60,7 @@ def workplace(tmp_path: Path, small_checkpoints: CheckpointMaker) -> Path:
 def run(command: list[str], workplace: Path) -> None:
     path = os.pathsep.join([str(workplace / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        command, cwd=workplace, env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=300
+        command, cwd=workplace, env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

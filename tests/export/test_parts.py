@@ -133,7 +133,7 @@ def test_a_file_describes_itself(files: dict[str, ExportedFile], window: CodecWi
 def run_block(number: int, folder: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     done = subprocess.run(
-        [sys.executable, "-c", blocks[number]], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", blocks[number]], cwd=folder, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -66,7 +66,7 @@ def test_a_disk_that_stands_still_delays_only_what_needs_it(
         **{name: getattr(BASE_CARD, name) for name in BASE_CARD.__slots__} | {"speaker_width": 2}
     )
     with serving(build_app(engine, card, ServerConfig(voices_dir=str(tmp_path)))) as url:
-        ask = {"trust_env": False, "timeout": 20}
+        ask = {"trust_env": False, "timeout": 600}
         assert httpx.post(f"{url}/v1/audio/voices", files={**VOICE, "name": (None, "berta")}, **ask).status_code == 200  # type: ignore[arg-type]
         monkeypatch.setattr(os, "fsync", wait)
         statuses: list[int] = []

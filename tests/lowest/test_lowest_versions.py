@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from websockets.sync.client import connect
 
 from tests.conftest import ROOT, CheckpointMaker, require_environment
 from tests.corpora.clips import CLIPS
 from tests.server.serving import eventually
+from tests.websocket import connect
 
 pytestmark = pytest.mark.slow
 

@@ -104,7 +104,7 @@ class Official:
             assert self._process.stdout is not None
             self._process.stdin.close()  # the server's loop ends with its input
             try:
-                self._process.wait(timeout=10)
+                self._process.wait(timeout=600)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -4,13 +4,13 @@ server."""
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.server.allowed_hosts import AllowedHosts
 from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
+from tests.websocket import connect
 
 LOOPBACK = ["localhost", "localhost:8000", "LOCALHOST.", "app.localhost:1", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000"]
 ADDRESSES = ["192.168.1.5:8000", "10.0.0.1", "[fe80::1]:80", "[2001:db8::1]"]
@@ -44,11 +44,14 @@ def test_a_server_with_keys_allows_any_name_unless_it_is_told_some() -> None:
 def test_a_request_for_another_name_is_refused_over_http_and_websocket(engine: ScriptedEngine) -> None:
     with serving(build_app(engine, CARD, ServerConfig())) as url:
         for path in ("/v1/audio/voices", "/v1/models", "/", "/health", "/openapi.json"):
-            answer = httpx.get(url + path, headers={"host": "rebind.example"}, trust_env=False)
+            answer = httpx.get(url + path, headers={"host": "rebind.example"}, trust_env=False, timeout=600)
             assert answer.status_code == 403 and answer.json()["error"]["code"] == "host_not_allowed"
             assert "'rebind.example'" in answer.json()["error"]["message"]
         body = {"input": "Hello."}
-        assert httpx.post(f"{url}/v1/audio/speech", json=body, headers={"host": "rebind.example"}).status_code == 403
+        assert (
+            httpx.post(f"{url}/v1/audio/speech", json=body, headers={"host": "rebind.example"}, timeout=600).status_code
+            == 403
+        )
         assert not engine.submitted
         live = url.replace("http://127.0.0.1", "ws://rebind.example") + "/v1/audio/speech/stream"
         where = httpx.URL(url)

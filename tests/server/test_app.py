@@ -6,7 +6,6 @@ import re
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from oscine import __version__
@@ -15,6 +14,7 @@ from oscine.server.app import build_app
 from oscine.types import EngineHealth
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually, serving
+from tests.websocket import connect
 
 SPEECH = "/v1/audio/speech"
 KEYS = ServerConfig(api_keys=("first-key", "second-key"), streams_per_key=1)
@@ -81,7 +81,7 @@ def test_the_liveness_check_fails_when_the_engine_has_failed(engine: ScriptedEng
 def test_draining_completes_running_streams_and_refuses_new_ones(engine: ScriptedEngine) -> None:
     engine.frame_s = 0.01
     app = build_app(engine, CARD)
-    with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=600) as client:
         with client.stream("POST", SPEECH, json={"input": "word " * 20, "response_format": "pcm"}) as running:
             pieces = running.iter_raw()
             next(pieces)

@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from oscine.commands.settings import changed_settings, load_settings
 from oscine.config import ServerConfig
@@ -18,6 +17,7 @@ from oscine.server.app import build_app
 from oscine.server.audit import audit
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import eventually, serving
+from tests.websocket import connect
 
 KEYS = ("sk-first-canary", "sk-second-canary")
 CANARIES = ("zanzibar", "sk-", "canary", "kumquat")  # texts, keys, consents and transcripts have one of these
@@ -70,20 +70,25 @@ def bearer(key: str) -> dict[str, str]:
 def upload(url: str, name: str, key: str) -> httpx.Response:
     fields = {"name": name, "consent": "consent canary", "speaker_embedding": VECTOR}
     files = {field: (None, value) for field, value in fields.items()}
-    return httpx.post(f"{url}/v1/audio/voices", files=files, headers=bearer(key), trust_env=False)
+    return httpx.post(f"{url}/v1/audio/voices", files=files, headers=bearer(key), trust_env=False, timeout=600)
 
 
 def test_refused_keys_and_changes_of_voices_are_in_the_audit_log(url: str, log: Kept) -> None:
-    ask = {"trust_env": False}
+    ask = {"trust_env": False, "timeout": 600}
     assert httpx.get(f"{url}/v1/models", **ask).status_code == 401  # type: ignore[arg-type]
-    answer = httpx.get(f"{url}/v1/models", headers={**bearer("wrong"), "x-request-id": "r-2"}, trust_env=False)
+    answer = httpx.get(
+        f"{url}/v1/models", headers={**bearer("wrong"), "x-request-id": "r-2"}, trust_env=False, timeout=600
+    )
     assert answer.status_code == 401
     path = url.replace("http", "ws") + "/v1/audio/speech/stream"
     with connect(path, proxy=None) as live, contextlib.suppress(ConnectionClosed):
         while True:
             live.recv(timeout=600)
     assert upload(url, "anna", KEYS[1]).status_code == 200
-    assert httpx.delete(f"{url}/v1/audio/voices/anna", headers=bearer(KEYS[0]), trust_env=False).status_code == 200
+    assert (
+        httpx.delete(f"{url}/v1/audio/voices/anna", headers=bearer(KEYS[0]), trust_env=False, timeout=600).status_code
+        == 200
+    )
     lines = audits(log)
     assert [(line["message"], line.get("reason"), line.get("key")) for line in lines] == [
         ("key refused", "missing", None),

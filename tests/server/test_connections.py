@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from fastapi import FastAPI
-from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.server import connections, http_protocol, request_body
@@ -19,6 +18,7 @@ from oscine.server.connections import BytesInFlight, OpenConnections, _network
 from oscine.server.service import Service
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import eventually, serving
+from tests.websocket import connect
 
 KEY = "sesame"
 MIB = 2**20
@@ -159,7 +159,7 @@ def test_large_bodies_of_all_clients_have_a_limit_together(
     head = head_of(second)
     assert head.startswith(b"HTTP/1.1 429 ") and b"retry-after: 2" in head
     small = {"json": {"input": "Hello.", "response_format": "pcm"}, "headers": {"authorization": f"Bearer {KEY}"}}
-    assert httpx.post(f"{url}/v1/audio/speech", **small, trust_env=False).status_code == 200  # type: ignore[arg-type]
+    assert httpx.post(f"{url}/v1/audio/speech", **small, trust_env=False, timeout=600).status_code == 200  # type: ignore[arg-type]
     first.close()
     eventually(lambda: len(service.connections.in_flight) == 0)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.server import http_protocol as protocol
 from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
+from tests.websocket import connect
 
 SPEECH = b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
@@ -99,7 +99,7 @@ def test_the_limit_counts_all_headers_together(raw: socket.socket) -> None:
 
 
 def test_a_head_near_the_limit_is_accepted(url: str) -> None:
-    assert httpx.get(f"{url}/health", headers={"x-long": "y" * 60_000}, trust_env=False).status_code == 200
+    assert httpx.get(f"{url}/health", headers={"x-long": "y" * 60_000}, trust_env=False, timeout=600).status_code == 200
 
 
 @pytest.mark.parametrize("piece", [17, 100_000])
@@ -183,7 +183,7 @@ def test_an_idle_connection_is_kept_for_the_next_request(url: str) -> None:
 def test_long_responses_and_live_sessions_are_not_cut(url: str) -> None:
     body = {"input": "word " * 20, "response_format": "pcm"}  # a second
     with connect(url.replace("http", "ws") + "/v1/audio/speech/stream", proxy=None) as live:
-        assert len(httpx.post(f"{url}/v1/audio/speech", json=body, trust_env=False).content) == 100 * 3840
+        assert len(httpx.post(f"{url}/v1/audio/speech", json=body, trust_env=False, timeout=600).content) == 100 * 3840
         live.send('{"type": "session.config", "events": ["session.ready"]}')
         assert "session.ready" in str(live.recv(timeout=600))
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 from oscine.server.api_keys import ApiKeys
 from oscine.server.app import build_app
@@ -15,6 +14,7 @@ from oscine.server.live import session
 from oscine.server.logs import JsonFormatter
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
+from tests.websocket import connect
 
 
 class Lines(logging.Handler):
@@ -51,7 +51,7 @@ def test_an_unexpected_exception_is_a_json_error_with_an_id_in_the_log(engine: S
         raise ZeroDivisionError("a bug")
 
     with serving(app) as url:
-        answer = httpx.get(f"{url}/v1/bug", headers={"x-request-id": "my-own-id"}, trust_env=False)
+        answer = httpx.get(f"{url}/v1/bug", headers={"x-request-id": "my-own-id"}, trust_env=False, timeout=600)
     assert answer.status_code == 500 and answer.json()["error"]["code"] == "internal_error"
     assert answer.headers["x-request-id"] == "my-own-id" and answer.headers["content-type"] == "application/json"
     failure, access = [line for line in log.lines if line["request_id"] == "my-own-id"]
@@ -73,7 +73,7 @@ def test_an_unexpected_exception_in_a_stream_leaves_it_incomplete(engine: Script
         return StreamingResponse(pieces())  # type: ignore[arg-type]
 
     with serving(app) as url, pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"{url}/v1/bug", trust_env=False)
+        httpx.get(f"{url}/v1/bug", trust_env=False, timeout=600)
     assert [line["message"] for line in log.lines if line["level"] == "error"] == ["unexpected exception"]
 
 

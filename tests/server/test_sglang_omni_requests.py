@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from oscine.config import ServerConfig
 from oscine.types import ModelCard
@@ -23,6 +23,7 @@ from oscine.voice import Voice
 from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of
+from tests.websocket import connect
 
 SPEECH, BATCH, STREAM, VOICES = (
     "/v1/audio/speech",

@@ -26,7 +26,7 @@ async def status_server(service: Service, ports: list[int]) -> AsyncIterator[Sta
 
 async def get(server: StatusServer, path: str, key: str | None = None) -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(headers=headers, trust_env=False) as client:
+    async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=600) as client:
         return await client.get(f"http://127.0.0.1:{server.port}{path}")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from oscine.config import ServerConfig
 from oscine.types import ModelCard
@@ -24,6 +23,7 @@ from oscine.voice import Voice
 from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of
+from tests.websocket import connect
 
 SPEECH, BATCH, STREAM = "/v1/audio/speech", "/v1/audio/speech/batch", "/v1/audio/speech/stream"
 NAMES = {mode: f"Qwen3-TTS-12Hz-1.7B-{mode}" for mode in ("CustomVoice", "VoiceDesign", "Base")}

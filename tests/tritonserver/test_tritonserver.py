@@ -58,7 +58,7 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]
     folder = tmp_path_factory.mktemp("serve")
     with (
         demo_server(folder, *OPTIONS, python=str(python())) as url,
-        httpx.Client(base_url=url, trust_env=False) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=600) as client,
     ):
         return {name: post(client, fields) for name, fields in REQUESTS.items()}
 

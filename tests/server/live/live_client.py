@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
@@ -15,6 +15,7 @@ from oscine.server.service import Service
 from oscine.types import ModelCard
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine
 from tests.server.serving import serving
+from tests.websocket import connect
 
 HELD_SAMPLES = 120  # held back until it is known whether another segment follows
 

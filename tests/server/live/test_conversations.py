@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from oscine.config import ServerConfig
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import ScriptedEngine, spoken
 from tests.server.serving import eventually
+from tests.websocket import connect
 
 CONVERSATIONS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("conversations.json").read_text())
 

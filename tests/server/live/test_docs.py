@@ -29,7 +29,7 @@ def test_pasted_websocket_examples_write_the_speech_to_a_file(page: str, tmp_pat
             local = code.replace("127.0.0.1:8000", server.url.removeprefix("http://"))
             environment = {**os.environ, "NO_PROXY": "127.0.0.1"}
             subprocess.run(
-                [sys.executable, "-"], input=local, text=True, cwd=tmp_path, env=environment, check=True, timeout=60
+                [sys.executable, "-"], input=local, text=True, cwd=tmp_path, env=environment, check=True, timeout=600
             )
             (file,) = tmp_path.iterdir()
             assert len(file.read_bytes()) == 44 + 2 * FRAME_SAMPLES * len("Hello there.")
