@@ -59,6 +59,12 @@ _TORCHLESS = (
     *("speech", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
+# module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads the
+# web server, and the worker loads nothing of the front end before torch.
+QUICK = {
+    "oscine.commands.serve": ("fastapi", "uvicorn", "huggingface_hub"),
+    "oscine.engine.remote.build": ("oscine.commands", "oscine.server", "huggingface_hub", "torch"),
+}
 
 
 def part_of(module: str) -> str:
@@ -196,3 +202,10 @@ for module in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", code, *WITHOUT_TORCH], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", QUICK)
+def test_a_server_starts_without_what_it_needs_later(module: str) -> None:
+    code = "import importlib, sys; importlib.import_module(sys.argv[1]); print({*sys.argv[2:]} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code, module, *QUICK[module]], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stdout + done.stderr

@@ -26,8 +26,7 @@ from oscine.audio import pcm16
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay, describe_capacity
 from oscine.config import ServerConfig
-from oscine.errors import ConfigError
-from oscine.server.web_server import bind
+from oscine.server.listener import bind
 from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.serving import eventually
@@ -235,21 +234,9 @@ def test_a_server_that_cannot_start_prints_one_clear_error(tmp_path: Path, model
 
 def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(tmp_path: Path, model: Path) -> None:
     server = ServerProcess(model, tmp_path, "--set", "engine.memory.positions_per_slot=16", settings=SETTINGS)
-    begun_s = time.monotonic()
-    assert server.process.wait(START_S) == 1, time.monotonic() - begun_s
+    assert server.process.wait(START_S) == 1
     server.close()
     assert any("positions is needed, got 8 of 16" in line["message"] for line in server.lines), server.lines
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no..host", "no\0host"])
-def test_an_error_about_the_host_does_not_name_the_port(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"cannot listen on .*: .*; choose an address of this machine with --host"):
-        bind(host, 0)
-
-
-def test_an_error_about_the_port_does_not_name_the_host() -> None:
-    with bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="in use; choose another port with --port"):
-        bind("127.0.0.1", taken.getsockname()[1])
 
 
 def status(*, slots: int, real_time: int, device: str) -> EngineStatus:

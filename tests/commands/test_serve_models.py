@@ -22,7 +22,7 @@ from oscine.audio import pcm16, wav_header
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay
 from oscine.config import CheckpointConfig
-from oscine.server.web_server import bind
+from oscine.server.listener import bind
 from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.live.live_client import Client

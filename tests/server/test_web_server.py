@@ -8,7 +8,8 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.errors import EngineError
 from oscine.server.app import build_app
-from oscine.server.web_server import WebServer, bind
+from oscine.server.listener import bind
+from oscine.server.web_server import WebServer
 from oscine.types import EngineHealth
 from tests.server.scripted_engine import CARD, ScriptedEngine
 

@@ -11,26 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oscine.commands.settings import Settings
-from oscine.config import CheckpointConfig, EngineConfig
+from oscine.config import CheckpointConfig
 from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
+from oscine.engine.remote.build import build
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
 from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
-from oscine.server.model_registry import LoadedModel
 from oscine.types import BEST_STATES, EngineHealth, ModelCard, ReportProgress, SpeechEngine
 
 if TYPE_CHECKING:
-    from oscine.engine.in_process import InProcessEngine
-
-
-def build(folder: str, config: EngineConfig, device: str, dtype: str, progress: ReportProgress) -> InProcessEngine:
-    """Runs in the worker process, so that the front end does not load torch."""
-    from oscine.engine.build import build_engine
-
-    return build_engine(folder, config, progress, device=device, dtype=dtype)  # type: ignore[arg-type]
+    from oscine.server.model_registry import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +119,8 @@ class ModelLoader:
                 self._engines[client] = one
             undo.pop_all()
         engine: SpeechEngine = clients[0] if len(clients) == 1 else Router(clients)
+        from oscine.server.model_registry import LoadedModel  # now, while the workers import torch
+
         return LoadedModel(card, engine, partial(_health, clients), partial(_wait_ready, clients))
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -21,12 +22,14 @@ from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
 from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import OscineError
-from oscine.server.app import build_models_app
 from oscine.server.audit import audit
+from oscine.server.listener import bind, raise_file_limit
 from oscine.server.logs import log_fields, log_to_stderr
-from oscine.server.model_registry import LoadedModel
 from oscine.server.tls import check_tls_files
-from oscine.server.web_server import WebServer, bind, raise_file_limit
+
+if TYPE_CHECKING:
+    from oscine.server.model_registry import LoadedModel
+    from oscine.server.web_server import WebServer
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,10 @@ def serve(settings: Settings, console: Console) -> None:
         undo.enter_context(display)
         undo.callback(loader.close)
         models = loader.open_all(found)
+        # Imported now, while the workers import torch.
+        from oscine.server.app import build_models_app
+        from oscine.server.web_server import WebServer
+
         if loader.plan:
             display.planned(describe_plan(loader.plan))
         allowed = (*settings.server.allowed_models, *(checkpoint.path for checkpoint in settings.checkpoints))

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError, safe_open
 
 from oscine.errors import CheckpointError
@@ -43,6 +41,10 @@ def find_checkpoint(model: str | os.PathLike[str]) -> Path:
 
 
 def _download(hub_id: str) -> Path:
+    # Slow to import, and a local checkpoint does not need it.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
     except RepositoryNotFoundError:

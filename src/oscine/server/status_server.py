@@ -12,8 +12,9 @@ import uvicorn
 
 from oscine.errors import ConfigError
 from oscine.server.app import build_status_app
+from oscine.server.listener import bind
 from oscine.server.service import Service
-from oscine.server.web_server import bind, uvicorn_config
+from oscine.server.web_server import uvicorn_config
 
 
 class StatusServer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import signal
 import socket
@@ -18,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
-from oscine.errors import ConfigError, EngineError, OscineError
+from oscine.errors import EngineError, OscineError
 from oscine.server.http_protocol import BoundedHttpProtocol
 from oscine.server.logs import log_fields
 from oscine.server.service import Service
@@ -26,52 +25,9 @@ from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES, BoundedWebSocket
 
 _log = logging.getLogger(__name__)
 
-_PORT_ADVICE: dict[int | None, str] = {
-    errno.EADDRINUSE: "choose another port with --port",
-    errno.EACCES: "choose a port from 1024 on with --port",
-}
-_OTHER_FILES = 512  # open files and sockets that are not connections of clients
 _POLL_S = 0.05
 _TICKS_PER_CHECK = 10  # uvicorn ticks ten times a second
 _CLOSE_S = 2.0  # for connections whose streams have ended
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Called before anything is loaded, so that a taken port is reported at once. Raises ConfigError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-        return listener
-    except (OSError, TypeError, ValueError) as error:  # the last two: not a valid host name
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
-        advice = _PORT_ADVICE.get(getattr(error, "errno", None), "choose an address of this machine with --host")
-        raise ConfigError(f"cannot listen on {host}:{port}: {reason}; {advice}") from error
-
-
-def raise_file_limit(max_connections: int) -> None:
-    """Raises the limit of open files, which is 1024 on many systems, so that the connections fit."""
-    with contextlib.suppress(ImportError):  # Windows has no such limit
-        import resource
-
-        needed = max_connections + _OTHER_FILES
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft == resource.RLIM_INFINITY or soft >= needed:
-            return
-        possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-        except (OSError, ValueError):
-            possible = soft
-        if possible < needed:
-            _log.warning(
-                "the system allows %d open files, %d connections need %d; raise the limit (ulimit -n, LimitNOFILE) or "
-                "lower server.max_connections",
-                *(possible, max_connections, needed),
-            )
 
 
 def uvicorn_config(app: FastAPI, **options: Any) -> uvicorn.Config:
