@@ -34,9 +34,9 @@ uvicorn.server.asyncio = _PromptAsyncio()  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """The base URL while it runs."""
-    server = uvicorn.Server(uvicorn_config(app, host="127.0.0.1", port=0, timeout_graceful_shutdown=1))
+def serving(app: FastAPI, **options: Any) -> Iterator[str]:
+    """The base URL while it runs. `options` are uvicorn's."""
+    server = uvicorn.Server(uvicorn_config(app, host="127.0.0.1", port=0, timeout_graceful_shutdown=1, **options))
     thread = threading.Thread(target=server.run, name="test-server", daemon=True)
     thread.start()
     eventually(lambda: server.started)

@@ -24,7 +24,8 @@ MIB = 2**20
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     engine = ScriptedEngine(frame_s=0.01)
-    with serving(build_app(engine, CARD, ServerConfig(max_text_chars=10**6))) as url:
+    app = build_app(engine, CARD, ServerConfig(max_text_chars=10**6))
+    with serving(app, timeout_keep_alive=3600) as url:  # so that only our own limit closes connections
         yield url
     engine.stop()
 
@@ -49,6 +50,13 @@ def sent(one: socket.socket, data: bytes) -> int:
         while taken < len(data):
             taken += one.send(data[taken : taken + 65536])
     return taken
+
+
+def send_slowly(one: socket.socket) -> None:
+    """Until the server closes the connection."""
+    while True:
+        one.sendall(b"y")
+        time.sleep(0.05)
 
 
 def received(one: socket.socket) -> bytes:
@@ -137,23 +145,19 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize("beginning", [b"", GET, b"\r\n"], ids=["nothing", "half", "an empty line"])
 def test_a_connection_without_a_complete_head_is_closed(url: str, beginning: bytes) -> None:
+    start_s = time.monotonic()
     with opened(url) as one:
         one.sendall(beginning)
-        start_s = time.monotonic()
         assert received(one) == b""
-        assert 0.2 < time.monotonic() - start_s < 5
+        assert time.monotonic() - start_s > 0.3
 
 
 @pytest.mark.usefixtures("short_limit")
 def test_a_slow_head_does_not_extend_the_limit(url: str) -> None:
     with opened(url) as one:
-        start_s = time.monotonic()
         one.sendall(GET + b"x-long: ")
-        with contextlib.suppress(ConnectionError):
-            while time.monotonic() - start_s < 5:
-                one.sendall(b"y")
-                time.sleep(0.05)
-        assert time.monotonic() - start_s < 2
+        with pytest.raises(ConnectionError):
+            send_slowly(one)
 
 
 @pytest.mark.usefixtures("short_limit")
@@ -164,10 +168,8 @@ def test_each_head_has_its_own_time_limit(url: str, beginning: bytes) -> None:
             one.sendall(GET + b"\r\n")
             assert answer(one).startswith(b"HTTP/1.1 200 OK")
             time.sleep(0.2)  # longer in total than the limit
-        start_s = time.monotonic()
         one.sendall(beginning)
         assert received(one) == b""
-        assert time.monotonic() - start_s < 3  # before uvicorn closes an idle connection
 
 
 @pytest.mark.usefixtures("short_limit")
