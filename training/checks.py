@@ -23,7 +23,7 @@ import numpy as np
 import paths  # noqa: F401
 import torch
 from codec import Trainer, set_rate
-from codes import END, LAST_PHONE, LEFT, NEXT, PHONES, QUARTER, SECOND_NEXT, describe
+from codes import BEGINNINGS, FINE, LAST_PHONE, LEFT, NEXT, PHONES, SECOND_NEXT, VOICED, describe
 from corpus import Corpus
 from modules import CausalMemory, make_trainable
 from pitch import VALUE_SAMPLES, described_phase, lock
@@ -186,25 +186,29 @@ def check_pitch_is_locked() -> None:
             np.zeros(frames * 16, np.uint8), quarters, locked.bends[row].numpy(), np.ones(frames * 4, bool),
             np.zeros(frames * 4, np.float32), 0,
         )  # fmt: skip
-        beyond, begins = np.divmod(codes[:, QUARTER], 4)
-        assert np.array_equal(codes[:, END], (begins + beyond) % 4)
-        assert np.array_equal(begins[1:], codes[:-1, END])
+        fine, begins = np.divmod(codes[:, FINE], 4)
+        ends = codes[:, VOICED] % 4
+        assert np.array_equal(ends, (begins + fine) % 4) and np.array_equal(begins[1:], ends[:-1])
         starts = phase[row, int(first[row]) + FRAME_SAMPLES * torch.arange(frames)].numpy()
         wrong = (starts - begins / 4 + 0.5) % 1 - 0.5
         assert np.abs(wrong).max() < 1e-3, wrong
-        middles = int(first[row]) + FRAME_SAMPLES // 8 + FRAME_SAMPLES // 4 * torch.arange(frames * 4)
-        told = described_phase(torch.from_numpy(codes.astype(np.int64))[None], 4)[0]
-        wrong = (told - phase[row, middles] + 0.5) % 1 - 0.5
-        assert wrong.abs().max() < 0.1, wrong
-    phones = np.repeat(np.array([5, 6, 0, 7], np.uint8), (22, 13, 16, 13))
+        places = int(first[row]) + FRAME_SAMPLES // 8 * torch.arange(frames * 8)
+        told = described_phase(torch.from_numpy(codes.astype(np.int64))[None], 8)[0]
+        wrong = (told - phase[row, places] + 0.5) % 1 - 0.5
+        assert wrong.abs().max() < 1e-3, wrong
+    phones = np.repeat(np.array([5, 6, 0, 7], np.uint8), (24, 10, 15, 15))  # they begin at 24, 34 and 49
     codes = describe(
         phones, np.ones(4, np.int64), np.zeros(4, np.float32), np.ones(16, bool), np.zeros(16, np.float32), 1
     )
     ahead = codes[:, [LEFT, NEXT, SECOND_NEXT]].tolist()
-    assert ahead == [[6, 6, 0], [3, 0, 7], [3, 7, 0], [0, 0, 0]], ahead
+    assert ahead == [[8, 6, 0], [2, 0, 7], [1, 7, 0], [0, 0, 0]], ahead
     slots = codes[:, [*PHONES, LAST_PHONE]].flatten().tolist()
-    assert [slot // 4 for slot in slots] == [5, 5, 5, 5, 5, 6, 6, 6, 0, 0, 0, 0, 7, 7, 7, 7], slots
-    assert [slot % 4 for slot in slots] == [0, 0, 0, 0, 0, 2, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0], slots
+    assert slots == [5, 5, 5, 5, 5, 5, 6, 6, 0, 0, 0, 0, 7, 7, 7, 7], slots
+    # The first places of these frames are 4, 3, 2 and 1.
+    assert codes[:, BEGINNINGS].tolist() == [40, 32 + 2, 24 + 1, 16 + 1], codes[:, BEGINNINGS]
+    long = describe(np.zeros(64, np.uint8), np.ones(4, np.int64), np.zeros(4, np.float32), np.ones(16, bool),
+                    np.zeros(16, np.float32), 3)  # fmt: skip
+    assert long[:, LEFT].tolist() == [48, 32, 16, 0] and long.max() < 64, long
     print("the pitch is locked to the frames; the codes say its phase, and the next phones")
 
 

@@ -22,14 +22,28 @@ import torch
 import torch.nn.functional as F
 from balance import Average, Balance
 from captured import CapturedStep, Step
-from codes import ORDERED, PERIODS, QUARTER, QUARTERS, SLOTS
+from codes import (
+    BEND,
+    BENDS_PER_PERIOD,
+    FINE,
+    LAST_PHONE,
+    MAX_BEND,
+    ORDERED,
+    PHONES,
+    QUARTERS,
+    SLOT_QUARTERS,
+    SLOTS,
+    STEPS,
+    obstruent_numbers,
+)
 from corpus import FRAME_LABELS, Corpus
 from discriminator import Discriminators
 from fused import PLAIN, compiled_for_codec
+from heads import PhaseHeads, SpectrumHead
 from journal import Journal, Progress, load, save, set_seed
 from losses import MelLoss, adversarial_loss, discriminator_loss, feature_loss, phase_loss
 from modules import decode_latent, initialize, make_trainable
-from pitch import described_phase
+from pitch import parabola
 from recognizer import PhoneRecognizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
 from torch import Tensor, nn
@@ -46,8 +60,8 @@ _MAX_GRADIENT = 50.0
 _MEL_WEIGHT = 15.0
 _FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
 _RECOGNIZER_RATE = 1e-3
-_HARMONICS = ((1,), (1,), (1, 2, 3))  # whose phases must be known at 50, 400 and 2,000 steps per second
-_LAST_HEADS = 0.03  # of the weight of these heads, at the end
+_LAST_PHASES, _LAST_SPECTRUM = 0.03, 0.3  # of the weights of the heads, at the end
+_EMPHASIS = 3.0  # of noises and bursts in the spectrum
 # Steps between which the share of new discriminators, and of a new recognizer, grows to its full size.
 _RAMP = (300, 1500)
 
@@ -62,11 +76,8 @@ class CodecModel(nn.Module):
         width = sizes.codebook_dim // 2
         self.entries = nn.Parameter(torch.zeros(CODEBOOKS, sizes.codebook_size, width))
         self.output_proj = nn.Parameter(torch.zeros(2, sizes.codebook_dim, width))
-        # For training only: the phase must be known at the first stages of the vocoder.
-        widths = (sizes.latent, *self.decoder.config.decoder.vocoder_widths[1:])
-        self.phase_heads = nn.ModuleList(
-            nn.Conv1d(channels, 2 * len(orders), 1) for channels, orders in zip(widths, _HARMONICS, strict=False)
-        )
+        self.phase_heads = PhaseHeads((sizes.latent, *self.decoder.config.decoder.vocoder_widths[1:]))
+        self.spectrum_head = SpectrumHead(sizes.latent)
 
     def begin(self, seed: int) -> None:
         generator = set_seed(seed)
@@ -81,16 +92,17 @@ class CodecModel(nn.Module):
                 self.entries[book] = torch.cos(torch.arange(size)[:, None] * speed + start) * 1.4 * _ENTRY_STD
             # The phase at the start of each slot is the sum of what these two say, in dimensions of their own.
             self.entries[1:, :, : 4 * SLOTS] = 0.0
-            number, slot = torch.arange(size)[:, None], torch.arange(SLOTS) / SLOTS
-            self.entries[PERIODS, :, : 2 * SLOTS] = _circle(number * slot)
-            start, beyond = number % QUARTERS, number // QUARTERS
-            self.entries[QUARTER, :, 2 * SLOTS : 4 * SLOTS] = _circle((start + beyond * slot) / QUARTERS)
+            number, slot = torch.arange(size)[:, None], torch.arange(SLOTS)
+            phase = number % QUARTERS / QUARTERS + number // QUARTERS * slot / SLOT_QUARTERS
+            self.entries[FINE, :, : 2 * SLOTS] = _circle(phase)
+            phase = (number - MAX_BEND) / BENDS_PER_PERIOD * parabola(slot / SLOTS)
+            self.entries[BEND, :, 2 * SLOTS : 4 * SLOTS] = _circle(phase)
             self.decoder.vocoder_out.weight.mul_(0.1)
             for part in self.decoder.modules():
                 if isinstance(part, ResidualUnit):
                     part.conv2.weight.mul_(0.3)  # a block sums three of them
 
-    def forward(self, codes: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+    def forward(self, codes: Tensor, stages: list[Tensor] | None = None) -> Tensor:
         """codes [batch, frames, 16] -> samples [batch, frames * 1920]; see decode_latent."""
         # The backward of index_select adds; that of bracket indexing sorts first, which is slower.
         entries = [
@@ -99,17 +111,7 @@ class CodecModel(nn.Module):
         ]
         with torch.autocast(codes.device.type, enabled=False):  # sums of sixteen need more than eight bits
             latent = entries[0] @ self.output_proj[0].T + torch.stack(entries[1:]).sum(0) @ self.output_proj[1].T
-        return decode_latent(self.decoder, latent, seen).float()
-
-    def phase_missed(self, codes: Tensor, seen: list[Tensor]) -> Tensor:
-        """How far the heads are from the phases of the first harmonics, from 0 to about 1."""
-        missed = []
-        for head, orders, x in zip(self.phase_heads, _HARMONICS, seen, strict=False):
-            phase = 2 * math.pi * described_phase(codes, x.shape[-1] // codes.shape[1])[:, None]
-            angles = torch.cat([phase * order for order in orders], 1)
-            told = head(x).float()
-            missed.append((told - torch.cat((angles.cos(), angles.sin()), 1)).square().mean() * 2)
-        return torch.stack(missed).mean()
+        return decode_latent(self.decoder, latent, stages).float()
 
 
 def _circle(phase: Tensor) -> Tensor:
@@ -176,7 +178,10 @@ class Trainer:
         self.path = options.work / "codec.pt"
         self.captures: bool = options.graph and self.device.type == "cuda"
         self.current_step: Step | None = None
-        self.heads_weight = torch.zeros((), device=self.device)
+        self.heads_weights = torch.zeros(2, device=self.device)
+        self.emphasis = torch.ones(self.sizes.codebook_size)
+        self.emphasis[obstruent_numbers()] = _EMPHASIS
+        self.emphasis = self.emphasis.to(self.device)
         self.judged_from: int | None = None  # the step from which on discriminators take part
 
     def resume(self) -> None:
@@ -216,7 +221,8 @@ class Trainer:
         self.balance.set_share("recognized", options.recognized * _ramp(step))
         left = (1 - self.progress.part) ** 2
         self.balance.set_share("phase", options.phase * left)
-        self.heads_weight.fill_(options.heads * (left + _LAST_HEADS))
+        self.heads_weights[0].fill_(options.heads * (left + _LAST_PHASES))
+        self.heads_weights[1].fill_(options.spectrum * (left + _LAST_SPECTRUM))
         self.average.set_decay(step)
         if self.current_step is None:
             learn: Step = partial(self._learn, self.judged_from is not None)
@@ -231,14 +237,18 @@ class Trainer:
     def _learn(self, judged: bool, samples: Tensor, phones: Tensor, begins: Tensor, codes: Tensor) -> dict[str, Tensor]:
         """captured.py lists what this function may do."""
         losses: dict[str, Tensor] = {}
-        seen: list[Tensor] = []
+        stages: list[Tensor] = []
+        spoken = torch.cat((codes[..., PHONES[0] : PHONES[-1] + 1], codes[..., LAST_PHONE, None]), -1).flatten(1)
+        weights = judged_part(self.emphasis[spoken], begins, SLOTS)
         with self.autocast():
-            made = self.model(codes, seen)
-            losses["heads"] = self.model.phase_missed(codes, seen)
+            made = self.model(codes, stages)
+            losses["heads"] = self.model.phase_heads(stages, codes)
+            missed = judged_part(self.model.spectrum_head(stages[0], samples), begins, SLOTS * STEPS)
+        losses["spectrum"] = (missed * weights.repeat_interleave(STEPS, 1)).mean() / weights.mean()
         made_part = judged_part(made, begins, FRAME_SAMPLES)
         true_part = judged_part(samples, begins, FRAME_SAMPLES)
         leaf = made_part.detach().requires_grad_(True)
-        losses["mel"] = self.mel(leaf, true_part)
+        losses["mel"] = self.mel(leaf, true_part, weights)
         losses["phase"] = phase_loss(leaf, true_part)
         others = {"phase": losses["phase"]}
         if judged:
@@ -247,7 +257,8 @@ class Trainer:
         others["recognized"] = self._recognize(leaf, true_part, true_phones, losses)
         gradient = self.balance(leaf, losses["mel"], others, losses) * _MEL_WEIGHT
         self.making.zero_grad(set_to_none=True)
-        torch.autograd.backward([made_part, losses["heads"]], [gradient, self.heads_weight])
+        heads = torch.stack((losses["heads"], losses["spectrum"]))
+        torch.autograd.backward([made_part, heads], [gradient, self.heads_weights])
         losses["gradient"] = nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRADIENT)
         self.making.step()
         self.average.follow()
@@ -298,6 +309,8 @@ class Trainer:
             if self.progress.spent_s - saved_s > self.options.save_s or step is not self.current_step:
                 self.save()
                 saved_s, step = self.progress.spent_s, self.current_step
+                if corpus.grow():
+                    journal.write(hours=corpus.hours, utterances=len(corpus.items))
         self.save()
 
 
@@ -325,6 +338,7 @@ def add_own(parser: argparse.ArgumentParser) -> None:
         "--phase", type=float, default=1.5, help="that of the phases at the start of the run; 0 at its end"
     )
     parser.add_argument("--heads", type=float, default=30.0, help="weight of the phases in early layers, at the start")
+    parser.add_argument("--spectrum", type=float, default=300.0, help="weight of the spectrum before the vocoder")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="run steps as CUDA graphs")
 
 

@@ -1,4 +1,5 @@
-"""The teacher's speech as one long tensor on the training device. Crops are cut there, so steps load nothing."""
+"""The teacher's speech as one long tensor on the training device. Crops are cut there, so steps load nothing. It can
+grow while the teacher still speaks."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import paths  # noqa: F401
 import torch
 from sizes import FRAME_SAMPLES
 from teacher import LABEL_SAMPLES
 from torch import Tensor
+
+from oscine.frames import CODEBOOKS
 
 FRAME_LABELS = FRAME_SAMPLES // LABEL_SAMPLES
 
@@ -41,28 +45,39 @@ def shard_names(folder: Path, *, sounding: bool = False) -> list[str]:
 
 class Corpus:
     def __init__(self, folder: Path, device: torch.device) -> None:
-        names = shard_names(folder, sounding=True)
-        if not names:
-            raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
-        self.device = device
+        self.device, self._folder = device, folder
+        self._names: set[str] = set()
         self.items: list[Item] = []
-        waves, phones, codes, frame = [], [], [], 0
+        self.wave = torch.zeros(0, FRAME_SAMPLES, dtype=torch.int16, device=device)
+        self.phones = torch.zeros(0, FRAME_LABELS, dtype=torch.uint8, device=device)
+        self.codes = torch.zeros(0, CODEBOOKS, dtype=torch.uint8, device=device)
+        if not self.grow():
+            raise FileNotFoundError(f"{folder} holds no finished shard of speech; run speech.py first")
+
+    def grow(self) -> bool:
+        """Adds the shards that were finished since the last call; whether there are any."""
+        names = [name for name in shard_names(self._folder, sounding=True) if name not in self._names]
+        if not names:
+            return False
+        waves, phones, codes, frame = [self.wave], [self.phones], [self.codes], len(self.wave)
         for name in names:
-            wave = np.load(folder / f"{name}.wave.npy")
-            waves.append(torch.from_numpy(wave))
-            phones.append(torch.from_numpy(np.load(folder / f"{name}.phones.npy")))
-            codes.append(torch.from_numpy(np.load(folder / f"{name}.codes.npy")))
-            for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            waves.append(self._load(name, "wave").view(-1, FRAME_SAMPLES))
+            phones.append(self._load(name, "phones").view(-1, FRAME_LABELS))
+            codes.append(self._load(name, "codes"))
+            for line in (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
                 about = json.loads(line)
                 self.items.append(Item(**about | {"first_frame": frame + about["first_frame"]}))
-            frame += len(wave) // FRAME_SAMPLES
-        self.wave = torch.cat(waves).view(-1, FRAME_SAMPLES).to(device)
-        self.phones = torch.cat(phones).view(-1, FRAME_LABELS).to(device)
-        self.codes = torch.cat(codes).to(device)
-        assert len(self.wave) == len(self.phones) == frame, (len(self.wave), len(self.phones), frame)
-        self._first = torch.tensor([item.first_frame for item in self.items], device=device)
-        self._frames = torch.tensor([item.frames for item in self.items], device=device)
+            frame += len(waves[-1])
+        self._names |= set(names)
+        self.wave, self.phones, self.codes = torch.cat(waves), torch.cat(phones), torch.cat(codes)
+        assert len(self.wave) == len(self.phones) == len(self.codes) == frame, (len(self.wave), len(self.phones), frame)
+        self._first = torch.tensor([item.first_frame for item in self.items], device=self.device)
+        self._frames = torch.tensor([item.frames for item in self.items], device=self.device)
         self._weights = self._frames.float()
+        return True
+
+    def _load(self, name: str, kind: str) -> Tensor:
+        return torch.from_numpy(np.load(self._folder / f"{name}.{kind}.npy")).to(self.device)
 
     @property
     def hours(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import paths  # noqa: F401
 import torch
+import torch.nn.functional as F
 from sizes import RATE_HZ
 from torch import Tensor, nn
 
@@ -26,28 +27,35 @@ class MelLoss(nn.Module):
             self.register_buffer(f"filters_{window}", filters, persistent=False)
             self.register_buffer(f"window_{window}", torch.hann_window(window), persistent=False)
 
-    def mel(self, samples: Tensor, window: int) -> Tensor:
+    def mel(self, samples: Tensor, window: int, hop: int) -> Tensor:
         shape, filters = getattr(self, f"window_{window}"), getattr(self, f"filters_{window}")
-        spectrum = torch.stft(samples.float(), window, window // 4, window=shape, return_complex=True)
+        spectrum = torch.stft(samples.float(), window, hop, window=shape, return_complex=True)
         magnitude = (torch.view_as_real(spectrum).square().sum(-1) + 1e-12).sqrt()
         return filters @ magnitude
 
-    def forward(self, made: Tensor, true: Tensor) -> Tensor:
-        """L1 distance of log magnitudes plus that of linear ones, mean over the resolutions."""
+    def log_mel(self, samples: Tensor, window: int, hop: int) -> Tensor:
+        return self.mel(samples, window, hop).clamp(min=_FLOOR).log()
+
+    def forward(self, made: Tensor, true: Tensor, weights: Tensor | None = None) -> Tensor:
+        """L1 distance of log magnitudes plus that of linear ones, mean over the resolutions. `weights` [batch, any]: of
+        the logarithms, over time."""
         total = made.new_zeros(())
         for window, _ in self._scales:
-            ours, theirs = self.mel(made, window), self.mel(true, window)
-            total = total + (ours.clamp(min=_FLOOR).log() - theirs.clamp(min=_FLOOR).log()).abs().mean()
-            total = total + (ours - theirs).abs().mean() / (theirs.abs().mean() + 1e-3)
+            ours, theirs = self.mel(made, window, window // 4), self.mel(true, window, window // 4)
+            distance = (ours.clamp(min=_FLOOR).log() - theirs.clamp(min=_FLOOR).log()).abs().mean(1)
+            if weights is not None:
+                there = F.interpolate(weights[:, None], size=distance.shape[-1], mode="linear")[:, 0]
+                distance = distance * (there / there.mean())
+            total = total + distance.mean() + (ours - theirs).abs().mean() / (theirs.abs().mean() + 1e-3)
         return total / len(self._scales)
 
 
-_PHASE_WINDOW, _PHASE_HZ = 1024, 800
+_PHASE_WINDOW, _PHASE_HZ = 1024, 3000
 
 
 def phase_loss(made: Tensor, true: Tensor) -> Tensor:
-    """L1 distance of complex spectra up to 800 Hz, relative to the true one: the phases of the first harmonics, which
-    follow from the codes."""
+    """L1 distance of complex spectra up to 3,000 Hz, relative to the true one: the phases of the harmonics, which the
+    codes say."""
     window = torch.hann_window(_PHASE_WINDOW, device=made.device)
     bins = _PHASE_HZ * _PHASE_WINDOW // RATE_HZ
     ours, theirs = (

@@ -1,7 +1,9 @@
-"""Locks the pitch of the teacher to the frames: each has a whole number of quarter periods.
+"""Locks the pitch of the teacher to the frames: each has a whole number of quarter periods, and the phase within it is
+a parabola.
 
 The number of quarter periods in a frame is rounded, which changes the pitch by at most 1.6 Hz. The phase at the start
-of a frame is then a multiple of a quarter period.
+of a frame is then a multiple of a quarter period. The codes say the phase of every sample exactly, so the decoder can
+know the phases of high harmonics, too.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from codes import BEND, BENDS_PER_PERIOD, MAX_BEND, PERIODS, QUARTER, QUARTERS
+from codes import BEND, BENDS_PER_PERIOD, COARSE, FINE, MAX_BEND, QUARTERS, SLOT_QUARTERS
 from sizes import FRAME_SAMPLES, RATE_HZ
 from torch import Tensor
 
@@ -24,21 +26,17 @@ _BEYOND = 2 * math.ceil(FRAME_SAMPLES / VALUE_SAMPLES)  # values after the end, 
 @dataclass(frozen=True, slots=True)
 class LockedPitch:
     quarters: Tensor  # [batch, frames], quarter periods in each frame
-    bends: Tensor  # [batch, frames], periods in the first half of a frame minus half of those in the frame
+    bends: Tensor  # [batch, frames], periods in the first half of a frame minus half of those in the frame, rounded
     _first: Tensor  # [batch], sample at which the first frame starts
-    _passed: Tensor  # [batch, samples], periods before each sample, not locked
 
     def phase(self, samples: int) -> Tensor:
         """[batch, samples], from 0 to 1."""
         place = torch.arange(samples, device=self._first.device) - self._first[:, None]
         frame = (place // FRAME_SAMPLES).clamp(0, self.quarters.shape[1] - 1)
-        starts = self._first[:, None] + FRAME_SAMPLES * torch.arange(self.quarters.shape[1] + 1, device=place.device)
-        before = self._passed.gather(1, starts.clamp(max=self._passed.shape[1] - 1))
-        adjusted = self.quarters / QUARTERS - before.diff(dim=1)
-        start_phase = (self.quarters.cumsum(1) - self.quarters) % QUARTERS / QUARTERS - before[:, :-1]
-        since = (place - frame * FRAME_SAMPLES) / FRAME_SAMPLES
-        phase = self._passed[:, :samples] + (start_phase.gather(1, frame) + adjusted.gather(1, frame) * since)
-        return (phase % 1).float()
+        x = (place - frame * FRAME_SAMPLES) / FRAME_SAMPLES  # beyond 0 to 1 before the first frame and after the last
+        starts = (self.quarters.cumsum(1) - self.quarters) % QUARTERS
+        start, quarters, bend = (one.gather(1, frame) for one in (starts, self.quarters, self.bends))
+        return ((start + quarters * x) / QUARTERS + bend * parabola(x.clamp(0, 1))) % 1
 
 
 def lock(f0: Tensor, first: Tensor, frames: int) -> LockedPitch:
@@ -51,17 +49,22 @@ def lock(f0: Tensor, first: Tensor, frames: int) -> LockedPitch:
     before = passed.gather(1, starts.clamp(max=last))
     middle = passed.gather(1, (starts[:, :-1] + FRAME_SAMPLES // 2).clamp(max=last))
     made = before.diff(dim=1)
-    return LockedPitch((made * QUARTERS).round().long(), (middle - before[:, :-1] - made / 2).float(), first, passed)
+    bends = ((middle - before[:, :-1] - made / 2) * BENDS_PER_PERIOD).round().clamp(-MAX_BEND, MAX_BEND)
+    return LockedPitch((made * QUARTERS).round().long(), bends.float() / BENDS_PER_PERIOD, first)
 
 
 def described_phase(codes: Tensor, steps: int) -> Tensor:
-    """codes [batch, frames, 16] -> the phase [batch, frames * steps] in the middle of each step, in periods. It differs
-    from the true one by what the codes do not say: a few hundredths of a period."""
-    periods, quarter, bend = (codes[..., book, None] for book in (PERIODS, QUARTER, BEND))
-    x = (torch.arange(steps, device=codes.device) + 0.5) / steps
-    passed = periods * x + (quarter % QUARTERS + quarter // QUARTERS * x) / QUARTERS
-    phase = passed + (bend - MAX_BEND) / BENDS_PER_PERIOD * 4 * x * (1 - x)
+    """codes [batch, frames, 16] -> the phase [batch, frames * steps] at the start of each step, in periods."""
+    coarse, fine, bend = (codes[..., book, None] for book in (COARSE, FINE, BEND))
+    quarters = coarse % 16 * SLOT_QUARTERS + fine // QUARTERS
+    x = torch.arange(steps, device=codes.device) / steps
+    phase = (fine % QUARTERS + quarters * x) / QUARTERS + (bend - MAX_BEND) / BENDS_PER_PERIOD * parabola(x)
     return phase.flatten(1)
+
+
+def parabola(x: Tensor) -> Tensor:
+    """0 at both ends, 1 in the middle."""
+    return 4 * x * (1 - x)
 
 
 def _everywhere(f0: Tensor) -> Tensor:

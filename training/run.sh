@@ -7,7 +7,7 @@
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
 #   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*);
 #                                                    `all` then skips the stages that made them
-# Stages: speech, codec (and beside it codes, then talker), export, keep, check, heard. LAST names the last stage to
+# Stages: speech, codec (and beside it more, codes, talker), export, keep, check, heard. LAST names the last stage to
 # run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does not
 # stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
@@ -18,8 +18,9 @@ settings() {
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     carry=${CARRY:-$here/../.carry/training}
     python=${PYTHON:-python3}
-    hours=${HOURS:-9}                   # of speech, for the codec
-    sentences=${TALKER_SENTENCES:-60000}  # for the talker
+    hours=${HOURS:-6}                   # of speech, with which the codec begins
+    more_hours=${MORE_HOURS:-30}        # of speech, at last
+    sentences=${TALKER_SENTENCES:-120000}  # for the talker
     rounds=${ROUNDS:-1}                 # how often the talker gets each sentence, each time by another voice
     writers=${WRITERS:-3}               # processes that write the codes
     codec_s=${CODEC_S:-1250}
@@ -44,6 +45,7 @@ drive() {
     cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
     start_mps
     stage speech speak --hours "$hours"
+    stage more speak --hours "$more_hours" &
     (stage codes write_codes && stage talker train_talker) &
     stage codec train_codec
     wait
@@ -109,7 +111,7 @@ bring() {
 }
 
 speak() {
-    within 300 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" "$@"
+    within 600 speech.py "$work" "${teacher[@]}" --phonemes "$work/phonemes.tsv.xz" "$@"
 }
 
 # The codes of all sentences, `rounds` times with different voices. The CPU is the limit, hence several processes.

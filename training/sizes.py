@@ -1,13 +1,12 @@
 """All dimensions of the demo model, and the config files made from them.
 
-`DEMO` is shipped: at most 32 MB, and fast enough for two slow CPU cores. `LARGE` has half as many more channels in the
-decoder, for comparison. `TOY` is for smoke.sh.
+`DEMO` is at most 32 MB, and fast enough for two slow CPU cores. `TOY` is for smoke.sh.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import paths  # noqa: F401  (puts src and tools on the path)
@@ -32,9 +31,7 @@ RATE_HZ = 24000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    # The tables of 15 codebooks are the largest part of a small model; 256 suffice for phones, pitch and
-    # energy (codes.py).
-    codebook_size: int = 256
+    codebook_size: int = 64  # as in codes.py
     text_tokens: int = 2015  # BPE entries; a multiple of 64 with the 33 special tokens
 
     width: int = 320
@@ -51,12 +48,13 @@ class Sizes:
     predictor_heads: int = 4
     predictor_kv_heads: int = 2
 
+    # The layers below 100 Hz know how phones follow each other; they are nearly free in time, but not in size.
     codebook_dim: int = 256  # after the output projections; the codebooks are half as wide
-    latent: int = 192
-    codec_width: int = 192
-    codec_inner: int = 384
+    latent: int = 384
+    codec_width: int = 256
+    codec_inner: int = 640
     codec_layers: int = 3
-    codec_heads: int = 4
+    codec_heads: int = 8
     codec_head_dim: int = 32
     codec_window: int = 8  # frames; training crops have 12
     # Channels 128, 64, 32, 16. All multiples of 8, for tensor cores.
@@ -96,8 +94,7 @@ TOY = Sizes(
     codebook_dim=32, latent=32, codec_width=32, codec_inner=48, codec_layers=1, codec_heads=1, decoder_dim=48,
     encoder_filters=4, encoder_width=32, encoder_inner=48, encoder_layers=1, encoder_heads=1,
 )  # fmt: skip
-LARGE = replace(DEMO, decoder_dim=384)
-BY_NAME = {"demo": DEMO, "large": LARGE, "toy": TOY}
+BY_NAME = {"demo": DEMO, "toy": TOY}
 
 
 def _mrope_sections(head_dim: int) -> list[int]:

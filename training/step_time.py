@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from captured import CapturedStep
 from codec import Trainer, add_common, add_own, prepare_backends
+from codes import CODES
 from corpus import FRAME_LABELS, Corpus
 from sizes import FRAME_SAMPLES
 from torch.autograd import DeviceType
@@ -36,7 +37,7 @@ def write_noise(folder: Path) -> None:
     draw, frames = np.random.default_rng(0), _UTTERANCES * _FRAMES
     np.save(folder / "noise.wave.npy", draw.normal(0, 3000, frames * FRAME_SAMPLES).astype(np.int16))
     np.save(folder / "noise.phones.npy", draw.integers(0, 40, frames * FRAME_LABELS).astype(np.uint8))
-    np.save(folder / "noise.codes.npy", draw.integers(0, 256, (frames, CODEBOOKS), np.uint8))
+    np.save(folder / "noise.codes.npy", draw.integers(0, CODES, (frames, CODEBOOKS), np.uint8))
     about = {"key": "", "text": "", "voice": "wren", "style": "plain", "frames": _FRAMES}
     lines = [json.dumps(about | {"first_frame": number * _FRAMES}) for number in range(_UTTERANCES)]
     (folder / "noise.jsonl").write_text("\n".join(lines))

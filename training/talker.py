@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from batches import AHEAD_FRAMES, NO_PHONE, Batch, Source, loader, read_examples, split
 from codec import add_common
-from codes import END, NEXT, PERIODS, QUARTER
+from codes import COARSE, FINE, NEXT, VOICED
 from corpus import FRAME_LABELS
 from export import write_layout
 from fused import PLAIN, Fused, compiled_for_talker
@@ -36,12 +36,12 @@ _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.4
 _GUIDE_WEIGHT = 0.4
 # Of codes 1 to 15, in the order of codes.py.
-_REST_WEIGHTS = (*(1.0,) * 3, 2.0, 2.0, 1.0, 2.0, 2.0, 1.0, 0.5, *(0.5,) * 4, 1.0)
+_REST_WEIGHTS = (*(1.0,) * 3, 2.0, 2.0, 1.0, 2.0, 2.0, 1.0, 1.0, *(0.5,) * 4, 1.0)
 # Shares of the talker's history that are corrupted: whole frames, so that it must read the text; and single codes,
-# about as many as it will get wrong at run time. The phase of a frame is that at the end of the last one, which is
-# rarely corrupted.
+# about as many as it will get wrong at run time. Rarely those that say the phase at the end of a frame, and where
+# phones can begin: the next frame needs them.
 _CORRUPTED_FRAMES = 0.06
-_CORRUPTED_CODES = (*(0.04,) * 7, *(0.1,) * 8, 0.01)
+_CORRUPTED_CODES = (*(0.04,) * 7, *(0.1,) * 3, 0.01, *(0.1,) * 4, 0.01)
 
 
 class SpeakingModel(nn.Module):
@@ -89,9 +89,9 @@ class SpeakingModel(nn.Module):
             "rest": rest.mean(),
             "rest_weighted": (rest * self.rest_weights).mean(),
             "next_phone": rest[NEXT - 1],
-            "pitch": rest[PERIODS - 1],
-            "quarter": rest[QUARTER - 1],
-            "end_phase": rest[END - 1],
+            "coarse_pitch": rest[COARSE - 1],
+            "fine_pitch": rest[FINE - 1],
+            "voiced": rest[VOICED - 1],
             "phones": F.cross_entropy(told, batch.phones.flatten().long(), ignore_index=NO_PHONE),
             "looked_elsewhere": looked_elsewhere,
             "looked_right": looked_right,

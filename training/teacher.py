@@ -34,7 +34,7 @@ _STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
 # Fixed silences, so that the student can learn where speech ends.
 _LEAD_S, _TAIL_S, _FADE_S = 0.04, 0.12, 0.01
 _AUDIBLE = -3.0  # energy
-_EARLY_SAMPLES = 720  # the teacher begins a phone before its own boundary
+_EARLY_SAMPLES = 720  # the teacher begins a phone before its own boundary; of the steps of codes.py, not between them
 _TEXT_BATCH = 20000  # phonemes, including padding
 _STYLE_ROW = 100  # of the table of a voice, for the timbre: one for all sentences
 
@@ -128,13 +128,14 @@ class Teacher:
 
 
 def _framed(f0: Tensor, energy: Tensor, valid: Any) -> Curves:
-    """Decides where the frames of each sentence are: from shortly before it is audible until shortly after."""
+    """Decides where the frames of each sentence are: from shortly before it is audible until shortly after. The first
+    begins where a phone can begin, see codes.py."""
     count = f0.shape[1]
     place = torch.arange(count, device=f0.device)
     audible = (energy > _AUDIBLE) & (place < 2 * valid.frames[:, None])
     begin = torch.where(audible, place, count).amin(1) * CYCLE - round(_LEAD_S * RATE_HZ)
     end = (torch.where(audible, place, -1).amax(1) + 1) * CYCLE + round(_TAIL_S * RATE_HZ)
-    first = begin.clamp(min=0)
+    first = begin.clamp(min=0) // HOP * HOP
     frames = (-(-(end - first) // FRAME_SAMPLES)).clamp(min=0) * audible.any(1)
     return Curves(f0, energy, valid, lock(f0, first, max(1, int(frames.max()))), first, frames)
 
