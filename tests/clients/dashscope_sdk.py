@@ -21,7 +21,7 @@ WAIT_S = 600
 class Listener(QwenTtsRealtimeCallback):
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.close_code: int | None = None
+        self.closed, self.close_code = False, None
         self._changed = threading.Condition()
 
     def on_event(self, message: Any) -> None:
@@ -31,16 +31,17 @@ class Listener(QwenTtsRealtimeCallback):
 
     def on_close(self, close_status_code: int | None, close_msg: str | None) -> None:
         with self._changed:
-            self.close_code = close_status_code
+            self.closed, self.close_code = True, close_status_code
             self._changed.notify_all()
 
     def wait_for(self, kind: str, times: int = 1) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self._count(kind) >= times, WAIT_S), f"no {kind}"
+            assert self._changed.wait_for(lambda: self.closed or self._count(kind) >= times, WAIT_S), f"no {kind}"
+            assert self._count(kind) >= times, f"closed with {self.close_code} before {kind}: {self.events}"
 
     def wait_for_close(self) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.close_code is not None, WAIT_S), "not closed"
+            assert self._changed.wait_for(lambda: self.closed, WAIT_S), "not closed"
 
     def _count(self, kind: str) -> int:
         return sum(event["type"] == kind for event in self.events)

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.service import Service
-from oscine.server.web_server import uvicorn_config
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 from tests.server.test_connections import UPGRADE, head_of
@@ -31,17 +28,10 @@ def engine() -> Iterator[ScriptedEngine]:
     engine.stop()
 
 
-def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_pings(
-    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_pings(engine: ScriptedEngine) -> None:
     """A half-open WebSocket: the other end is gone, and no packet says so. It never answers."""
-
-    def hasty(app: FastAPI, **options: object) -> uvicorn.Config:
-        return uvicorn_config(app, **options, ws_ping_interval=0.1, ws_ping_timeout=0.1)
-
-    monkeypatch.setattr("tests.server.serving.uvicorn_config", hasty)
     app = build_app(engine, BASE_CARD, ServerConfig())
-    with serving(app) as url, contextlib.ExitStack() as stack:
+    with serving(app, ws_ping_interval=0.1, ws_ping_timeout=0.1) as url, contextlib.ExitStack() as stack:
         where, service = httpx.URL(url), app.state.service
         assert isinstance(service, Service)
         for _ in range(3):

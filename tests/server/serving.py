@@ -35,8 +35,9 @@ uvicorn.server.asyncio = _PromptAsyncio()  # type: ignore[assignment]
 
 @contextlib.contextmanager
 def serving(app: FastAPI, **options: Any) -> Iterator[str]:
-    """The base URL while it runs. `options` are uvicorn's."""
-    server = uvicorn.Server(uvicorn_config(app, host="127.0.0.1", port=0, timeout_graceful_shutdown=1, **options))
+    """The base URL while it runs. `options` are uvicorn's. A client on a busy machine may answer pings late."""
+    defaults = {"host": "127.0.0.1", "port": 0, "timeout_graceful_shutdown": 1, "ws_ping_timeout": _WAIT_S}
+    server = uvicorn.Server(uvicorn_config(app, **{**defaults, **options}))
     thread = threading.Thread(target=server.run, name="test-server", daemon=True)
     thread.start()
     eventually(lambda: server.started)

@@ -21,7 +21,7 @@ from oscine.server.schemas import LenientModel, StrictModel, invalid_field, show
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
-_CLOSE_TIMEOUT_S = 2.0
+_CLOSE_TIMEOUT_S = 10.0  # for a client that does not read; on a busy machine others need seconds, too
 
 
 class InputText(LenientModel):
