@@ -25,9 +25,11 @@ from captured import CapturedStep, Step
 from codes import (
     BEND,
     BENDS_PER_PERIOD,
+    ENERGIES,
     FINE,
     LAST_PHONE,
     MAX_BEND,
+    MAX_ENERGY,
     ORDERED,
     PHONES,
     QUARTERS,
@@ -62,6 +64,7 @@ _FEATURE_WEIGHT = 2.0  # relative to the adversarial loss
 _RECOGNIZER_RATE = 1e-3
 _LAST_PHASES, _LAST_SPECTRUM = 0.03, 0.3  # of the weights of the heads, at the end
 _EMPHASIS = 3.0  # of noises and bursts in the spectrum
+_ENERGY_NOISE = 0.7  # standard deviation, in steps of the code
 # Steps between which the share of new discriminators, and of a new recognizer, grows to its full size.
 _RAMP = (300, 1500)
 
@@ -134,6 +137,14 @@ def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
     """The judged frames of each crop: the first ones at the start of an utterance, else the last ones."""
     skipped = CONTEXT_FRAMES * per_frame
     return torch.where(begins[:, None], x[:, : x.shape[1] - skipped], x[:, skipped:])
+
+
+def with_noise(codes: Tensor) -> Tensor:
+    """Energies are the least certain codes of the predictor: other codes must tell which phone it is."""
+    first, last = ENERGIES[0], ENERGIES[-1] + 1
+    energies = codes[..., first:last]
+    noise = (torch.randn_like(energies, dtype=torch.float32) * _ENERGY_NOISE).round().long()
+    return torch.cat((codes[..., :first], (energies + noise).clamp(0, MAX_ENERGY), codes[..., last:]), -1)
 
 
 def adamw(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, **more: Any) -> torch.optim.AdamW:
@@ -227,7 +238,8 @@ class Trainer:
         if self.current_step is None:
             learn: Step = partial(self._learn, self.judged_from is not None)
             self.current_step = CapturedStep(learn) if self.captures else learn
-        return self.current_step(samples=crops.samples, phones=crops.phones, begins=crops.begins, codes=crops.codes)
+        codes = with_noise(crops.codes)
+        return self.current_step(samples=crops.samples, phones=crops.phones, begins=crops.begins, codes=codes)
 
     def _drop_step(self) -> None:
         if isinstance(self.current_step, CapturedStep):

@@ -56,7 +56,7 @@ QUARTERS = 4  # phases at which a frame can start
 SLOT_QUARTERS = SLOTS * QUARTERS  # in a frame that has a period in each slot
 _LONG_LEFT = 55
 BENDS_PER_PERIOD, MAX_BEND = 16, 24
-_LOWEST_ENERGY, _ENERGY_STEP, _MAX_ENERGY = -10.0, 0.4, 47
+_LOWEST_ENERGY, _ENERGY_STEP, MAX_ENERGY = -10.0, 0.4, 47
 
 
 def phone_number(symbol: str, *, stressed: bool) -> int:
@@ -87,7 +87,7 @@ def describe(
     bits = voiced.reshape(frames, SLOTS) @ (1 << np.arange(SLOTS))
     codes[:, VOICED] = bits * QUARTERS + (starts + quarters) % QUARTERS
     levels = np.round((energies - _LOWEST_ENERGY) / _ENERGY_STEP)
-    codes[:, ENERGIES] = np.clip(levels, 0, _MAX_ENERGY).reshape(frames, SLOTS)
+    codes[:, ENERGIES] = np.clip(levels, 0, MAX_ENERGY).reshape(frames, SLOTS)
     codes[:, BEGINNINGS] = _beginnings(phones)
     return codes
 
