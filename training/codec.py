@@ -140,7 +140,7 @@ def judged_part(x: Tensor, begins: Tensor, per_frame: int) -> Tensor:
 
 
 def with_noise(codes: Tensor) -> Tensor:
-    """Energies are the least certain codes of the predictor: other codes must tell which phone it is."""
+    """Adds noise to the energies, so that the decoder learns from the other codes which phone it is."""
     first, last = ENERGIES[0], ENERGIES[-1] + 1
     energies = codes[..., first:last]
     noise = (torch.randn_like(energies, dtype=torch.float32) * _ENERGY_NOISE).round().long()

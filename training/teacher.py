@@ -34,7 +34,7 @@ _STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
 # Fixed silences, so that the student can learn where speech ends.
 _LEAD_S, _TAIL_S, _FADE_S = 0.04, 0.12, 0.01
 _AUDIBLE = -3.0  # energy
-_EARLY_SAMPLES = 720  # the teacher begins a phone before its own boundary; of the steps of codes.py, not between them
+_EARLY_SAMPLES = 720  # the teacher begins a phone before its own boundary; a whole number of steps of codes.py
 _TEXT_BATCH = 20000  # phonemes, including padding
 _STYLE_ROW = 100  # of the table of a voice, for the timbre: one for all sentences
 

@@ -21,7 +21,8 @@ WAIT_S = 600
 class Listener(QwenTtsRealtimeCallback):
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.closed, self.close_code = False, None
+        self.closed = False
+        self.close_code: int | None = None  # some connections are closed without one
         self._changed = threading.Condition()
 
     def on_event(self, message: Any) -> None:
