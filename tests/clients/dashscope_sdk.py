@@ -166,11 +166,15 @@ def refused_settings(case: Case) -> Answer:
 
 
 def refused_connection(case: Case) -> Answer:
-    """The server closes the connection at once."""
-    listener = Listener()
-    session = _session(case, listener)
-    session.connect()
-    listener.wait_for_close()
+    """The server closes the connection at once. Rarely the SDK loses it before it has read anything; the reason is not
+    known, so it may try again. The tests of the protocol read every such answer at the first try."""
+    for _ in range(5):
+        listener = Listener()
+        session = _session(case, listener)
+        session.connect()
+        listener.wait_for_close()
+        if listener.events:
+            break
     return listener.answer(session)
 
 
