@@ -17,5 +17,6 @@ def engine() -> Iterator[ScriptedEngine]:
 def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fails a test whose server logged an unexpected exception."""
     yield
-    bugs = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    records = [record for phase in ("setup", "call") for record in caplog.get_records(phase)]
+    bugs = [record for record in records if record.levelno >= logging.ERROR]
     assert not bugs, [record.getMessage() for record in bugs]

@@ -2,6 +2,9 @@
 
 import contextlib
 import re
+import threading
+import warnings
+from typing import Any
 
 import httpx
 import pytest
@@ -51,6 +54,23 @@ def test_a_key_has_a_limit_of_streams_and_gets_ended_ones_back(engine: ScriptedE
             assert client.post(SPEECH, json={"input": "Hi."}, headers=second).status_code == 200
         eventually(lambda: engine.status().slots_active == 0)
         assert client.post(SPEECH, json={"input": "Hi."}, headers=first).status_code == 200
+
+
+def test_the_first_request_leaves_the_warning_filters_alone(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They belong to the process, so two servers in two threads could not both change them."""
+    threads = []
+
+    class Watched(warnings.catch_warnings):
+        def __enter__(self) -> Any:
+            threads.append(threading.current_thread().name)
+            return super().__enter__()
+
+    with client_of(engine, CARD) as client:
+        monkeypatch.setattr(warnings, "catch_warnings", Watched)
+        assert client.get("/v1/audio/voices").status_code == 200
+    assert "test-server" not in threads
 
 
 def test_requests_get_503_while_the_engine_starts(engine: ScriptedEngine) -> None:

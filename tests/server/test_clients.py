@@ -495,7 +495,7 @@ def test_dashscope_receives_our_errors(runs: ClientRuns) -> None:
     error = runs.answer("dashscope_sdk", "unknown voice")["events"][-1]["error"]
     assert error["param"] == "session.voice" and "did you mean 'wren'?" in error["message"]
     answer = runs.answer("dashscope_sdk", "wrong key")
-    assert kinds(answer) == ["error"] and answer["close_code"] == 1008
+    assert kinds(answer) == ["error"] and answer["close_code"] == 1008, answer
     assert answer["events"][0]["error"]["code"] == "invalid_api_key"
 
 

@@ -13,6 +13,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.types import Scope
 
 from oscine import __version__
 from oscine.config import ServerConfig
@@ -113,7 +114,16 @@ def build_models_app(
             allow_headers=["*"],
             expose_headers=["*"],
         )
+    _build_routes(app)
     return app
+
+
+def _build_routes(app: FastAPI) -> None:
+    """FastAPI builds the routes of an included router when it matches the first request. That would delay the request.
+    Meanwhile it changes the warning filters of the process, which must not happen in several threads at once."""
+    nowhere: Scope = {"type": "websocket", "path": "/-", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(dict(nowhere))
 
 
 def build_status_app(service: Service) -> FastAPI:
