@@ -76,7 +76,7 @@ def _tokenizer_config(entries: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class _Parts(nn.Module):
+class Parts(nn.Module):
     """The package's modules under the names in oscine.model.names."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -85,15 +85,14 @@ class _Parts(nn.Module):
         self.codec = Codec(config.codec)
 
 
-def _named(parts: nn.Module, names: Names) -> dict[str, Tensor]:
-    """The tensors of the checkpoint: the reverse of loading."""
-    tensors = {}
+def named_places(parts: nn.Module, names: Names) -> dict[str, Tensor]:
+    """The tensors of the checkpoint by name, as views of the modules' own."""
+    places = {}
     for ours, theirs in names.items():
         path, _, leaf = ours.rpartition(".")
         owner = parts.get_submodule(path)
-        for name, place in zip(theirs, tensor_views(owner, getattr(owner, leaf).data, len(theirs)), strict=True):
-            tensors[name] = place.contiguous().clone()
-    return tensors
+        places |= zip(theirs, tensor_views(owner, getattr(owner, leaf).data, len(theirs)), strict=True)
+    return places
 
 
 def _fill_codec(codec: Codec, state: dict[str, Tensor], sizes: Sizes) -> None:
@@ -125,21 +124,21 @@ def export(work: Path, out: Path, generation: dict[str, Any]) -> int:
     assert sizes == Sizes(**codec["sizes"]), "talker and codec are of different sizes"
     write_layout(out, sizes, work / "vocabulary", generation)
     config = read_config(out)
-    parts = _Parts(config)
+    parts = Parts(config)
     for name in ("talker", "predictor"):
         prefix = f"{name}."
         own = {key.removeprefix(prefix): v for key, v in talker["average"].items() if key.startswith(prefix)}
         getattr(parts, name).load_state_dict(own)
     _fill_codec(parts.codec, codec["model"], sizes)
-    speech = _named(parts, speech_names(config))
+    speech = named_places(parts, speech_names(config))
     _save(out / "model.safetensors", speech, torch.bfloat16)
-    tensors = _named(parts, codec_decoder_names(config.codec.decoder)) | _unused_codec(sizes)
+    tensors = named_places(parts, codec_decoder_names(config.codec.decoder)) | _unused_codec(sizes)
     _save(out / "speech_tokenizer" / "model.safetensors", tensors, torch.float16)
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
 
 def _save(path: Path, tensors: dict[str, Tensor], dtype: torch.dtype) -> None:
-    stored = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    stored = {name: tensor.contiguous().to(dtype) for name, tensor in tensors.items()}
     for name, tensor in stored.items():
         if not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} is not finite in {dtype}")

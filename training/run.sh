@@ -5,8 +5,8 @@
 #                                                    then copies new files to OUT and prints the state
 #   training/run.sh stop WORK                        stops it; `all` continues from there
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
-#   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*);
-#                                                    `all` then skips the stages that made them
+#   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*), or from
+#                                                    a checkpoint; `all` then skips the stages that made them
 # Stages: speech, codec (and beside it more, codes, talker), export, keep, check, heard. LAST names the last stage to
 # run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does not
 # stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
@@ -42,7 +42,8 @@ settings() {
 drive() {
     echo $$ > "$work/driver.pid"
     note "begins: codec $codec_s s, talker $talker_s s; last stage $last"
-    cp -r "$carry"/*.tsv "$carry"/*.tsv.xz "$carry/vocabulary" "$work/"
+    cp "$carry"/*.tsv "$carry"/*.tsv.xz "$work/"
+    [ -e "$work/vocabulary" ] || cp -r "$carry/vocabulary" "$work/"
     start_mps
     stage speech speak --hours "$hours"
     stage more speak --hours "$more_hours" &
@@ -129,7 +130,7 @@ write_codes() {
 # Once more from its last checkpoint without graphs if it fails.
 train_codec() {
     local run=(codec.py "$work" "${codec[@]}" --seconds "$codec_s")
-    [ "${AGAIN:-}" != codec ] || run+=(--again)
+    [ "${AGAIN:-}" != codec ] || run+=(--again --judge-from 0)
     within $((codec_s + 150)) "${run[@]}" && return
     note "codec.py failed; once more with --no-graph"
     within $((codec_s + 150)) "${run[@]}" --no-graph
@@ -249,7 +250,11 @@ assemble() {
 restore() {
     local stage
     mkdir -p "$work/done"
-    "$python" "$here/keep.py" "$work" --restore "$1" || exit 1
+    if [ -e "$1/config.json" ]; then
+        "$python" "$here/from_checkpoint.py" "$work" "$1" "${size[@]}" || exit 1
+    else
+        "$python" "$here/keep.py" "$work" --restore "$1" || exit 1
+    fi
     for stage in codec talker; do
         [ ! -e "$work/$stage.pt" ] || touch "$work/done/$stage"
     done

@@ -31,6 +31,10 @@ xz -dc "$carry/training/phonemes.tsv.xz" | awk 'length($0) < 60' | head -n 24 > 
 "$python" "$here/keep.py" "$work" "$work/kept-small" codec --small
 "$python" "$here/keep.py" "$work/small" --restore "$work/kept-small"
 "$python" "$here/export.py" "$work" "$work/model" --parts "$work/parts"
+"$python" "$here/from_checkpoint.py" "$work/reopened" "$work/model" --sizes toy
+"$python" "$here/export.py" "$work/reopened" "$work/model-again"
+cmp "$work/model/model.safetensors" "$work/model-again/model.safetensors"
+cmp "$work/model/speech_tokenizer/model.safetensors" "$work/model-again/speech_tokenizer/model.safetensors"
 "$python" "$here/evaluate.py" model "$work/spoken" --model "$work/model" --limit 2 --voice wren --device cpu
 "$python" "$here/plot.py" --log "$work/log.jsonl" --out "$work/plots"
 echo "smoke: all steps ran; $work/model speaks"
