@@ -53,9 +53,8 @@ def quality_parts(result: Result) -> list[str]:
     rated = next(iter(figures["voices"].values()))["demo"]["dnsmos"]
     naturalness = f" DNSMOS is the overall score of the first {rated['of']:.0f} of them." if rated else ""
     how = f"""{figures["sentences"]} held-out sentences, each once with each voice, sampled with the checkpoint's own
-    settings (its temperature was chosen on the same sentences) and transcribed by {recognizer["name"]} (weights
-    {recognizer["sha256"]}: Whisper tiny.en, which makes errors on the teacher, too).{naturalness} docs/eval.md defines
-    the terms; 95 % intervals in brackets."""
+    settings and transcribed by {recognizer["name"]} (weights {recognizer["sha256"]}: Whisper tiny.en, which makes
+    errors on the teacher, too).{naturalness} docs/eval.md defines the terms; 95 % intervals in brackets."""
     parts = [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
     if "judges" in figures:
         parts += [paragraph(_judges_words(figures)), _ratings_table(figures), _prosody_table(figures)]

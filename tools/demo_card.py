@@ -21,20 +21,21 @@ pipeline_tag: text-to-speech
 # The demo voice"""
 _SOURCES = """## Sources
 
-* Speech: Festival with `festvox-us-slt-hts`, a statistical voice made of CMU Arctic's recordings of the speaker slt
-  (BSD-3, and Festival's own BSD-like terms). `wren` is that voice; `finch` is the same voice file with a longer vocal
-  tract and a lower pitch.
-* Sentences: templates and word lists written for this project; SCOWL's small American word list (free); the World
-  English Bible (public domain). Pronunciation: Festival's lexicon (`festlex-cmu`, `festlex-poslex`; free).
-* No published weights and no output of other neural models were used.
+* Speech: Kokoro-82M v1.0 (Apache-2.0, model and voices), a neural synthesizer. `wren` learned from its voice
+  `af_heart`, `finch` from `am_michael`. The weights of this checkpoint were trained from scratch; none of Kokoro's are
+  in it.
+* Pronunciation: the grapheme-to-phoneme part of hibari-tts 0.2.1 (Apache-2.0).
+* Sentences: templates and word lists written for this project; SCOWL's small American word list, restricted to words in
+  CMU's lexicon (both free); the World English Bible (public domain).
 
-`training/` in the repository has every script, `training/README.md` the commands. The weights are Apache-2.0."""
+`training/` in the repository has every script and the hashes of all packages, `training/README.md` the commands. The
+weights are Apache-2.0."""
 _LIMITS = """## Limitations
 
 * Plain English only. It guesses unknown words from their spelling: names, foreign words, abbreviations, addresses and
   formulas often go wrong.
-* Two voices, both made from one synthetic speaker. They sound as robotic as their teacher, and rougher. No emotion, no
-  whispering, no singing.
+* Two voices. Both are rated below their teacher, and single consonants are misheard. No emotion, no whispering, no
+  singing.
 * It knows four instructions: slow, fast, high and low, in simple words. It ignores or misunderstands others.
 * It has preset voices only. Cloning and voice design need parts that are not included, such as the codec's encoder.
 * It was trained on single sentences and on a few joined ones. The server splits longer texts at sentence ends; without
@@ -77,23 +78,23 @@ def _stack(stack: StackConfig) -> str:
 # --- training ---
 
 _STAGES = {  # name in the log: title, losses to show
-    "codec": ("codec, on the teacher's speech", {"mel": "mel distance"}),
+    "codec": ("the codec's decoder, on codes and speech", {"mel": "mel distance"}),
     "talker": (
         "talker and predictor, on sentences and codes",
         {"watched_first": "code 0", "watched_rest": "codes 1 to 15", "watched_end": "end of speech"},
     ),
-    "polish": ("the codec's decoder, on the predictor's output", {"mel": "mel distance"}),
 }
 
 
 def _making(training: Row) -> list[str]:
     stages = training["stages"]
     where = f" on one {training['machine']}" if training["machine"] else ""
-    how = f"""The teacher, Festival, spoke {training["utterances"]:,} sentences ({training["hours"]:.1f} hours), each
-    with one of the voices and in one of five styles: plain, slow, fast, high, low. The codec was trained to encode this
-    speech as 16 codes per frame, 12.5 frames per second. Talker and predictor were trained to produce these codes for a
-    text, a voice and an instruction. Training ran{where or " locally"}. The talker's losses are in nats, on held-out
-    sentences."""
+    how = f"""The teacher, Kokoro, spoke {training["utterances"]:,} sentences ({training["hours"]:.1f} hours), each
+    with one of the voices and in one of five styles: plain, slow, fast, high, low. The 16 codes of a frame are not
+    learned: they say which phones the teacher speaks in these 80 ms, with which pitch, phase and energy. The codec's
+    decoder was trained to speak them, on {training["audio_hours"]:.1f} hours of such speech. Talker and predictor were
+    trained to produce the codes for a text, a voice and an instruction. Training ran{where or " locally"}. The talker's
+    losses are in nats, on held-out sentences."""
     rows = [
         [
             what,

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import paths
 from sizes import RATE_HZ, SPEAKERS
 
+_CPU_BATCH_S = 10  # of the teacher; larger ones need gigabytes, and are slower
 _MAX_FRAMES = 400  # 32 s, more than twice the longest held-out sentence
 _MAX_CHARS = 300  # longer texts have only the engine's own limits, as in the server
 
@@ -52,7 +53,8 @@ def _taught(options: argparse.Namespace, texts: list[str], voice: str) -> Iterat
     from teacher import Teacher, read_sentences
 
     torch.manual_seed(options.seed)
-    teacher = Teacher(options.teacher, _device(options))
+    device = _device(options)
+    teacher = Teacher(options.teacher, device, batch_s=600 if device.type == "cuda" else _CPU_BATCH_S)
     sentences = read_sentences(options.phonemes)[: len(texts)]
     assert [one.text for one in sentences] == texts, f"{options.phonemes} was made from other sentences"
     yield from teacher.say(sentences, voice, options.style)

@@ -153,8 +153,13 @@ def training_summary(lines: list[Row], machine: str | None) -> Row:
         stage["steps"] += steps
         stage["seconds"] += seconds
     corpus = next(line for line in lines if line["stage"] == "talker" and "utterances" in line)
-    hours = corpus["frames"] / FRAME_RATE_HZ / 3600
-    return {"machine": machine, "utterances": corpus["utterances"], "hours": hours, "stages": stages}
+    return {
+        "machine": machine,
+        "utterances": corpus["utterances"],
+        "hours": corpus["frames"] / FRAME_RATE_HZ / 3600,
+        "audio_hours": stages["codec"]["last"]["hours"],
+        "stages": stages,
+    }
 
 
 def check_recordings(folder: Path, model: Path, weights: str) -> None:

@@ -1,4 +1,4 @@
-"""Plots the log of a training (SVG) and the recognition results of all runs (runs.json).
+"""Plots the log of a training (SVG) and the ratings of all runs (runs.json).
 
 python training/plot.py [--log training/log.jsonl] [--out docs/images/training]
 """
@@ -16,10 +16,14 @@ from oscine_bench.plots import Series, line_plot
 
 # Plot name -> (title, label of the y axis, [(stage, value, name in the legend)])
 _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
-    "codec": (
-        "Codec: distance to the teacher's speech",
+    "decoder": (
+        "Decoder: distances to the teacher's speech",
         "loss",
-        [("codec", "mel", "mel"), ("codec", "phones", "phones from code 0"), ("codec", "features", "feature matching")],
+        [
+            ("codec", "mel", "mel"), ("codec", "phase", "phases of low harmonics"),
+            ("codec", "heads", "phases, heads"), ("codec", "spectrum", "spectrum, head"),
+            ("codec", "recognized", "phones in the audio"), ("codec", "recognized_true", "phones, teacher's audio"),
+        ],
     ),
     "talker": (
         "Talker and predictor: cross-entropy",
@@ -27,7 +31,7 @@ _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         [
             ("talker", "first", "code 0"), ("talker", "watched_first", "code 0, validation"),
             ("talker", "rest", "codes 1 to 15"), ("talker", "watched_rest", "codes 1 to 15, validation"),
-            ("talker", "watched_phones", "phones, validation"), ("talker", "watched_end", "end, validation"),
+            ("talker", "watched_next_phone", "next phone, validation"), ("talker", "watched_end", "end, validation"),
         ],
     ),
     "reading": (
@@ -38,16 +42,12 @@ _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
             ("talker", "watched_first_right", "code 0 correct"),
         ],
     ),
-    "decoder": (
-        "Decoder on the predictor's codes",
-        "loss",
-        [
-            ("polish", "mel", "mel"), ("polish", "recognized", "phones in the audio"),
-            ("polish", "features", "feature matching"),
-        ],
-    ),
 }  # fmt: skip
-_WER_NAMES = {"codec": "codec alone", "guesses": "predictor's codes", "speech": "text to speech"}
+_SIDES = {"decoder": "decoder on the teacher's codes", "voice": "whole voice"}
+_JUDGES = {  # plot name -> key in runs.json, title, label of the y axis, factor
+    "recognition": ("wer", "Word error rate of each run (Whisper base)", "word error rate, %", 100),
+    "naturalness": ("distillmos", "DistillMOS of each run", "DistillMOS", 1),
+}
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -66,12 +66,13 @@ def series(lines: list[dict[str, Any]], stage: str, value: str, name: str) -> Se
     return Series(name, tuple(points))
 
 
-def recognition_plot(runs: list[dict[str, Any]]) -> str:
+def runs_plot(runs: list[dict[str, Any]], key: str, title: str, y_name: str, factor: float) -> str:
+    """Means of both voices."""
     drawn = [
-        Series(name, tuple((float(run["run"]), 100 * float(run["wer"][key])) for run in runs if key in run["wer"]))
-        for key, name in _WER_NAMES.items()
+        Series(name, tuple((float(run["run"]), factor * sum(run[side][key]) / 2) for run in runs if side in run))
+        for side, name in _SIDES.items()
     ]
-    return line_plot("Word error rate of each run", "run", "word error rate, %", drawn)
+    return line_plot(title, "run", y_name, drawn)
 
 
 def main() -> None:
@@ -81,7 +82,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "images" / "training")
     options = parser.parse_args()
     lines = read_log(options.log)
-    plots = {"recognition": recognition_plot(json.loads(options.runs.read_text(encoding="utf-8")))}
+    runs = json.loads(options.runs.read_text(encoding="utf-8"))
+    plots = {name: runs_plot(runs, *judge) for name, judge in _JUDGES.items()}
     for name, (title, y_name, wanted) in _PLOTS.items():
         # A curve needs two points.
         drawn = [one for one in (series(lines, *entry) for entry in wanted) if len(one.points) > 1]

@@ -37,7 +37,8 @@ def judged() -> dict[str, Any]:
     ran = {"steps": 20000, "seconds": 600.0}
     losses = {"watched_first": 1.8, "watched_rest": 3.1, "watched_end": 0.06}
     stages = {"codec": ran | {"last": {"mel": 0.71}}, "talker": ran | {"last": losses}}
-    training = {"machine": "NVIDIA H200", "utterances": 40000, "hours": 35.2, "stages": stages}
+    corpus = {"utterances": 40000, "hours": 35.2, "audio_hours": 12.3}
+    training = {"machine": "NVIDIA H200", **corpus, "stages": stages}
     recognizer = {"name": "faster-whisper, tiny", "sha256": "abc", "numbers": "int8"}
     figures = {"weights": "x", "sentences": 100, "transcriber": {"recognizer": recognizer}, "training": training}
     voices = {"wren": voice, "finch": copy.deepcopy(voice)}
@@ -127,7 +128,8 @@ def test_the_card_shows_the_measured_figures(
     assert card.startswith("---\nlicense: apache-2.0\nlanguage:\n- en\n")
     plain = " ".join(card.split())
     assert "spoke 40,000 sentences (35.2 hours)" in plain and "on one NVIDIA H200" in plain
-    assert "| codec, on the teacher's speech | 20,000 | 10.0 | mel distance 0.71 |" in card
+    assert "on 12.3 hours of such speech" in plain
+    assert "| the codec's decoder, on codes and speech | 20,000 | 10.0 | mel distance 0.71 |" in card
     assert "| wren | 2.0 % | 6.1 % | +4.1 points (+3.0 to +5.2 points) | 1 / 1 | 0 / 0 | 3.00 / 2.80 |" in card
     assert "wren 100 of 100; finch 100 of 100." in plain
     assert "first audio after 40 ms (median of 20 sequential requests" in plain
