@@ -9,7 +9,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-$root/.carry}
-count=${SENTENCES:-120000}
+count=${SENTENCES:-200000}
 python=${PYTHON:-$root/.venv/bin/python}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -2,8 +2,8 @@
 
     python training/from_checkpoint.py WORK CHECKPOINT [--sizes demo]
 
-A checkpoint has no discriminators and no heads (heads.py, the talker's phones): those of the codec begin anew, within
-seconds; the talker can be exported again, but not trained on.
+A checkpoint has no discriminators and no heads that only help training (heads.py, the talker's phones): they begin
+anew.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from export import Parts, named_places
 from journal import save
 from safetensors.torch import load_file
 from sizes import BY_NAME, Sizes
+from talker import SpeakingModel
 from torch import Tensor
 
 from oscine.model.codec import Codec
-from oscine.model.config import read_config
+from oscine.model.config import ModelConfig, read_config
 from oscine.model.names import codec_decoder_names, speech_names
 
 
@@ -39,7 +40,7 @@ def main() -> None:
     fresh = {"step": 0, "spent_s": 0.0, "sizes": sizes.as_dict()}
     options.work.mkdir(parents=True, exist_ok=True)
     save(options.work / "codec.pt", {"model": _codec_weights(parts.codec, sizes), "judges": {}, **fresh})
-    talker = {name: value for name, value in parts.state_dict().items() if not name.startswith("codec.")}
+    talker = _talker_weights(parts, config)
     save(options.work / "talker.pt", {"average": talker, "model": talker, **fresh})
     vocabulary = options.work / "vocabulary"
     vocabulary.mkdir(exist_ok=True)
@@ -66,6 +67,13 @@ def _codec_weights(codec: Codec, sizes: Sizes) -> dict[str, Tensor]:
     weights = {f"decoder.{name}": value for name, value in own.items()} | tables
     heads = {name: value for name, value in model.state_dict().items() if "_head" in name}
     return weights | heads
+
+
+def _talker_weights(parts: Parts, config: ModelConfig) -> dict[str, Tensor]:
+    model = SpeakingModel(config)
+    model.begin(seed=1, dropout=0.0)
+    own = {name: value for name, value in parts.state_dict().items() if not name.startswith("codec.")}
+    return model.state_dict() | own
 
 
 if __name__ == "__main__":

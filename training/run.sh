@@ -8,7 +8,7 @@
 #   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*), or from
 #                                                    a checkpoint; `all` then skips the stages that made them
 # Stages: speech, codec (and beside it more, codes, talker), export, keep, check, heard. LAST names the last stage to
-# run; AGAIN (codec or talker) trains that stage again from the saved weights with a new schedule. A failed stage does not
+# run; AGAIN ("codec", "talker" or both) trains on from the saved weights with a new schedule. A failed stage does not
 # stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
 # Everything is in functions, because bash reads a script while it runs and this file may be replaced meanwhile.
@@ -20,9 +20,9 @@ settings() {
     python=${PYTHON:-python3}
     hours=${HOURS:-6}                   # of speech, with which the codec begins
     more_hours=${MORE_HOURS:-30}        # of speech, at last
-    sentences=${TALKER_SENTENCES:-120000}  # for the talker
+    sentences=${TALKER_SENTENCES:-200000}  # for the talker
     rounds=${ROUNDS:-1}                 # how often the talker gets each sentence, each time by another voice
-    writers=${WRITERS:-3}               # processes that write the codes
+    writers=${WRITERS:-6}               # processes that write the codes
     codec_s=${CODEC_S:-1250}
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
     last=${LAST:-heard}                 # the last stage
@@ -127,10 +127,14 @@ write_codes() {
     for part in "${jobs[@]}"; do wait "$part" || return; done
 }
 
+again() {
+    [[ " ${AGAIN:-} " == *" $1 "* ]]
+}
+
 # Once more from its last checkpoint without graphs if it fails.
 train_codec() {
     local run=(codec.py "$work" "${codec[@]}" --seconds "$codec_s")
-    [ "${AGAIN:-}" != codec ] || run+=(--again --judge-from 0)
+    ! again codec || run+=(--again --judge-from 0)
     within $((codec_s + 150)) "${run[@]}" && return
     note "codec.py failed; once more with --no-graph"
     within $((codec_s + 150)) "${run[@]}" --no-graph
@@ -144,7 +148,7 @@ record_codec() {
 
 train_talker() {
     local limits=(--limit-s "$talker_s")
-    [ "${AGAIN:-}" != talker ] || limits+=(--again)
+    ! again talker || limits+=(--again)
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}" --compile && return
     note "talker.py failed; once more without --compile"
     within $((talker_s + 150)) talker.py "$work" "${talker[@]}" "${limits[@]}"
@@ -173,7 +177,8 @@ start() {
     mkdir -p "$work" "$work/done" "$logs" "$fresh" "$home"
     rm -f "$work/told.txt" "$work/driver.pid"
     rm -f "$work/over"
-    [ -z "${AGAIN:-}" ] || rm -f "$work/done/$AGAIN"
+    local name
+    for name in ${AGAIN:-}; do rm -f "$work/done/$name"; done
     : > "$work/driver.txt"
     # In its own session, so that it continues after this command.
     setsid nohup bash "$here/run.sh" drive "$work" > "$logs/driver.txt" 2>&1 < /dev/null &

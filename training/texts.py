@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
-_SHARES = {"bible": 0.25, "numbers": 0.1, "words": 0.14, "dialogue": 0.14, "short": 0.06}  # the rest: templates
+_SHARES = {"bible": 0.15, "numbers": 0.1, "words": 0.4, "dialogue": 0.1, "short": 0.05}  # the rest: templates
 _LONG_SHARE = 0.06  # two to four other sentences joined, up to about 25 s
 _MAX_WORDS, _MAX_LONG_WORDS = 25, 58
 _VOWELS = "aeiou"
