@@ -72,7 +72,7 @@ def runs_plot(runs: list[dict[str, Any]], key: str, title: str, y_name: str, fac
         Series(name, tuple((float(run["run"]), factor * sum(run[side][key]) / 2) for run in runs if side in run))
         for side, name in _SIDES.items()
     ]
-    return line_plot(title, "run", y_name, drawn)
+    return line_plot(title, "run", y_name, drawn, log_y=key == "wer")
 
 
 def main() -> None:
