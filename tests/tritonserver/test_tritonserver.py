@@ -123,6 +123,7 @@ def test_windows_that_share_a_batch_are_decoded_as_alone(server: TritonServer) -
     load_codec({**config, "dynamic_batching": patient})
     try:
         together = server.speak(SPLIT, *fields)
+        eventually(lambda: bool(server.batch_sizes(CODEC)))  # Triton counts a batch after it has answered
         assert server.batch_sizes(CODEC) == {STREAMS: 1}
     finally:
         load_codec(config)  # loading it without a configuration would change nothing
