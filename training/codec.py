@@ -179,8 +179,9 @@ class Trainer:
         self.model.to(self.device)
         self.judges.to(self.device)
         self.recognizer = PhoneRecognizer().to(self.device)  # never saved: it learns within seconds
+        self.judge_rate = options.rate * options.judge_rate
         self.making = adamw(self.model.parameters(), options.rate, self.device, betas=(0.8, 0.99), weight_decay=0.01)
-        self.judging = adamw(self.judges.parameters(), options.rate / 2, self.device, betas=(0.8, 0.99))
+        self.judging = adamw(self.judges.parameters(), self.judge_rate, self.device, betas=(0.8, 0.99))
         self.recognizing = adamw(self.recognizer.parameters(), _RECOGNIZER_RATE, self.device)
         self.average = Average(dict(self.model.named_parameters()), self.device)
         self.balance = Balance(("judged", "recognized", "phase"), self.device)
@@ -313,7 +314,7 @@ class Trainer:
         saved_s, step = self.progress.spent_s, self.current_step
         while not self.progress.ended:
             set_rate(self.making, self.progress.rate(self.options.rate))
-            set_rate(self.judging, self.progress.rate(self.options.rate / 2))
+            set_rate(self.judging, self.progress.rate(self.judge_rate))
             losses = self.step(corpus)
             self.progress.step += 1
             journal.note(self.progress, losses)
@@ -344,6 +345,7 @@ def add_common(parser: argparse.ArgumentParser, *, steps: int, batch: int, rate:
 
 def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge-from", type=float, default=0.15, help="share after which discriminators take part")
+    parser.add_argument("--judge-rate", type=float, default=0.5, help="learning rate relative to the decoder's")
     parser.add_argument("--judged", type=float, default=1.2, help="discriminators' gradient relative to the mel loss")
     parser.add_argument("--recognized", type=float, default=0.3, help="the recognizer's, relative to the mel loss")
     parser.add_argument(

@@ -34,6 +34,7 @@ from oscine.model.weights import tensor_views
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 
 MAX_BYTES = 32_000_000
+VOCABULARY_FILES = ("vocab.json", "merges.txt")
 _PART_BYTES = 15_000_000
 GENERATION = {
     "do_sample": True, "temperature": 0.3, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0,
@@ -47,7 +48,7 @@ def write_layout(folder: Path, sizes: Sizes, vocabulary: Path, generation: dict[
     """Writes everything except the weights."""
     codec = folder / "speech_tokenizer"
     codec.mkdir(parents=True, exist_ok=True)
-    for name in ("vocab.json", "merges.txt"):
+    for name in VOCABULARY_FILES:
         shutil.copyfile(vocabulary / name, folder / name)
     entries: dict[str, int] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     assert len(entries) <= sizes.text_tokens, (len(entries), sizes.text_tokens)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import paths  # noqa: F401
 from codec import CodecModel
-from export import Parts, named_places
+from export import VOCABULARY_FILES, Parts, named_places
 from journal import save
 from safetensors.torch import load_file
 from sizes import BY_NAME, Sizes
@@ -44,7 +44,7 @@ def main() -> None:
     save(options.work / "talker.pt", {"average": talker, "model": talker, **fresh})
     vocabulary = options.work / "vocabulary"
     vocabulary.mkdir(exist_ok=True)
-    for name in ("vocab.json", "merges.txt"):
+    for name in VOCABULARY_FILES:
         shutil.copyfile(options.checkpoint / name, vocabulary / name)
 
 

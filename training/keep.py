@@ -1,4 +1,4 @@
-"""Packs weights (without optimizer state) into files of at most 15 MB, and restores them.
+"""Packs weights (without optimizer state) and the vocabulary into files of at most 15 MB, and restores them.
 
 python training/keep.py WORK OUT codec talker     WORK/codec.pt, WORK/talker.pt -> OUT/codec.00, ...
 python training/keep.py WORK OUT codec --small    in fp16, without the discriminators
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from export import VOCABULARY_FILES
 from journal import load, save
 from torch import Tensor
 
@@ -40,7 +41,10 @@ def write_parts(work: Path, out: Path, stage: str, *, small: bool) -> None:
     if state is None:
         raise FileNotFoundError(f"{work / stage}.pt is missing")
     whole = io.BytesIO()
-    torch.save(kept(stage, state, small=small), whole)
+    chosen = kept(stage, state, small=small)
+    if stage == "talker":  # its text embeddings are those of this vocabulary
+        chosen["vocabulary"] = {name: (work / "vocabulary" / name).read_text() for name in VOCABULARY_FILES}
+    torch.save(chosen, whole)
     content = whole.getvalue()
     out.mkdir(parents=True, exist_ok=True)
     for number, begin in enumerate(range(0, len(content), _PART_BYTES)):
@@ -56,6 +60,10 @@ def restore(work: Path, parts: Path, stage: str) -> bool:
     if stage == "talker":
         state["average"] = {name: value.float() for name, value in state["average"].items()}
         state["model"] = state["average"]
+        vocabulary = work / "vocabulary"
+        vocabulary.mkdir(parents=True, exist_ok=True)
+        for name, text in state.pop("vocabulary").items():
+            (vocabulary / name).write_text(text)
     work.mkdir(parents=True, exist_ok=True)
     save(work / f"{stage}.pt", state)
     return True

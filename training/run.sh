@@ -7,7 +7,7 @@
 #   training/run.sh assemble WORK                    joins the pieces in WORK/teacher to kokoro.safetensors
 #   training/run.sh restore WORK PARTS               makes a new WORK from copied files (codec.*, talker.*), or from
 #                                                    a checkpoint; `all` then skips the stages that made them
-# Stages: speech, codec (and beside it more, codes, talker), export, keep, check, heard. LAST names the last stage to
+# Stages: speech, codec (and beside them codes, talker, more), export, keep, check, heard. LAST names the last stage to
 # run; AGAIN ("codec", "talker" or both) trains on from the saved weights with a new schedule. A failed stage does not
 # stop the others. WORK/driver.txt has the times. One copy has at most eight files of at most 15 MB, 62 MB in all.
 # CARRY is the output of carry.sh. `settings` lists all variables; they apply to `all`.
@@ -24,14 +24,16 @@ settings() {
     rounds=${ROUNDS:-1}                 # how often the talker gets each sentence, each time by another voice
     writers=${WRITERS:-6}               # processes that write the codes
     codec_s=${CODEC_S:-1250}
+    codec_until_s=${CODEC_UNTIL_S:-}    # instead: ends so many seconds after the start of `all`
     rate=${RATE:-4e-4}                  # the codec's highest learning rate
     last=${LAST:-heard}                 # the last stage
     talker_s=${TALKER_S:-800}
+    talker_rate=${TALKER_RATE:-1.5e-3}
     heard=${HEARD:-10}                  # held-out sentences of each voice, the teacher's codes decoded
     checked=${CHECKED:-30}              # held-out sentences of each voice, by the checkpoint
     size=(--sizes "${SIZES:-demo}")
-    codec=("${size[@]}" --batch "${BATCH:-16}" --rate "$rate" ${COMPILE---compile})  # empty COMPILE: not compiled
-    talker=("${size[@]}" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
+    codec=("${size[@]}" --batch "${BATCH:-16}" --rate "$rate" ${COMPILE---compile} ${CODEC_OPTIONS:-})  # empty COMPILE: not compiled
+    talker=("${size[@]}" --rate "$talker_rate" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
     teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
     export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
@@ -46,9 +48,9 @@ drive() {
     cp "$carry"/*.tsv "$carry"/*.tsv.xz "$work/"
     [ -e "$work/vocabulary" ] || cp -r "$carry/vocabulary" "$work/"
     start_mps
+    (stage codes write_codes && stage talker train_talker) &
     stage speech speak --hours "$hours"
     stage more speak --hours "$more_hours" &
-    (stage codes write_codes && stage talker train_talker) &
     stage codec train_codec
     wait
     stage export export_model
@@ -134,6 +136,7 @@ again() {
 
 # Once more from its last checkpoint without graphs if it fails.
 train_codec() {
+    [ -z "$codec_until_s" ] || codec_s=$((codec_until_s - SECONDS))
     local run=(codec.py "$work" "${codec[@]}" --seconds "$codec_s")
     ! again codec || run+=(--again --judge-from 0)
     within $((codec_s + 150)) "${run[@]}" && return

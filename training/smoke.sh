@@ -28,6 +28,7 @@ xz -dc "$carry/training/phonemes.tsv.xz" | awk 'length($0) < 60' | head -n 24 > 
 "$python" "$here/talker.py" "$work" --sizes toy --steps 10 --rows 1200 --workers 1 --watch-every 5
 "$python" "$here/keep.py" "$work" "$work/kept"
 "$python" "$here/keep.py" "$work/again" --restore "$work/kept"
+cmp "$work/vocabulary/merges.txt" "$work/again/vocabulary/merges.txt"
 "$python" "$here/keep.py" "$work" "$work/kept-small" codec --small
 "$python" "$here/keep.py" "$work/small" --restore "$work/kept-small"
 "$python" "$here/export.py" "$work" "$work/model" --parts "$work/parts"
