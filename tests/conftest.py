@@ -122,6 +122,14 @@ def cached_checkpoint(bpe: Path | None, size: str, kind: str, **options: Any) ->
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers, also those in processes of their own, keep uploaded voices there and not in the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def vocabulary() -> Path:
     """Folder with the real vocab.json and merges.txt of Qwen."""

@@ -156,7 +156,7 @@ def test_a_described_voice_speaks(small_checkpoints: CheckpointMaker) -> None:
     host = SpeechHost(settings(small_checkpoints("1b7", "voice_design")), 0, codec=True)
     try:
         spoken, refused = Response(), Response()
-        host.answer("", {"text": b"Hello.", "instructions": b"A calm voice.", "max_new_tokens": 5}, spoken)
+        host.answer("", {"text": b"Hello.", "instructions": b"A calm voice.", "seed": 5, "max_new_tokens": 5}, spoken)
         host.answer("", {"text": b"Hello."}, refused)
         assert spoken.all()[-1]["finish_reason"] == "length"
         assert "needs a description of the voice" in str(refused.all()[0])
