@@ -96,22 +96,25 @@ def _long_targets(long: Row) -> Iterator[Target]:
 # --- against earlier figures ---
 
 
-def _judged(sides: Row) -> dict[str, tuple[float, int]]:
-    """The demo voice's values by judge, and 1 if more is better, -1 if less is."""
+def _judged(sides: Row) -> dict[str, tuple[Row, str]]:
+    """The demo voice's figures by judge, and the end of their intervals at which the voice is worst."""
     demo, ratings = sides["demo"], sides.get("ratings", {}).get("demo", {})
     found = {
-        "word error rate (Whisper tiny.en)": (demo["wer"], -1),
-        "word error rate (Whisper base)": (ratings.get("wer"), -1),
-        "DNSMOS": (ratings.get("dnsmos") or demo["dnsmos"], 1),
-        "DistillMOS": (ratings.get("distillmos"), 1),
+        "word error rate (Whisper tiny.en)": (demo["wer"], "high"),
+        "word error rate (Whisper base)": (ratings.get("wer"), "high"),
+        "DNSMOS": (ratings.get("dnsmos") or demo["dnsmos"], "low"),
+        "DistillMOS": (ratings.get("distillmos"), "low"),
     }
-    return {name: (figure["value"], better) for name, (figure, better) in found.items() if figure}
+    return {name: (figure, worst) for name, (figure, worst) in found.items() if figure}
 
 
 def find_regressions(figures: Row, previous: Row) -> Iterator[str]:
-    """Judges by which a voice is worse than in earlier figures."""
+    """Judges by which a voice is worse than in earlier figures, by more than their 95 % interval: another choice of
+    sentences would change them as much."""
     for voice in figures["voices"].keys() & previous["voices"].keys():
         now, before = (_judged(each["voices"][voice]) for each in (figures, previous))
-        for name, (value, better) in now.items():
-            if name in before and better * value < better * before[name][0]:
-                yield f"{voice}: {name} {value:.4g} is worse than before ({before[name][0]:.4g})"
+        for name in now.keys() & before.keys():
+            (figure, worst), (earlier, _) = now[name], before[name]
+            value, bound = figure["value"], earlier[worst]
+            if value > bound if worst == "high" else value < bound:
+                yield f"{voice}: {name} {value:.4g} is worse than before ({earlier['value']:.4g}, {worst}: {bound:.4g})"

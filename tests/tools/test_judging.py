@@ -22,11 +22,15 @@ def long_texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("long_texts")
 
 
+def figure(value: float) -> dict[str, float]:
+    return {"value": value, "low": 0.98 * value, "high": 1.02 * value}
+
+
 def judged(wer: float, dnsmos: float, distillmos: float | None = None) -> dict[str, Any]:
-    demo = {"ends": {"stop": 100}, "wer": {"value": wer}, "dnsmos": {"value": dnsmos}}
+    demo = {"ends": {"stop": 100}, "wer": figure(wer), "dnsmos": figure(dnsmos)}
     voice: dict[str, Any] = {"demo": demo}
     if distillmos is not None:
-        rated = {"wer": {"value": wer}, "dnsmos": {"value": dnsmos}, "distillmos": {"value": distillmos}}
+        rated = {"wer": figure(wer), "dnsmos": figure(dnsmos), "distillmos": figure(distillmos)}
         prosody = {"f0_correlation": 0.9, "teacher_f0_hz": 200.0, "demo_f0_hz": 230.0, "duration_ratio": 1.05}
         voice["ratings"] = {"demo": rated, "wer_difference": {"value": 0.01}, "prosody": prosody}
     return {"voices": {"wren": voice}}
@@ -41,7 +45,13 @@ def test_targets_that_are_not_met_are_named(targets: ModuleType) -> None:
 def test_a_voice_is_compared_by_the_judges_that_both_results_have(targets: ModuleType) -> None:
     assert not list(targets.find_regressions(judged(0.02, 3.3, 3.9), judged(0.04, 2.1)))
     (worse,) = targets.find_regressions(judged(0.02, 3.3, 3.9), judged(0.02, 3.4))
-    assert worse == "wren: DNSMOS 3.3 is worse than before (3.4)"
+    assert worse == "wren: DNSMOS 3.3 is worse than before (3.4, low: 3.332)"
+
+
+def test_differences_within_the_interval_of_the_earlier_figures_do_not_count(targets: ModuleType) -> None:
+    assert not list(targets.find_regressions(judged(0.0203, 3.35, 3.9), judged(0.02, 3.4, 3.95)))
+    (worse,) = targets.find_regressions(judged(0.0203, 3.35, 3.8), judged(0.02, 3.4, 3.95))
+    assert "DistillMOS" in worse
 
 
 def test_dropped_sentences_and_errors_by_thirds(long_texts: ModuleType) -> None:
