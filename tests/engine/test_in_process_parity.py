@@ -15,6 +15,7 @@ from oscine.config import EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
@@ -38,14 +39,21 @@ def base(small_checkpoints: CheckpointMaker) -> ReferenceSpeaker:
     return ReferenceSpeaker(small_checkpoints("0b6", "base"))
 
 
-@pytest.fixture
-def engine(base: ReferenceSpeaker, small_checkpoints: CheckpointMaker) -> Iterator[InProcessEngine]:
+@pytest.fixture(params=[0, 1], ids=["codec inline", "codec on its own thread"])
+def engine(
+    base: ReferenceSpeaker,
+    small_checkpoints: CheckpointMaker,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[InProcessEngine]:
+    monkeypatch.setattr(cpu_backend, "divide_threads", lambda: (1, request.param))
     tokenizer = Tokenizer.from_folder(small_checkpoints("0b6", "base"))
     budget = plan_memory(
         base.config, slots=SLOTS, positions_per_slot=256, positions_total=600, element_bytes=4, available_bytes=None
     )
-    runner = SlotRunner(make_backend(base.model, budget))
-    engine = InProcessEngine(runner, PromptBuilder(base.config, tokenizer), tokenizer, CONFIG)
+    backend = make_backend(base.model, budget)
+    builder = PromptBuilder(base.config, tokenizer)
+    engine = InProcessEngine(SlotRunner(backend), builder, tokenizer, CONFIG, launching=backend.launching)
     yield engine
     status = engine.status()
     engine.stop()

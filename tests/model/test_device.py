@@ -1,17 +1,42 @@
-"""The choice of a device, and the warning for a machine whose GPU cannot be used."""
+"""The choice of a device, its threads, and the warning for a machine whose GPU cannot be used."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from oscine.model import device as devices
-from oscine.model.device import describe_device, missing_cuda_warning
+from oscine.model.device import describe_device, missing_cuda_warning, set_own_threads, usable_cpus
 
 
 def test_the_cpu_is_described_with_its_threads() -> None:
     threads = torch.get_num_threads()
     assert describe_device(torch.device("cpu")) == f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def test_a_thread_changes_its_own_number_of_threads_and_no_other() -> None:
+    here = torch.get_num_threads()
+
+    def change() -> int:
+        set_own_threads(here + 1)
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as before:
+        assert before.submit(torch.get_num_threads).result() == here
+        with ThreadPoolExecutor(1) as changed:
+            assert changed.submit(change).result() == here + 1
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == here
+        assert before.submit(torch.get_num_threads).result() == torch.get_num_threads() == here
+
+
+def test_cpus_that_the_process_may_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: {0, 5}, raising=False)
+    assert usable_cpus() == 2
+    monkeypatch.delattr(devices.os, "sched_getaffinity")  # not on every system
+    assert usable_cpus() == 8
 
 
 @pytest.fixture

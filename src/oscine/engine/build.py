@@ -26,6 +26,7 @@ from oscine.model.device import (
     describe_device,
     free_bytes,
     missing_cuda_warning,
+    usable_cpus,
 )
 from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
@@ -78,7 +79,7 @@ def _build(
     *,
     codec: bool,
 ) -> InProcessEngine:
-    prepare_device(device)
+    prepare_device(device, codec=codec)
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(model)
     model_config = read_config(folder)
@@ -97,14 +98,16 @@ def _build(
         speech_model = load_model(
             folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
         )
-    runner = SlotRunner(make_backend(speech_model, budget, options))
+    backend = make_backend(speech_model, budget, options)
+    runner = SlotRunner(backend)
     runner.capture(lambda done, total: progress("graphs", done, total))
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
     quantized = "FP8 weights" if config.quantize == "fp8" else ""
     parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name, quantized)
-    engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=", ".join(filter(None, parts)))
+    described = ", ".join(filter(None, parts))
+    engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=described, launching=backend.launching)
     try:
         warm_up(engine, config, progress)
     except BaseException:
@@ -134,14 +137,15 @@ def _choose_kernels(
     return choice
 
 
-def prepare_device(device: torch.device) -> None:
+def prepare_device(device: torch.device, *, codec: bool = True) -> None:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     # One core is left to the server and its clients. Work split over all cores waits for the slowest one: when one of
-    # two cores was busy, ticks took 200 ms instead of 50.
+    # two cores was busy, ticks took 200 ms instead of 50. Two cores are both used if there is a codec: one computes the
+    # codes, the other one the audio, and no work is split.
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        torch.set_num_threads(max(1, (usable or 1) - 1))
+        usable = usable_cpus()
+        torch.set_num_threads(2 if codec and usable == 2 else max(1, usable - 1))
 
 
 def _plan(model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> MemoryBudget:

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from oscine.voice import Voice
 
 
+def _run(loop: EngineLoop, launching: Callable[[], AbstractContextManager[None]]) -> None:
+    with launching():
+        loop.run()
+
+
 class InProcessEngine:
     """A SpeechEngine (types.py). `deliver` is called on the engine's thread: it must not block, and may call back."""
 
@@ -44,7 +50,9 @@ class InProcessEngine:
         *,
         device: str = "",
         clock: Callable[[], float] = time.monotonic,
+        launching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`launching` is that of the runner's backend (runner/backend.py)."""
         self._builder, self._tokenizer, self._config, self._cloner = builder, tokenizer, config, cloner
         self._device, self._clock = device, clock
         positions = min(builder.config.talker.max_positions, config.memory.positions_per_slot)
@@ -52,7 +60,7 @@ class InProcessEngine:
         self.sample_rate_hz = runner.sample_rate_hz
         self._streaming_texts: dict[str, StreamingText] = {}
         self._loop = EngineLoop(runner, config, clock)
-        self._thread = threading.Thread(target=self._loop.run, name="oscine-engine", daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._loop, launching), name="oscine-engine", daemon=True)
         self._thread.start()
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -55,6 +57,22 @@ def _meminfo(name: str) -> int | None:
         return None
     lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     return int(lines[name].removesuffix("kB")) * 1024
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use. A quota of CPU time hides none of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_own_threads(count: int) -> None:
+    """Sets torch's number of threads for the calling thread alone. `torch.set_num_threads` also changes the default of
+    threads that start later, such as a user's own ones; so another thread sets the default back."""
+    if count == torch.get_num_threads():
+        return
+    with ThreadPoolExecutor(1) as other:
+        default = other.submit(torch.get_num_threads).result()
+        torch.set_num_threads(count)
+        other.submit(torch.set_num_threads, default).result()
 
 
 def describe_device(device: torch.device) -> str:

@@ -7,6 +7,7 @@ A backend is a folder beside this file: torch (plain PyTorch, any device), cuda 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -56,6 +57,10 @@ class Backend(BackendMemory, Protocol):
     codec: SlotCodec
 
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None: ...
+
+    def launching(self) -> AbstractContextManager[None]:
+        """For the thread that launches an engine's frames, around all of them. It may change torch's settings of that
+        thread, which should therefore end afterwards. The backend's own threads end with it."""
 
     def capture(self, progress: CaptureProgress) -> None:
         """Compiles and captures everything that a request can trigger."""

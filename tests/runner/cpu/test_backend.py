@@ -1,6 +1,9 @@
-"""The recorded steps of the CPU backend give the results of plain PyTorch, for any shape of predictor."""
+"""The recorded steps of the CPU backend give the results of plain PyTorch, for any shape of predictor. A codec on
+its own thread changes none of them."""
 
-from collections.abc import Sequence
+import gc
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +17,26 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.backend import Backend
+from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions
+from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.cpu import predictor as cpu_predictor
 from oscine.runner.cpu.backend import CpuBackend
+from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.cpu.codec_thread import CodecThread
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import MAX_TABLE_BYTES, CpuPredictor, table_bytes
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
-from oscine.runner.runner import SlotAssignment
+from oscine.runner.runner import FrameOutput, SlotAssignment
 from oscine.runner.sampling import DrawTable
+from oscine.runner.slot_codec import SilentCodec
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import DrawParams, SamplingParams, SpeechRequest
 from tests.conftest import CheckpointMaker
+from tests.engine.recorder import WAIT_S
 from tests.reference.generate import generate
+from tests.runner.cpu.test_codec_thread import HeldCodec, ReleasingThread
 
 pytestmark = pytest.mark.slow
 
@@ -174,3 +183,153 @@ def test_large_tables_are_not_built_and_bf16_is_not_recorded(folder: Path, dtype
     backend = CpuBackend(model, budget(model, 1))
     assert backend.predictor is None
     assert (backend.talker is not None) == (dtype == torch.float32)
+
+
+# --- the codec's thread ---
+
+DRAWN = [SamplingParams(seed=seed, max_new_tokens=50) for seed in (1, 2, 3)]
+
+
+class HeldCpuCodec(HeldCodec, CpuCodec):
+    def __init__(self, backend: CpuBackend) -> None:
+        HeldCodec.__init__(self)
+        CpuCodec.__init__(self, backend.model.codec, backend.budget.slots)
+
+    def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None:
+        HeldCodec.run(self, codes, slots, pcm16_out)
+        CpuCodec.run(self, codes, slots, pcm16_out)
+
+
+@pytest.fixture
+def make_backend(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CpuBackend]:
+    """make_backend(threaded=True): whatever this machine has."""
+    model, threads = load_model(folder, device=CPU), torch.get_num_threads()
+
+    def make(*, threaded: bool, options: BackendOptions = DEFAULT_OPTIONS) -> CpuBackend:
+        monkeypatch.setattr(cpu_backend, "divide_threads", lambda: (threads, threads if threaded else 0))
+        return CpuBackend(model, budget(model, 3), options)
+
+    return make
+
+
+def hold_codec(backend: CpuBackend) -> HeldCpuCodec:
+    """Its frames wait from now on, until a call waits for them."""
+    codec = HeldCpuCodec(backend)
+    codec.hold()
+    backend.codec = ReleasingThread(codec)
+    return codec
+
+
+def codec_thread(codec: HeldCodec) -> threading.Thread:
+    return codec.threads[-1][0]
+
+
+def frames_in_slots(backend: Backend, prompts: Prompts) -> list[FrameOutput]:
+    """Two ticks in flight; slots come and go while they are."""
+    runner, running, outputs, in_flight = SlotRunner(backend), set(), [], None
+    for tick, slots in enumerate([[0], [0, 1], [1, 0], [0, 1, 2], [0, 1], [2], [0, 2], [2, 1, 0]]):
+        if tick == 5:
+            runner.release(0)
+            running.remove(0)
+        for slot in set(slots) - running:
+            runner.admit(SlotAssignment(slot, prompts.prompts[slot], DRAWN[slot]))
+        running.update(slots)
+        launched = runner.launch(slots)
+        if in_flight:
+            outputs.append(runner.collect(in_flight))
+        in_flight = launched
+    return [*outputs, runner.collect(launched)]
+
+
+def test_frames_with_the_codecs_own_thread_equal_frames_without(
+    make_backend: Callable[..., CpuBackend], folder: Path
+) -> None:
+    inline, threaded = make_backend(threaded=False), make_backend(threaded=True)
+    assert isinstance(inline.codec, CpuCodec) and isinstance(threaded.codec, CodecThread)
+    prompts = Prompts(inline.model, folder)
+    for ours, theirs in zip(frames_in_slots(threaded, prompts), frames_in_slots(inline, prompts), strict=True):
+        assert ours.slots == theirs.slots
+        np.testing.assert_array_equal(ours.codes, theirs.codes)
+        np.testing.assert_array_equal(ours.pcm, theirs.pcm)
+        np.testing.assert_array_equal(ours.failed, theirs.failed)
+        assert ours.pcm.any()
+
+
+def test_a_slot_that_is_released_with_a_frame_in_flight_starts_from_a_clean_state(
+    make_backend: Callable[..., CpuBackend], folder: Path
+) -> None:
+    backend, plain = make_backend(threaded=True), make_backend(threaded=False)
+    prompts = Prompts(backend.model, folder)
+    first, second = (SlotAssignment(1, prompts.prompts[number], DRAWN[number]) for number in (0, 1))
+    alone = SlotRunner(plain)
+    alone.admit(second)
+    expected = alone.collect(alone.launch([1]))
+    codec, runner = hold_codec(backend), SlotRunner(backend)
+    runner.admit(first)
+    codec.hold()
+    left = runner.launch([1])
+    assert left.begun() and not left.ready() and not left.device_free()
+    runner.release(1)
+    assert not left.ready(), "releasing a slot does not wait"
+    runner.admit(second)
+    codec.free.set()  # also where `admit` did not wait
+    ticket = runner.launch([1])
+    runner.collect(left)
+    output = runner.collect(ticket)
+    np.testing.assert_array_equal(output.codes, expected.codes)
+    np.testing.assert_array_equal(output.pcm, expected.pcm)
+
+
+def test_an_error_of_the_codec_reaches_collect_and_nothing_else(
+    make_backend: Callable[..., CpuBackend], folder: Path
+) -> None:
+    backend = make_backend(threaded=True)
+    codec, runner = hold_codec(backend), SlotRunner(backend)
+    prompt = Prompts(backend.model, folder).prompts[0]
+    runner.admit(SlotAssignment(0, prompt, DRAWN[0]))
+    codec.free.set()
+    codec.error = RuntimeError("out of samples")
+    ticket = runner.launch([0])
+    ticket.wait_device_free()
+    assert ticket.device_free() and ticket.ready()
+    codec.error = None
+    with pytest.raises(RuntimeError, match="out of samples"):
+        runner.collect(ticket)
+    runner.release(0)
+    runner.admit(SlotAssignment(0, prompt, DRAWN[0]))
+    assert runner.collect(runner.launch([0])).pcm.any()
+
+
+def test_the_codecs_thread_ends_with_the_launches_and_with_the_backend(
+    make_backend: Callable[..., CpuBackend], folder: Path
+) -> None:
+    backend = make_backend(threaded=True)
+    codec, runner = hold_codec(backend), SlotRunner(backend)
+    runner.admit(SlotAssignment(0, Prompts(backend.model, folder).prompts[0], DRAWN[0]))
+    codec.free.set()
+    with backend.launching():
+        runner.collect(runner.launch([0]))
+        assert codec_thread(codec).is_alive()
+    assert not codec_thread(codec).is_alive()
+    runner.collect(runner.launch([0]))
+    thread = codec_thread(codec)
+    assert thread.is_alive()
+    del backend, runner
+    gc.collect()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_with_one_cpu_or_without_a_codec_there_is_no_thread(
+    make_backend: Callable[..., CpuBackend], folder: Path
+) -> None:
+    silent = make_backend(threaded=True, options=BackendOptions(codec=False))
+    inline = make_backend(threaded=False)
+    assert isinstance(silent.codec, SilentCodec) and isinstance(inline.codec, CpuCodec)
+    before = set(threading.enumerate())
+    for backend in (silent, inline):
+        runner = SlotRunner(backend)
+        runner.admit(SlotAssignment(0, Prompts(backend.model, folder).prompts[0], DRAWN[0]))
+        with backend.launching():
+            assert runner.launch([0]).ready()
+            assert set(threading.enumerate()) <= before

@@ -1,30 +1,58 @@
 """The backend for CPUs: the torch backend with its three expensive parts replayed from recorded steps.
 
 The codec is always recorded. The talker's step and the predictor are recorded in fp32 only, the predictor only if its
-lookup tables are small.
+lookup tables are small. With two or more threads the codec has its own: `launch` returns when the frame's codes are
+known, and the codes of the next frame are computed beside the audio of this one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from oscine.model.device import set_own_threads
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions
 from oscine.runner.cpu.codec import CpuCodec
+from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import MAX_TABLE_BYTES, CpuPredictor, table_bytes
 from oscine.runner.kv_cache import DecodeCacheView
 from oscine.runner.memory_budget import MemoryBudget
+from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable
 from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.torch.backend import TorchBackend
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTicket:
+    output: FrameOutput  # its PCM is complete when `audio` is done
+    audio: Future[None]
+
+    def begun(self) -> bool:
+        return True  # prefills and codes were computed before the launch returned
+
+    def device_free(self) -> bool:
+        return self.audio.done()
+
+    def wait_device_free(self) -> None:
+        self.audio.exception()  # waits; `collect` raises the error
+
+    def ready(self) -> bool:
+        return self.audio.done()
 
 
 class CpuBackend(TorchBackend):
     name = "cpu"
 
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
+        self._code_threads, self._codec_threads = divide_threads()
         super().__init__(model, budget, options)
         rows, fp32 = budget.slots + 1, model.talker.dtype == torch.float32
         self.talker = CpuStack(model.talker.stack, rows) if fp32 else None
@@ -32,7 +60,30 @@ class CpuBackend(TorchBackend):
         self.predictor = CpuPredictor(model, rows) if small else None
 
     def _make_codec(self) -> SlotCodec:
-        return CpuCodec(self.model.codec, self.budget.slots)
+        codec = CpuCodec(self.model.codec, self.budget.slots)
+        return CodecThread(codec, self._codec_threads) if self._codec_threads else codec
+
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        if not isinstance(self.codec, CodecThread):
+            yield
+            return
+        set_own_threads(self._code_threads)
+        try:
+            yield
+        finally:
+            self.codec.close()
+
+    def _ticket(self, output: FrameOutput) -> Ticket:
+        if isinstance(self.codec, CodecThread):
+            return CpuTicket(output, self.codec.last_run)
+        return super()._ticket(output)
+
+    def collect(self, ticket: Ticket) -> FrameOutput:
+        if not isinstance(ticket, CpuTicket):
+            return super().collect(ticket)
+        ticket.audio.result()
+        return ticket.output
 
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         return self.talker.step(inputs, cache) if self.talker else super()._talker_step(inputs, cache)

@@ -9,6 +9,7 @@ Triton's interpreter on a CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +120,9 @@ class CudaBackend:
         """Ring buffers are larger than the state that they hold."""
         state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
         return MemoryNeeds(state_bytes, table_bytes(config, element_bytes) + _RESERVE_BYTES)
+
+    def launching(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @torch.inference_mode()
     def capture(self, progress: CaptureProgress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,6 +60,9 @@ class TorchBackend:
     def _make_codec(self) -> SlotCodec:
         return TorchCodec(self.model.codec, self.budget.slots)
 
+    def launching(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def capture(self, progress: CaptureProgress) -> None:
         """Nothing to capture."""
 
@@ -75,15 +79,16 @@ class TorchBackend:
             streaming_text=new.streaming_text,
             sampling=new.sampling,
         )
-        if newcomer.codec_state is None:
-            self.codec.reset(slot)
-        else:
-            self.codec.restore(slot, newcomer.codec_state)
         if newcomer.prefix is not None:
             self.kv.write(block_row, *newcomer.prefix)
         if first < len(rows) - 1:
             view = PrefillCacheView(self.kv, block_row, first, len(rows) - 1 - first)
             self.model.talker.stack(rows[None, first:-1], view)
+        # Last: a codec with its own thread waits here for the audio of the frame in flight.
+        if newcomer.codec_state is None:
+            self.codec.reset(slot)
+        else:
+            self.codec.restore(slot, newcomer.codec_state)
 
     def flush_admissions(self) -> None:
         """Nothing is left to do."""
@@ -98,7 +103,10 @@ class TorchBackend:
         pcm = torch.empty(len(slots), self.model.config.codec.samples_per_frame, dtype=torch.int16, device=device)
         codes, finite = self._run_frame(torch.tensor(slots, device=device), sampling, max_context, pcm)
         failed = ~finite.cpu().numpy()
-        return FinishedTicket(FrameOutput(tuple(slots), codes.cpu().numpy(), pcm.cpu().numpy(), failed))
+        return self._ticket(FrameOutput(tuple(slots), codes.cpu().numpy(), pcm.cpu().numpy(), failed))
+
+    def _ticket(self, output: FrameOutput) -> Ticket:
+        return FinishedTicket(output)
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, FinishedTicket)
