@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,7 +118,8 @@ def _measure(
         "budget": setup.budget.describe(),
     }
     for mode in ("with_codec", "codes_only"):
-        figures[mode] = _measure_mode(setup, plan, mode, progress)
+        with ThreadPoolExecutor(1) as thread:  # a new one: the backend may change torch's settings of its thread
+            figures[mode] = thread.submit(_measure_mode, setup, plan, mode, progress).result()
         gc.collect()  # a runner and its graphs reference each other
         if setup.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -195,14 +197,17 @@ def _measure_mode(setup: Setup, plan: MeasurementPlan, mode: str, progress: Prog
     options = BackendOptions(frame_sizes=plan.rows, codec=mode != "codes_only")
     facts = (setup.model.config, setup.device, setup.model.talker.dtype, options.sizes(setup.budget.slots))
     options = replace(options, kernels=choose_kernels("auto", *facts).kernels or "triton")
-    runner = SlotRunner(make_backend(setup.model, setup.budget, options))
+    backend = make_backend(setup.model, setup.budget, options)
+    runner = SlotRunner(backend)
     runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
     figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}
     rows = {}
-    for done, count in enumerate(plan.rows):
-        progress(f"frames, {named}", done, len(plan.rows))
-        rows[count] = _frames(setup, plan, runner, count)
-    engine = InProcessEngine(runner, setup.checkpoint.builder, setup.checkpoint.tokenizer, _engine_config(setup.budget))
+    with backend.launching():
+        for done, count in enumerate(plan.rows):
+            progress(f"frames, {named}", done, len(plan.rows))
+            rows[count] = _frames(setup, plan, runner, count)
+    parts = (setup.checkpoint.builder, setup.checkpoint.tokenizer, _engine_config(setup.budget))
+    engine = InProcessEngine(runner, *parts, launching=backend.launching)
     try:
         for done, count in enumerate(plan.rows):
             progress(f"first audio, {named}", done, len(plan.rows))

@@ -21,7 +21,7 @@ class TickTimes:
 
 def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:
     """Runs `count` frames after one that fills the pipeline. Like the engine loop, launches a frame before it collects
-    the previous one, and collects at once when results are ready at once (always on a CPU)."""
+    the previous one, and collects at once when results are ready at once (a CPU without a thread for the codec)."""
     marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
     collected_s: list[float] = []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,15 @@ def make_engine(model_config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Mak
     made: list[InProcessEngine] = []
 
     def make(
-        config: EngineConfig = PLAIN, slots: int = 4, runner: ScriptedRunner | None = None, **options: object
+        config: EngineConfig = PLAIN,
+        slots: int = 4,
+        runner: ScriptedRunner | None = None,
+        launching: Callable[[], AbstractContextManager[None]] = nullcontext,
+        **options: object,
     ) -> InProcessEngine:
         runner = runner or ScriptedRunner(slots, **options)  # type: ignore[arg-type]
         builder = PromptBuilder(model_config, tokenizer)
-        made.append(InProcessEngine(runner, builder, tokenizer, config, clock=runner.clock))
+        made.append(InProcessEngine(runner, builder, tokenizer, config, clock=runner.clock, launching=launching))
         return made[-1]
 
     yield make

@@ -83,6 +83,7 @@ class ScriptedRunner:
     row_s: float = 0.0001
     prefill_row_s: float = 0.00001
     audio_s: float = 0.0  # of a frame, beside the next one
+    codes_s: float = 0.0  # not 0: a CPU. The host computes prefills, then in a launch the codes; the rest is audio
     positions: int = 100_000
     min_frames: int = 0
     fail: Callable[[str, int], None] = lambda stage, tag: None
@@ -108,7 +109,11 @@ class ScriptedRunner:
         text_ids = admission.prompt.trailing_ids.tolist()
         self.held[slot] = _Held(tag, frames, text_ids, admission.streaming_text, sampling.max_new_tokens)
         self.admitted += 1
-        self._enqueue(self.prefill_row_s * admission.prompt.rows)
+        prefill_s = self.prefill_row_s * admission.prompt.rows
+        if self.codes_s:
+            self.clock.now_s += prefill_s
+        else:
+            self._enqueue(prefill_s)
 
     def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
         held = self.held[slot]
@@ -122,6 +127,7 @@ class ScriptedRunner:
         assert len(self.flying) < 2, "two ticks are in flight"
         for slot in slots:
             self.fail("launch", self.held[slot].tag)
+        self.clock.now_s += self.codes_s
         rows = [self._frame(slot) for slot in slots]
         begun_s = self._enqueue(0.0)
         free_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
@@ -139,7 +145,8 @@ class ScriptedRunner:
         for slot in first.slots:
             if slot in self.held:
                 self.fail("collect", self.held[slot].tag)
-        return FrameOutput(first.slots, first.codes, first.pcm, first.failed)
+        done_s = first.done_s if self.codes_s else None
+        return FrameOutput(first.slots, first.codes, first.pcm, first.failed, done_s)
 
     def release(self, slot: int) -> None:
         del self.held[slot]

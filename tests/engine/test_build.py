@@ -18,7 +18,8 @@ import torch
 
 from oscine.audio import pcm16, write_wav
 from oscine.config import ChunkConfig, EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
-from oscine.engine.build import build_engine
+from oscine.engine import build
+from oscine.engine.build import build_engine, prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
@@ -315,3 +316,20 @@ def test_a_killed_worker_restarts_and_speaks_the_same(here: InProcessEngine, the
 
 def samples(pcm: bytes) -> np.ndarray:
     return np.frombuffer(pcm, np.int16).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "codec", "threads"), [(1, True, 1), (2, True, 2), (2, False, 1), (3, True, 2), (8, True, 7), (8, False, 7)]
+)
+def test_one_core_is_left_to_the_server_unless_the_codec_uses_the_second_of_two(
+    cpus: int, codec: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    monkeypatch.setattr(build, "usable_cpus", lambda: cpus)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    prepare_device(torch.device("cpu"), codec=codec)
+    assert not chosen, "the user has chosen"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    prepare_device(torch.device("cpu"), codec=codec)
+    assert chosen == [threads]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -258,6 +260,22 @@ def test_stopping_with_a_drain_lets_speech_finish(make_engine: MakeEngine) -> No
     engine.submit(SpeechRequest(text="Hello", seed=seed_of(30)), listener)
     engine.stop(drain_s=WAIT_S)
     assert listener.ends == ["stop"] and len(listener.frames) == 30
+
+
+def test_the_engines_thread_enters_the_backends_context_and_leaves_it_at_the_end(make_engine: MakeEngine) -> None:
+    threads: list[threading.Thread] = []
+
+    @contextlib.contextmanager
+    def launching() -> Iterator[None]:
+        threads.append(threading.current_thread())
+        yield
+        threads.append(threading.current_thread())
+
+    engine, listener = make_engine(launching=launching), FrameRecorder()
+    engine.submit(SpeechRequest(text="Hello", seed=seed_of(3)), listener)
+    assert listener.wait() == ["stop"] and [thread.name for thread in threads] == ["oscine-engine"]
+    engine.stop()
+    assert threads == [threads[0]] * 2
 
 
 def test_a_callback_may_stop_the_engine(make_engine: MakeEngine) -> None:

@@ -129,3 +129,37 @@ def test_a_stall_of_the_device_does_not_hold_later_frames_back() -> None:
     busy_s, begun_s = arrivals.runner.busy_s, arrivals.clock.now_s
     arrivals.run(2.0)
     assert arrivals.runner.busy_s - busy_s > 0.98 * (arrivals.clock.now_s - begun_s)
+
+
+@pytest.mark.parametrize(("codes_s", "audio_s"), [(0.011, 0.009), (0.009, 0.011), (0.011, 0.002), (0.002, 0.011)])
+def test_on_a_cpu_the_audio_of_a_frame_is_made_beside_the_codes_of_the_next_one(codes_s: float, audio_s: float) -> None:
+    clock, frames = VirtualClock(), 100
+    runner = ScriptedRunner(1, clock, fixed_s=audio_s, row_s=0.0, prefill_row_s=0.0, codes_s=codes_s)
+    config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=0.001))
+    loop, listener, ticks = EngineLoop(runner, config, clock), Listener(clock), 0
+    loop.submit(session_of(1, frames, listener, config))
+    while not listener.ends:
+        ticks += 1
+        if not loop.tick():
+            assert loop.wake_s is not None and loop.wake_s > clock.now_s
+            clock.now_s = loop.wake_s
+    assert listener.arrived_s[-1] < 1.05 * frames * max(codes_s, audio_s)
+    assert listener.arrived_s[0] < codes_s + audio_s + codes_s, "the next frame delays the first audio by its codes"
+    assert ticks < 4 * len(runner.launches), "it sleeps until there is something to do"
+
+
+def test_on_a_cpu_prefills_count_for_the_frame_that_follows_them() -> None:
+    clock, rng = VirtualClock(), random.Random(0)
+    runner = ScriptedRunner(8, clock, fixed_s=0.009, row_s=0.0, prefill_row_s=0.001, codes_s=0.011)
+    config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=0.001))
+    loop = EngineLoop(runner, config, clock)
+    for number in range(30):
+        session = session_of(1, 40, Listener(clock), config, rows=20)
+        session.utterance_id = str(number)
+        loop.submit(session)
+        until_s = clock.now_s + 0.2 * rng.random()
+        while clock.now_s < until_s:
+            if not loop.tick():
+                clock.now_s = until_s if loop.wake_s is None else loop.wake_s
+    assert loop.cost.tick_s(1) == pytest.approx(0.011, rel=0.05)
+    assert loop.cost.prefill_row_s == pytest.approx(0.001, rel=0.1)

@@ -4,6 +4,8 @@ A frame that is launched at once waits behind the frame in flight, and a request
 device must not run dry either, so the launch is due before the frame in flight can end, by the host's own time and a
 margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes. (A frame "ends" here
 when the device can begin the next one, beside which it may still make the audio.)
+
+On a CPU, the "device" is the codec's thread, and the host's own time is that of the frame's codes.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class EngineLoop:
         self._timer = LaunchTimer(config.pacing.launch_margin_s)
         self._prefill_rows = 0  # admitted since the last launch
         self._cost_model = TickCostModel()
-        self._collected_s = clock()
+        self._done_s = clock()  # of the last frame
         self._frames_made = self._underruns = self._failures = 0
         self._counts = runner.counts()
         self._slots_changed = False  # in this tick
@@ -162,7 +162,7 @@ class EngineLoop:
             self._timer.device_freed(self._clock(), waited=host_waits)
             # Otherwise nobody knows how long it took: it ended while its successor was held back.
             self._collect(previous, timed=host_waits or not held_back)
-        if launched and launched.ticket.ready():  # always on a CPU: deliver it without another tick
+        if launched and launched.ticket.ready():  # always where nothing runs beside the loop: deliver it now
             self._in_flight = None
             self._collect(launched)
         return bool(launched or previous)
@@ -313,9 +313,10 @@ class EngineLoop:
             return
         self._failures = 0
         now_s = self._clock()
-        tick_s = now_s - max(tick.begun_s, self._collected_s)
+        done_s = now_s if output.done_s is None else output.done_s
+        tick_s = done_s - max(tick.begun_s, self._done_s)
         self._cost_model.add(len(tick.sessions), tick.prefill_rows, tick_s, timed=timed)
-        self._collected_s = now_s
+        self._done_s = done_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
         frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)
         for session, codes, pcm, level_dbfs, failed in frames:

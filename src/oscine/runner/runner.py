@@ -34,6 +34,7 @@ class FrameOutput:
     codes: Codes  # [n, 16]; where code 0 is the end-of-speech id, the slot has ended and its audio is invalid
     pcm: npt.NDArray[np.int16]  # [n, samples per frame]
     failed: npt.NDArray[np.bool_]  # [n]: its logits were not finite, so its codes and audio mean nothing
+    done_s: float | None = None  # when it was complete, by time.monotonic; None: about when it was collected
 
 
 @dataclass(frozen=True, slots=True)

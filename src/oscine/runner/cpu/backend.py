@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from oscine.runner.torch.backend import TorchBackend
 @dataclass(frozen=True, slots=True)
 class CpuTicket:
     output: FrameOutput  # its PCM is complete when `audio` is done
-    audio: Future[None]
+    audio: Future[float]
 
     def begun(self) -> bool:
         return True  # prefills and codes were computed before the launch returned
@@ -82,8 +82,7 @@ class CpuBackend(TorchBackend):
     def collect(self, ticket: Ticket) -> FrameOutput:
         if not isinstance(ticket, CpuTicket):
             return super().collect(ticket)
-        ticket.audio.result()
-        return ticket.output
+        return replace(ticket.output, done_s=ticket.audio.result())
 
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         return self.talker.step(inputs, cache) if self.talker else super()._talker_step(inputs, cache)

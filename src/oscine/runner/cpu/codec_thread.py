@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from concurrent.futures import Future
@@ -30,7 +31,7 @@ class _Job(NamedTuple):
     codes: Tensor
     slots: Tensor
     pcm: Tensor
-    done: Future[None]
+    done: Future[float]
 
 
 class CodecThread(SlotCodec):
@@ -41,12 +42,12 @@ class CodecThread(SlotCodec):
         self._codec, self._threads = codec, threads  # torch's number of threads
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # not bounded: the finalizer must not wait
         self._thread: threading.Thread | None = None
-        self._runs: deque[Future[None]] = deque(maxlen=2)  # the last two
+        self._runs: deque[Future[float]] = deque(maxlen=2)  # the last two
         weakref.finalize(self, self._jobs.put, None).atexit = False  # the process ends a daemon thread by itself
 
     @property
-    def last_run(self) -> Future[None]:
-        """Done when the samples of the last `run` are there; has its error."""
+    def last_run(self) -> Future[float]:
+        """Done when the samples of the last `run` are there. Gives the time of that, or the error."""
         return self._runs[-1]
 
     def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None:
@@ -73,7 +74,6 @@ class CodecThread(SlotCodec):
             self._thread = None
 
     # Every use of a state waits: a frame in flight may belong to the slot's previous stream and would overwrite it.
-
     def load_state(self, slot: int, state: StreamState) -> None:
         self.wait()
         self._codec.load_state(slot, state)
@@ -96,4 +96,4 @@ def _run_jobs(codec: SlotCodec, jobs: SimpleQueue[_Job | None], threads: int) ->
         except BaseException as error:
             job.done.set_exception(error)
         else:
-            job.done.set_result(None)
+            job.done.set_result(time.monotonic())
