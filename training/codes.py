@@ -33,6 +33,8 @@ _STRESSED = "AIOWYæɑɔɛɜɪiʊuʌ"
 _OBSTRUENTS = "bdfhkpstvzðɡʃʒʤʧθT"
 _NUMBERS = {name: number for number, name in enumerate((*_SOUNDS, *(f"ˈ{vowel}" for vowel in _STRESSED)), start=1)}
 
+_NAMES = ("", *_NUMBERS)
+
 # The teacher's phones begin every 25 ms, so their places in a frame are one of five patterns.
 _PLACE_STEPS = 5
 _FIRST_PLACE = 4  # in an utterance, in steps
@@ -62,6 +64,11 @@ _LOWEST_ENERGY, _ENERGY_STEP, MAX_ENERGY = -10.0, 0.4, 47
 def phone_number(symbol: str, *, stressed: bool) -> int:
     """Below 64. 0 for silence, and for symbols that English does not have."""
     return _NUMBERS.get(f"ˈ{symbol}" if stressed else symbol, _NUMBERS.get(symbol, 0))
+
+
+def phone_name(number: int) -> str:
+    """The reverse of phone_number, with a mark before a stressed vowel; nothing for silence."""
+    return _NAMES[number]
 
 
 def obstruent_numbers() -> list[int]:

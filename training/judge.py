@@ -138,7 +138,7 @@ def wer_difference(teacher: list[Recording], demo: list[Recording]) -> Row:
 
 
 def training_summary(lines: list[Row], machine: str | None) -> Row:
-    """Steps and seconds of each stage over all its runs in the log, and the last value of everything that it logged."""
+    """Speech, steps and seconds over all runs in the log, and the last value of everything that was logged."""
     stages: dict[str, Row] = {}
     for line in lines:
         stage = stages.setdefault(line["stage"], {"steps": 0, "seconds": 0.0, "last": {}, "run": (0, 0.0)})
@@ -152,14 +152,27 @@ def training_summary(lines: list[Row], machine: str | None) -> Row:
         steps, seconds = stage.pop("run")
         stage["steps"] += steps
         stage["seconds"] += seconds
-    corpus = next(line for line in lines if line["stage"] == "talker" and "utterances" in line)
+    read = [line for line in lines if line["stage"] == "talker" and line.get("begun")]
     return {
         "machine": machine,
-        "utterances": corpus["utterances"],
-        "hours": corpus["frames"] / FRAME_RATE_HZ / 3600,
-        "audio_hours": stages["codec"]["last"]["hours"],
+        "utterances": sum(line["utterances"] for line in read),
+        "hours": sum(line["frames"] for line in read) / FRAME_RATE_HZ / 3600,
+        "audio_hours": _audio_hours(lines),
         "stages": stages,
     }
+
+
+def _audio_hours(lines: list[Row]) -> float:
+    """Of the decoder's runs together. The speech of a run may grow."""
+    hours: list[float] = []
+    for line in lines:
+        if line["stage"] != "codec" or "hours" not in line:
+            continue
+        if line.get("begun"):
+            hours.append(line["hours"])
+        else:
+            hours[-1] = line["hours"]
+    return sum(hours)
 
 
 def check_recordings(folder: Path, model: Path, weights: str) -> None:

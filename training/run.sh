@@ -32,8 +32,10 @@ settings() {
     heard=${HEARD:-10}                  # held-out sentences of each voice, the teacher's codes decoded
     checked=${CHECKED:-30}              # held-out sentences of each voice, by the checkpoint
     size=(--sizes "${SIZES:-demo}")
-    codec=("${size[@]}" --batch "${BATCH:-16}" --rate "$rate" ${COMPILE---compile} ${CODEC_OPTIONS:-})  # empty COMPILE: not compiled
+    # CODEC_OPTIONS and TALKER_OPTIONS: more options of codec.py and talker.py. Empty COMPILE: not compiled.
+    codec=("${size[@]}" --batch "${BATCH:-16}" --rate "$rate" ${COMPILE---compile} ${CODEC_OPTIONS:-})
     talker=("${size[@]}" --rate "$talker_rate" --steps 60000 --rows "${ROWS:-24000}" --workers "${LOADERS:-8}")
+    talker+=(${TALKER_OPTIONS:-})
     teacher=(--teacher "${TEACHER:-$work/teacher}")  # the folder that `assemble` made
     logs=$work/logs fresh=$work/fresh home=$work/home
     export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false

@@ -29,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 PHONE_COUNT = 178  # the teacher's alphabet; 0 is silence and punctuation
 UNKNOWN_WORD = 255
 LABEL_SAMPLES = 480  # a phone and a word every 20 ms
-_STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
+STRESS, _SILENT = "ˈˌ", ';:,.!?—…"()“”'
 
 # Fixed silences, so that the student can learn where speech ends.
 _LEAD_S, _TAIL_S, _FADE_S = 0.04, 0.12, 0.01
@@ -234,9 +234,9 @@ def symbols(phonemes: str, alphabet: dict[str, int]) -> Symbols:
         labels.append(0 if silent else number)
         phones.append(0 if silent else phone_number(symbol, stressed=stressed))
         words.append(UNKNOWN_WORD if silent or unmatched else min(word, UNKNOWN_WORD - 1))
-        stressed = symbol == _STRESS[0]
+        stressed = symbol == STRESS[0]
     # A stress mark has its own duration, which belongs to the next sound.
-    marks = {alphabet[mark] for mark in _STRESS}
+    marks = {alphabet[mark] for mark in STRESS}
     for place in reversed(range(len(labels) - 1)):
         if labels[place] in marks:
             labels[place], phones[place] = labels[place + 1], phones[place + 1]
