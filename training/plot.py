@@ -72,7 +72,7 @@ def runs_plot(runs: list[dict[str, Any]], key: str, title: str, y_name: str, fac
         Series(name, tuple((float(run["run"]), factor * sum(run[side][key]) / 2) for run in runs if side in run))
         for side, name in _SIDES.items()
     ]
-    return line_plot(title, "run", y_name, drawn, log_y=key == "wer")
+    return line_plot(title, "run", y_name, drawn, log_x=False, log_y=key == "wer")
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
         # A curve needs two points.
         drawn = [one for one in (series(lines, *entry) for entry in wanted) if len(one.points) > 1]
         if drawn:
-            plots[name] = line_plot(title, "step", y_name, drawn)
+            plots[name] = line_plot(title, "step", y_name, drawn, log_x=False)
     options.out.mkdir(parents=True, exist_ok=True)
     for name, svg in plots.items():
         (options.out / f"{name}.svg").write_text(svg, encoding="utf-8")

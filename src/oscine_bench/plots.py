@@ -106,8 +106,10 @@ def _separate(values: Sequence[float]) -> list[float]:
     return kept
 
 
-def line_plot(title: str, x_name: str, y_name: str, series: Sequence[Series], *, log_y: bool = True) -> str:
-    """Loads grow by factors, so x is logarithmic. y too by default: then points that are not above 0 are dropped."""
+def line_plot(
+    title: str, x_name: str, y_name: str, series: Sequence[Series], *, log_x: bool = True, log_y: bool = True
+) -> str:
+    """Loads grow by factors, so x is logarithmic by default. y too: then points that are not above 0 are dropped."""
     chart = _Chart(title, x_name, y_name)
     series = [Series(one.name, tuple(p for p in one.points if p[1] > 0 or not log_y)) for one in series]
     xs = sorted({x for one in series for x, _ in one.points})
@@ -117,13 +119,17 @@ def line_plot(title: str, x_name: str, y_name: str, series: Sequence[Series], *,
     for index, one in enumerate(series):
         if one.points:
             chart.line(index, one.name, one.points, marker="o")
-    chart.axes.set_xscale("log")
-    ticks = _separate(xs)
-    chart.axes.set_xticks(ticks, [_label(tick) for tick in ticks])
-    chart.axes.xaxis.minorticks_off()
-    if log_y:
-        from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+    if log_x:
+        chart.axes.set_xscale("log")
+        ticks = _separate(xs)
+        chart.axes.set_xticks(ticks, [_label(tick) for tick in ticks])
+        chart.axes.xaxis.minorticks_off()
+    else:
+        chart.axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        chart.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    if log_y:
         ys = [y for one in series for _, y in one.points]
         chart.axes.set_yscale("log")
         chart.axes.set_ylim(*_log_bounds(min(ys), max(ys)))

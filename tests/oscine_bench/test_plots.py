@@ -59,6 +59,11 @@ def test_labels_of_close_rates_have_three_digits_and_do_not_touch() -> None:
     assert min(right - left for left, right in itertools.pairwise(places)) > 18
 
 
+def test_steps_on_a_linear_axis_have_few_round_labels() -> None:
+    labels = texts(chart(*((float(step), 2.0) for step in range(400, 62_000, 400)), log_x=False))
+    assert "20,000" in labels and "60,000" in labels and len(labels) < 20
+
+
 def test_long_names_are_shortened_in_the_middle() -> None:
     name = "a" * 100 + "the middle" + "z" * 100
     (shown,) = [
