@@ -136,8 +136,8 @@ def trained(work: Path, *, captured: bool) -> tuple[list[dict[str, float]], Trai
     steps = 10
     options = Namespace(
         work=work, sizes="toy", steps=steps, limit_s=None, batch=2, rate=1e-3, seed=1, device="cpu", bf16=False,
-        compile=False, save_s=60.0, again=False, judge_from=0.5, judged=1.0, recognized=0.3, phase=0.5, heads=10.0,
-        spectrum=30.0, graph=False,
+        compile=False, save_s=60.0, again=False, judge_from=0.5, judge_rate=0.5, judged=1.0, recognized=0.3,
+        phase=0.5, heads=10.0, spectrum=30.0, graph=False,
     )  # fmt: skip
     torch.manual_seed(1)
     trainer = Trainer(options)
