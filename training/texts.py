@@ -1,11 +1,12 @@
 """Makes the training sentences: natural ones, generated ones, numbers, dialogue, single words, long sentences and lists
-of rare words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are excluded.
+of words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are excluded.
 
-    python training/texts.py OUT [--count 40000] [--bible FOLDER] [--words /usr/share/dict/american-english-small]
+    python training/texts.py OUT [--count 40000] [--natural FILE] [--bible FOLDER] [--words /usr/share/dict/scowl]
 
-Sources. texts/words.txt and texts/templates.txt were written for this project. Rare words: SCOWL's small list (Debian
-wamerican-small), as far as they are in --lexicon. Natural English: the World English Bible, public domain
-(Debian sword-text-web, unpacked: the folder that holds ot.bzz). Without the last two, templates fill their share.
+Sources. texts/words.txt and texts/templates.txt were written for this project. Words: SCOWL's lists (Debian scowl), as
+far as they are in --lexicon. Natural English: one sentence per line, as in Common Voice's sentence-collector.txt
+(CC0), and the World English Bible, public domain (Debian sword-text-web, unpacked: the folder that holds ot.bzz).
+Without these, templates fill their share.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
-_SHARES = {"bible": 0.15, "numbers": 0.1, "words": 0.4, "dialogue": 0.1, "short": 0.05}  # the rest: templates
+# The rest: templates.
+_SHARES = {"natural": 0.3, "bible": 0.06, "numbers": 0.1, "words": 0.3, "dialogue": 0.06, "short": 0.04}
 _LONG_SHARE = 0.06  # two to four other sentences joined, up to about 25 s
 _MAX_WORDS, _MAX_LONG_WORDS = 25, 58
+# How often a word is drawn, by SCOWL's lists: 10 has the most frequent 4,400 words, 20 the next 8,100.
+_REPEATS = {10: 3, 20: 3, 35: 1}
+_ROUND_SHARE = 0.4  # of numbers: 200 is said more often than 217
 _VOWELS = "aeiou"
 
 
@@ -87,12 +92,12 @@ def ing(verb: str) -> str:
 
 
 class Grammar:
-    def __init__(self, draw: random.Random, rare: list[str]) -> None:
+    def __init__(self, draw: random.Random, listed: list[str]) -> None:
         self._draw = draw
         self._words = {name: " ".join(lines).split() for name, lines in read_sections(TEXTS / "words.txt").items()}
         self._templates = read_sections(TEXTS / "templates.txt", "templates")
         common = self._words["noun"] + self._words["verb"] + self._words["adj"] + self._words["adv"]
-        self._rare = rare or [word.partition("/")[0] for word in common]
+        self._listed = listed or [word.partition("/")[0] for word in common]
         self._unused: list[str] = []
 
     def sentence(self, section: str) -> str:
@@ -108,7 +113,7 @@ class Grammar:
         form = form.removesuffix("cap").rstrip(".")
         special: dict[str, Callable[[], str]] = {
             "number": self._number, "small": lambda: str(self._draw.randint(2, 99)), "year": self._year,
-            "time": self._time, "date": lambda: str(self._draw.randint(1, 28)), "any": self._rare_word,
+            "time": self._time, "date": lambda: str(self._draw.randint(1, 28)), "any": self._listed_word,
             "nouns": lambda: plural(self._draw.choice(self._words["noun"])),
         }  # fmt: skip
         if kind in special:
@@ -122,14 +127,16 @@ class Grammar:
             word = forms[form](word)
         return word[0].upper() + word[1:] if capital else word
 
-    def _rare_word(self) -> str:
-        """Uses every word once before any is repeated."""
+    def _listed_word(self) -> str:
+        """Uses the whole list before it is repeated."""
         if not self._unused:
-            self._unused = self._draw.sample(self._rare, len(self._rare))
+            self._unused = self._draw.sample(self._listed, len(self._listed))
         return self._unused.pop()
 
     def _number(self) -> str:
         limit = self._draw.choice((20, 100, 100, 1000, 1000, 10000))
+        if self._draw.random() < _ROUND_SHARE:
+            return str(self._draw.randint(1, 10) * limit // 10)
         return str(self._draw.randint(limit // 10, limit))
 
     def _year(self) -> str:
@@ -140,17 +147,32 @@ class Grammar:
         return self._draw.choice((f"{hour}:{self._draw.randint(10, 59)}", f"{hour} o'clock", f"{hour}:30"))
 
 
-def rare_words(path: Path, lexicon: Path) -> list[str]:
-    """Plain words of the list that are also in the lexicon, so that they are pronounced correctly."""
-    if not path.exists():
-        return []
-    words = {word for word in path.read_text(encoding="utf-8").split() if re.fullmatch(r"[a-z]{3,14}", word)}
-    if lexicon.exists():
-        words &= set(re.findall(r'^\("([a-z]+)"', lexicon.read_text(encoding="latin-1"), re.MULTILINE))
-    return sorted(words)
+def read_lexicon(path: Path) -> set[str]:
+    text = path.read_text(encoding="latin-1") if path.exists() else ""
+    return set(re.findall(r"^\(\"([a-z']+)\"", text, re.MULTILINE))
+
+
+def listed_words(folder: Path, lexicon: set[str]) -> list[str]:
+    """Plain words that are also in the lexicon, so that they are pronounced correctly; frequent ones several times."""
+    listed = []
+    for level, repeats in _REPEATS.items():
+        paths = [folder / f"{kind}-words.{level}" for kind in ("english", "american")]
+        text = " ".join(path.read_text(encoding="latin-1") for path in paths if path.exists())
+        words = set(re.findall(r"(?<!\S)[a-z]{3,14}(?!\S)", text))
+        listed += sorted(words & lexicon if lexicon else words) * repeats
+    return listed
 
 
 # --- natural English ------------------------------------------------------------------------------------------------
+
+
+def natural_sentences(path: Path, lexicon: set[str]) -> Iterator[str]:
+    """Whole sentences of words that are in the lexicon: others are often names, or dialect."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        sentence = line.replace("’", "'").strip().replace('"', "")
+        words = re.findall(r"[a-z][a-z']*", sentence.lower())
+        if len(words) > 1 and sentence[-1] in ".?!" and sentence[0].isupper() and lexicon.issuperset(words):
+            yield sentence
 
 
 def bible_sentences(folder: Path) -> Iterator[str]:
@@ -190,9 +212,9 @@ def joined(sentences: list[str], wanted: int, draw: random.Random) -> Iterator[s
             wanted -= 1
 
 
-def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str]:
+def make(count: int, seed: int, natural: dict[str, list[str]], listed: list[str]) -> list[str]:
     draw = random.Random(seed)
-    grammar = Grammar(draw, rare)
+    grammar = Grammar(draw, listed)
     seen = {_plain(line) for line in (TEXTS / "heldout.txt").read_text(encoding="utf-8").splitlines()}
     chosen: list[str] = []
 
@@ -209,10 +231,9 @@ def make(count: int, seed: int, bible: Path | None, rare: list[str]) -> list[str
         while True:
             yield grammar.sentence(section)
 
-    if bible is not None:
-        verses = list(bible_sentences(bible))
-        draw.shuffle(verses)
-        take(iter(verses), round(count * _SHARES["bible"]))
+    for source, sentences in natural.items():
+        draw.shuffle(sentences)
+        take(iter(sentences), round(count * _SHARES[source]))
     for section in ("numbers", "words", "dialogue", "short"):
         take(endless(section), round(count * _SHARES[section]))
     long_ones = round(count * _LONG_SHARE)
@@ -230,12 +251,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=40000)
+    parser.add_argument("--natural", type=Path)
     parser.add_argument("--bible", type=Path)
-    parser.add_argument("--words", type=Path, default=Path("/usr/share/dict/american-english-small"))
+    parser.add_argument("--words", type=Path, default=Path("/usr/share/dict/scowl"))
     parser.add_argument("--lexicon", type=Path, default=Path("/usr/share/festival/dicts/cmu/cmudict-0.4.out"))
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    sentences = make(options.count, options.seed, options.bible, rare_words(options.words, options.lexicon))
+    lexicon = read_lexicon(options.lexicon)
+    natural: dict[str, list[str]] = {}
+    if options.natural is not None:
+        natural["natural"] = list(natural_sentences(options.natural, lexicon))
+    if options.bible is not None:
+        natural["bible"] = list(bible_sentences(options.bible))
+    sentences = make(options.count, options.seed, natural, listed_words(options.words, lexicon))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("\n".join(sentences) + "\n", encoding="utf-8")
     words = sum(len(sentence.split()) for sentence in sentences)
