@@ -63,6 +63,24 @@ def test_a_frame_is_launched_before_the_previous_one_is_collected() -> None:
     assert len(rig.runner.launches) == 5
 
 
+def test_the_first_chunk_of_a_newcomer_leaves_before_the_chunks_of_running_streams() -> None:
+    chunks = dataclasses.replace(PLAIN.chunks, steady_chunk_frames=1)
+    rig = Rig(config=dataclasses.replace(PLAIN, chunks=chunks))
+    order: list[int] = []
+
+    def say(tag: int) -> None:
+        rig.loop.submit(session_of(tag, 20, lambda chunk: order.append(tag), rig.config))
+
+    say(1)
+    say(2)
+    rig.ticks(5)
+    say(3)
+    while 3 not in order:
+        order.clear()
+        rig.ticks(1)
+    assert order == [3, 1, 2]
+
+
 def test_speech_without_a_frame_ends_too() -> None:
     rig = Rig()
     listener = rig.say(1, frames=0)

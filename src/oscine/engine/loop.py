@@ -46,10 +46,6 @@ class _TickInFlight:
     begun_s: float
 
 
-def _queue_rank(session: Session) -> int:
-    return 2 if not session.continues else 1 if session.resumes else 0
-
-
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
@@ -228,8 +224,8 @@ class EngineLoop:
             self._fail(session, error)
 
     def _enqueue(self, session: Session) -> None:
-        rank = _queue_rank(session)
-        self._waiting.insert(sum(_queue_rank(waiting) <= rank for waiting in self._waiting), session)
+        place = sum(waiting.queue_rank <= session.queue_rank for waiting in self._waiting)
+        self._waiting.insert(place, session)
 
     def _end_overdue(self) -> None:
         """Ends streams whose text or slot does not come in time, and all of them at the end of a shutdown."""
@@ -319,7 +315,7 @@ class EngineLoop:
         self._done_s = done_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
         frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)
-        for session, codes, pcm, level_dbfs, failed in frames:
+        for session, codes, pcm, level_dbfs, failed in sorted(frames, key=lambda frame: frame[0].heard):
             if session.finish_reason is not None:
                 continue  # it ended while this frame was in flight
             if failed:
@@ -334,10 +330,15 @@ class EngineLoop:
                 continue
             if reason:
                 self._end(session, reason)
+            elif not session.heard:  # a listener waits for it; the others have audio to play
+                self._deliver_due(session, now_s)
         for session in list(self._by_slot.values()):
-            if chunk := session.due_chunk(now_s, self._cost_model.smooth_tick_s):
-                self._underruns += session.ran_dry
-                self._deliver(session, chunk)
+            self._deliver_due(session, now_s)
+
+    def _deliver_due(self, session: Session, now_s: float) -> None:
+        if chunk := session.due_chunk(now_s, self._cost_model.smooth_tick_s):
+            self._underruns += session.ran_dry
+            self._deliver(session, chunk)
 
     def _deliver(self, session: Session, chunk: AudioChunk) -> None:
         try:

@@ -87,6 +87,11 @@ class Session:
         """No frame can be launched until more text arrives, or its end."""
         return not self.text_ended and (self.prompt is None or self.frames_launched >= self._known_ids)
 
+    @property
+    def queue_rank(self) -> int:
+        """Those with a lower rank get a slot first."""
+        return 2 if not self.continues else 1 if self.resumes else 0
+
     def queued_for_s(self, now_s: float) -> float:
         """How long it has waited for a slot."""
         return 0.0 if self.slot is not None or self.queued_s is None else now_s - self.queued_s
@@ -155,6 +160,11 @@ class Session:
         return None
 
     # --- audio ---
+
+    @property
+    def heard(self) -> bool:
+        """Some of its audio was sent."""
+        return self._buffer.sent_samples > 0
 
     def due_chunk(self, now_s: float, tick_s: float) -> AudioChunk | None:
         """The chunk to send now, if any. A stream that waits for text holds nothing back."""
