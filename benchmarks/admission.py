@@ -33,7 +33,8 @@ from oscine.engine.session import Session, StreamSpec
 from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.device import choose_device, choose_dtype
-from oscine.runner.factory import make_backend
+from oscine.runner.backend import BackendOptions
+from oscine.runner.factory import choose_kernels, make_backend
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import Prompt, SamplingParams, SpeechRequest
@@ -150,7 +151,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     config = EngineConfig(slots=slots, memory=MemoryConfig(positions_per_slot=1024), pacing=pacing)
     loaded = LoadedCheckpoint.load(folder, device, dtype)
     budget = plan_slots(loaded.model.config, config, device, dtype, slots=slots)
-    runner = SlotRunner(make_backend(loaded.model, budget))
+    sizes = BackendOptions().sizes(slots)
+    kernels = choose_kernels("auto", loaded.model.config, device, dtype, sizes).kernels  # as the server does
+    runner = SlotRunner(make_backend(loaded.model, budget, BackendOptions(kernels=kernels or "triton")))
     runner.capture()
     null = NullRunner(slots, runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id)
     request = SpeechRequest(text=TEXT, max_new_tokens=options.tokens, seed=1)
@@ -162,7 +165,8 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     prompt_us = min(_us(loaded.builder.build, [request] * 100) for _ in rounds)
     session_us = min(_us(engine.check, [request] * 100) for _ in rounds)
     engine.stop()
-    figures: dict[str, Any] = {"device": str(device), "prompt_rows": options.prompt_rows or prompt.rows}
+    figures: dict[str, Any] = {"device": str(device), "kernels": kernels}
+    figures |= {"prompt_rows": options.prompt_rows or prompt.rows}
     figures |= {"newcomers": {}, "prefilled_ms": {}}
     for count in options.newcomers:
         every = [loop_us(null, config, prompt, text_ids, count) for _ in rounds]
