@@ -149,11 +149,11 @@ def test_the_card_and_the_figures_belong_to_these_weights() -> None:
 
 
 def test_the_measured_figures_meet_the_targets() -> None:
+    """Those of the ratings: tests/tools/test_judging.py."""
     judged = figures_of("demo")
     assert judged["sentences"] == 100 and list(judged["voices"]) == list(VOICES)
     for sides in judged["voices"].values():
-        assert sides["wer_difference"]["value"] <= 0.08
-        assert sides["demo"]["ends"] == {"stop": 100}
+        assert sides["wer_difference"]["value"] <= 0.015
     speed = figures_of("listeners-demo")
     assert speed["alone"]["x_real_time"] >= 3 and speed["alone"]["first_audio_ms"]["median"] < 150
     assert max(kept_in_real_time(speed)) >= 4

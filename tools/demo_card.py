@@ -25,8 +25,8 @@ _SOURCES = """## Sources
   `af_heart`, `finch` from `am_michael`. The weights of this checkpoint were trained from scratch; none of Kokoro's are
   in it.
 * Pronunciation: the grapheme-to-phoneme part of hibari-tts 0.2.1 (Apache-2.0).
-* Sentences: templates and word lists written for this project; SCOWL's small American word list, restricted to words in
-  CMU's lexicon (both free); the World English Bible (public domain).
+* Sentences: templates and word lists written for this project; SCOWL's American word lists, restricted to words in
+  CMU's lexicon (both free); sentences that Common Voice collected (CC0); the World English Bible (public domain).
 
 `training/` in the repository has every script and the hashes of all packages, `training/README.md` the commands. The
 weights are Apache-2.0."""
@@ -34,8 +34,7 @@ _LIMITS = """## Limitations
 
 * Plain English only. It guesses unknown words from their spelling: names, foreign words, abbreviations, addresses and
   formulas often go wrong.
-* Two voices. Both are rated below their teacher, and single consonants are misheard. No emotion, no whispering, no
-  singing.
+* Two voices, both rated a little below their teacher. No emotion, no whispering, no singing.
 * It knows four instructions: slow, fast, high and low, in simple words. It ignores or misunderstands others.
 * It has preset voices only. Cloning and voice design need parts that are not included, such as the codec's encoder.
 * It was trained on single sentences and on a few joined ones. The server splits longer texts at sentence ends; without

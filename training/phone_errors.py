@@ -1,6 +1,7 @@
 """Compares the phones that a checkpoint says with those of the teacher: the errors of the talker, without a recognizer.
 
     python training/phone_errors.py CARRY/training/heldout.tsv [--model demo] [--limit 100] [--voice wren]
+        [--mode streaming] [--language english] [--instruct "Speak slowly."]
 
 The codes contain the phones (codes.py), so nothing has to be recognized. Prints the sentences with errors and the phone
 error rate. Stress counts; lengths do not.
@@ -45,13 +46,17 @@ def main() -> None:
     parser.add_argument("--model", default="demo")
     parser.add_argument("--voice", choices=SPEAKERS, action="append")
     parser.add_argument("--limit", type=int, default=100)
+    parser.add_argument("--mode", choices=["whole", "streaming"], default="whole")
+    parser.add_argument("--language", default="auto")
+    parser.add_argument("--instruct")
     options = parser.parse_args()
+    variant = {"text_mode": options.mode, "language": options.language, "instruct": options.instruct}
     with Oscine(options.model, device="cpu") as tts:
         for voice in options.voice or SPEAKERS:
             wrong = total = 0
             for number, sentence in enumerate(read_sentences(options.phonemes)[: options.limit]):
                 wanted = taught_phones(sentence.phonemes)
-                said = said_phones(tts.speak(sentence.text, voice=voice, seed=number).codes)
+                said = said_phones(tts.speak(sentence.text, voice=voice, seed=number, **variant).codes)
                 errors = sum(one != other for one, other in align(wanted, said).pairs)
                 wrong, total = wrong + errors, total + len(wanted)
                 if errors:

@@ -31,7 +31,8 @@ _PLOTS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
         [
             ("talker", "first", "code 0"), ("talker", "watched_first", "code 0, validation"),
             ("talker", "rest", "codes 1 to 15"), ("talker", "watched_rest", "codes 1 to 15, validation"),
-            ("talker", "watched_next_phone", "next phone, validation"), ("talker", "watched_end", "end, validation"),
+            ("talker", "watched_next_phone", "next phone, validation"),
+            ("talker", "watched_second_next", "the phone after it, validation"),
         ],
     ),
     "reading": (

@@ -1,11 +1,14 @@
 """Targets of the demo voice and figures of long texts, which training/judge.py prints and writes."""
 
 import importlib
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from benchmarks.report import RESULTS
 
 TRAINING = Path(__file__).parent.parent.parent / "training"
 
@@ -40,6 +43,18 @@ def test_targets_that_are_not_met_are_named(targets: ModuleType) -> None:
     found = list(targets.find_targets(judged(0.02, 3.3, 3.9)))
     assert [one.name for one in found if not one.met] == ["wren: DistillMOS", "wren: mean F0"]
     assert str(found[2]) == "NOT MET wren: DistillMOS: 3.90 (target: at least 4.00)"
+
+
+def test_the_shipped_voice_meets_every_target(targets: ModuleType) -> None:
+    figures = json.loads((RESULTS / "demo.json").read_text(encoding="utf-8"))["figures"]
+    found = list(targets.find_targets(figures))
+    assert [str(one) for one in found if not one.met] == []
+    assert len([one for one in found if "long texts" in one.name]) == 5
+    assert (
+        len([one for one in found if "DistillMOS" in one.name and "long" not in one.name])
+        == len(figures["voices"])
+        == 2
+    )
 
 
 def test_a_voice_is_compared_by_the_judges_that_both_results_have(targets: ModuleType) -> None:
