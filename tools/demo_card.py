@@ -36,6 +36,7 @@ _LIMITS = """## Limitations
   formulas often go wrong.
 * Two voices, both rated a little below their teacher. No emotion, no whispering, no singing.
 * It knows four instructions: slow, fast, high and low, in simple words. It ignores or misunderstands others.
+* Where a text arrives while it is spoken, the first words are begun before they are complete, and are wrong more often.
 * It has preset voices only. Cloning and voice design need parts that are not included, such as the codec's encoder.
 * It was trained on single sentences and on a few joined ones. The server splits longer texts at sentence ends; without
   that, the model may lose its place in a long text.
