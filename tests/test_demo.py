@@ -61,9 +61,10 @@ STORY = (
     "The old sailor pointed to a dark line on the horizon. Snow fell all night and covered every sign of the road. "
     "I never said that the project would be easy. Take a deep breath and tell me exactly what happened."
 )
-# Word error rates, about three times the measured ones: other machines round differently, so their samples differ.
-MAX_WER = 0.15
-MAX_SENTENCE_WER = 0.4  # one word in five may be an error of the recognizer
+# Word error rates. Here there is no error, in a hundred sentences 1.4 %; other machines round differently, so their
+# samples differ.
+MAX_WER = 0.07
+MAX_SENTENCE_WER = 0.25  # of about ten words
 
 
 @pytest.fixture(scope="module")
