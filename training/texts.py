@@ -171,7 +171,12 @@ def natural_sentences(path: Path, lexicon: set[str]) -> Iterator[str]:
     for line in path.read_text(encoding="utf-8").splitlines():
         sentence = line.replace("’", "'").strip().replace('"', "")
         words = re.findall(r"[a-z][a-z']*", sentence.lower())
-        if len(words) > 1 and sentence[-1] in ".?!" and sentence[0].isupper() and lexicon.issuperset(words):
+        if (
+            len(words) > 1
+            and sentence[-1] in ".?!"
+            and sentence[0].isupper()
+            and (not lexicon or lexicon.issuperset(words))
+        ):
             yield sentence
 
 

@@ -1,20 +1,11 @@
 """The sentences of the demo voice's training (training/texts.py)."""
 
-import importlib
 import random
 import re
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-TRAINING = Path(__file__).parent.parent.parent / "training"
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(TRAINING))
-    return importlib.import_module("texts")
+HELD_OUT = Path(__file__).parent.parent.parent / "training" / "texts" / "heldout.txt"
 
 
 def test_frequent_words_are_listed_more_often_and_only_with_a_known_pronunciation(
@@ -37,7 +28,7 @@ def test_natural_sentences_are_whole_and_of_known_words(texts: ModuleType, tmp_p
 
 
 def test_no_held_out_sentence_is_learned_and_the_seed_decides_the_rest(texts: ModuleType) -> None:
-    held_out = (TRAINING / "texts" / "heldout.txt").read_text(encoding="utf-8").splitlines()
+    held_out = HELD_OUT.read_text(encoding="utf-8").splitlines()
     other = "Nobody has ever heard this one."
     made = [texts.make(200, 1, {"natural": [*held_out, other]}, ["house"]) for _ in range(2)]
     assert made[0] == made[1] and len(made[0]) == 200

@@ -315,7 +315,7 @@ class EngineLoop:
         self._done_s = done_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
         frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)
-        for session, codes, pcm, level_dbfs, failed in sorted(frames, key=lambda frame: frame[0].heard):
+        for session, codes, pcm, level_dbfs, failed in sorted(frames, key=lambda frame: frame[0].has_sent_audio):
             if session.finish_reason is not None:
                 continue  # it ended while this frame was in flight
             if failed:
@@ -330,7 +330,7 @@ class EngineLoop:
                 continue
             if reason:
                 self._end(session, reason)
-            elif not session.heard:  # a listener waits for it; the others have audio to play
+            elif not session.has_sent_audio:  # a listener waits for it; the others have audio to play
                 self._deliver_due(session, now_s)
         for session in list(self._by_slot.values()):
             self._deliver_due(session, now_s)

@@ -162,8 +162,7 @@ class Session:
     # --- audio ---
 
     @property
-    def heard(self) -> bool:
-        """Some of its audio was sent."""
+    def has_sent_audio(self) -> bool:
         return self._buffer.sent_samples > 0
 
     def due_chunk(self, now_s: float, tick_s: float) -> AudioChunk | None:
