@@ -214,7 +214,7 @@ def measure(
         figure["x_real_time"] = count * 80 / wall_ms
         figures["frames"][str(count)] = figure
         print(count, {n: round(v, 3) for n, v in figure.items() if isinstance(v, float)}, figure_positions, flush=True)
-        if count in (1, 32):
+        if count in (1, 32, 128):
             figure["kernels"] = kernel_table(runner, held)
             for row in figure["kernels"]:
                 print(f"   {row['kernel'][:40]:40} {row['launches']:5} launches {row['total_us']:9.1f} us", flush=True)
