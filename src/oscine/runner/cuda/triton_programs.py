@@ -61,7 +61,7 @@ def record_launches(
     """All launches of a backend's frames and admissions on a GPU whose blocks have this much shared memory."""
     launches: list[Launch] = []
     with (
-        _recorded(launches),
+        recorded(launches),
         mock.patch.object(shared_memory, "block_bytes", return_value=block_bytes),
         mock.patch.object(cuda_backend, "make_cuda_operations", return_value=_NoOperations),
         torch.device("meta"),
@@ -125,7 +125,9 @@ def _compile_one(number: int) -> Compiled:
 
 
 @contextmanager
-def _recorded(launches: list[Launch]) -> Iterator[None]:
+def recorded(launches: list[Launch]) -> Iterator[None]:
+    """Appends the launches of the body to the list instead of executing them."""
+
     def record(self: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         launches.append((self, args, kwargs))
 

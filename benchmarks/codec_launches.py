@@ -1,0 +1,206 @@
+"""The launches of one codec step: their layers, shapes, work and device times, with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from checkpoint_shapes import published_codec_config
+from oscine.kernels.conv import Conv, Rows
+from oscine.model.codec import Codec
+from oscine.model.config import CodecConfig, parse_codec_config
+from oscine.runner.cuda import codec as cuda_codec
+from oscine.runner.cuda.codec import CudaCodec
+
+BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: memory bandwidth as measured with copies, dense bf16
+WRAPPERS = ("dequantize", "conv", "attend", "depthwise_norm", "last_conv")
+_KERNELS = tuple(f"_{name}" for name in WRAPPERS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    wrapper: str
+    call: Callable[..., None]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self, **changes: Any) -> None:
+        self.call(*self.args, **(self.kwargs | changes))
+
+    @property
+    def layer(self) -> Conv | None:
+        return self.args[0] if self.wrapper in ("conv", "last_conv") else None
+
+    @property
+    def rows(self) -> Rows:
+        return next(value for value in self.args if isinstance(value, Rows))
+
+    @property
+    def shape(self) -> str:
+        if layer := self.layer:
+            past = f" past {(layer.taps - 1) * layer.dilation}" if layer.taps > 1 else ""
+            size = len(self.rows) * layer.columns
+            return f"{layer.taps} x {layer.inputs} -> {len(layer.weight)}, {size} columns{past}"
+        ring = self.args[{"dequantize": 4, "attend": 1, "depthwise_norm": 0}[self.wrapper]]
+        return f"{[*ring.shape[1:]]} x {len(self.rows)}"
+
+    @property
+    def flops(self) -> int:
+        return 2 * len(self.rows) * self.layer.columns * self.layer.weight.numel() if self.layer else 0
+
+    @property
+    def nbytes(self) -> int:
+        """What must be read and written once."""
+        rows = len(self.rows)
+        if self.wrapper == "attend":
+            keys = self.args[1]
+            return 2 * rows * keys[0].numel() * keys.element_size() + sum(self.args[at].nbytes for at in (0, 5))
+        if self.wrapper == "depthwise_norm":
+            out = self.args[6]
+            return 2 * int(out.nbytes) + rows * (len(self.args[1]) - 1) * out.shape[1] * out.element_size()
+        if self.layer is None:
+            return rows * 16 * self.args[4].shape[2] * 4
+        layer, width = self.layer, self.layer.weight.element_size()
+        past = (layer.taps - 1) * layer.dilation
+        read = rows * (layer.columns + past) * layer.inputs * width + layer.weight.nbytes
+        results = [self.kwargs.get(name) for name in ("residual", "raw", "out")]
+        halved = 2 if layer.activation == "swiglu" else 1
+        each = rows * layer.columns * len(layer.weight) // halved * width
+        return read + each * max(1, sum(result is not None for result in results))
+
+    @property
+    def floor_us(self) -> float:
+        return max(self.nbytes / BYTES_PER_US, self.flops / FLOPS_PER_US)
+
+
+def published_codec() -> CodecConfig:
+    return parse_codec_config(published_codec_config())
+
+
+def random_codec(config: CodecConfig, device: str) -> Codec:
+    """In fp32, with activations near one. On `meta` it holds no weights."""
+    torch.manual_seed(3)
+    with torch.device(device):
+        codec = Codec(config)
+        for name, parameter in codec.named_parameters():
+            noise, leaf = torch.randn(parameter.shape), name.rsplit(".", 1)[-1]
+            if leaf == "cluster_usage":
+                noise = noise.abs() + 1
+            elif leaf in ("alpha", "beta", "bias"):
+                noise *= 0.3
+            elif leaf in ("scale", "gamma") or noise.ndim == 1:
+                noise = 1 + 0.1 * noise
+            else:
+                noise *= (noise.shape[0] if "upsample" in name else noise[0].numel()) ** -0.5
+                gains = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}
+                noise *= next((gain for part, gain in gains.items() if part in name), 1.0)
+            parameter.data = noise
+        for module in list(codec.modules()):
+            if prepare := getattr(module, "prepare", None):
+                prepare()
+    return codec.eval().requires_grad_(False)
+
+
+class Step:
+    """One codec step of `rows` streams, whose buffers stay where they are."""
+
+    def __init__(self, codec: CudaCodec, config: CodecConfig, rows: int, device: str) -> None:
+        self.codec, self.rows = codec, rows
+        with torch.device(device):
+            self._codes = torch.randint(0, config.decoder.codebook_size, (rows, 16))
+            self._slots = torch.arange(rows, dtype=torch.int32)
+            self._pcm = torch.zeros(rows, config.samples_per_frame, dtype=torch.int16)
+
+    def run(self) -> None:
+        self.codec.run(self._codes, self._slots, self._pcm)
+
+    def launches(self) -> list[Launch]:
+        found: list[Launch] = []
+        with ExitStack() as stack:
+            for wrapper in WRAPPERS:
+                stack.enter_context(_recording(wrapper, found))
+            self.run()
+        return found
+
+
+@contextmanager
+def _recording(wrapper: str, found: list[Launch]) -> Iterator[None]:
+    call = getattr(cuda_codec, wrapper)
+
+    def record(*args: Any, **kwargs: Any) -> None:
+        found.append(Launch(wrapper, call, args, kwargs))
+        call(*args, **kwargs)
+
+    with mock.patch.object(cuda_codec, wrapper, record):
+        yield
+
+
+def layer_names(codec: CudaCodec) -> dict[int, str]:
+    """By the address of the layer's weights."""
+    parts: dict[str, Conv] = {
+        "into stack": codec._into_stack,
+        "vocoder in": codec._vocoder_in,
+        "vocoder out": codec._vocoder_out,
+    }
+    for i, layer in enumerate(codec._stack):
+        parts |= {f"stack {i} {name}": getattr(layer, name) for name in ("qkv", "out", "gate_up", "down")}
+    for i, step in enumerate(codec._upsamplings):
+        parts |= {f"upsampling {i} {name}": getattr(step, name) for name in ("upsample", "up", "down")}
+    for i, block in enumerate(codec._blocks):
+        parts[f"block {i} upsample"] = block.upsample
+        for j, unit in enumerate(block.units):
+            parts |= {f"block {i} unit {j} conv{k}": layer for k, layer in enumerate(unit, start=1)}
+    return {id(layer): name for name, layer in parts.items()}
+
+
+def captured(call: Callable[[], object], warm_ups: int = 2) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm_ups):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
+
+
+def replay_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    """The median over replays, after one that is not timed."""
+    graph.replay()
+    times = []
+    for _ in range(replays):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return sorted(times)[replays // 2]
+
+
+def launch_times_us(graph: torch.cuda.CUDAGraph, launches: int, replays: int = 9) -> tuple[Tensor, Tensor]:
+    """Of each launch of the graph: its own time, and the time from its start to the next one's. Medians."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(replays + 1):
+            graph.replay()
+            torch.cuda.synchronize()
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in profile.events()
+        if event.device_type.name == "CUDA" and event.name.startswith(_KERNELS)
+    )
+    if len(spans) != (replays + 1) * launches:
+        raise RuntimeError(f"the profiler saw {len(spans)} kernels, expected {replays + 1} times {launches}")
+    times = torch.tensor(spans, dtype=torch.float64).view(replays + 1, launches, 2)[1:]
+    begins, ends = times[..., 0], times[..., 1]
+    until_next = torch.cat((begins[:, 1:], ends[:, -1:]), 1) - begins
+    return (ends - begins).median(0).values, until_next.median(0).values

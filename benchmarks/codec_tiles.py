@@ -1,0 +1,116 @@
+"""Tiles that may be faster than the current ones, by the shape of a convolution and its number of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import triton
+
+from oscine.kernels.conv_tiles import Shape, Tile
+from oscine.kernels.shared_memory import BLOCK_BYTES
+
+_MULTIPROCESSORS = 132
+_BLOCK_BYTES = BLOCK_BYTES[90]
+_MAX_WASTE = 1.35  # computed outputs over outputs
+_SPLITS = (1, 2, 4, 8)
+_MAX_CANDIDATES = 14  # of many columns: those with the best estimates
+_EFFICIENCY = {32: 0.3, 64: 0.45, 128: 0.65, 256: 0.8}  # share of the tensor cores' peak, by outputs of a block
+_PEAK_FLOPS_PER_US = 6e6  # of a multiprocessor
+_SPLIT_US = 1.5
+# Depth, warps and stages by block of rows and outputs.
+_WIDE = {
+    (64, 32): ((64, 4, 4), (128, 4, 4)),
+    (64, 64): ((64, 4, 4), (64, 4, 6), (128, 4, 4)),
+    (64, 128): ((64, 4, 4), (64, 4, 5), (128, 4, 3)),
+    (128, 64): ((64, 4, 4), (64, 8, 4), (128, 4, 3)),
+    (128, 128): ((64, 8, 3), (64, 8, 4), (64, 4, 4), (128, 8, 3)),
+    (64, 256): ((64, 4, 3), (64, 4, 4)),
+    (128, 256): ((64, 8, 3), (64, 8, 4)),
+    (256, 64): ((64, 8, 4),),
+    (256, 128): ((64, 8, 3), (64, 8, 4)),
+}
+# Outputs that are no multiple of a power of two: a block and an extra one.
+_EXTRA = {96: (64, 32), 192: (128, 64), 288: (256, 32)}
+
+
+def candidates(shape: Shape, columns: int, *, may_split: bool) -> list[Tile]:
+    """Distinct tiles that fit on an H200. `columns`: of all rows."""
+    if columns <= 32:
+        found = dict.fromkeys(_few_columns(shape, columns, may_split))
+        return [tile for tile in found if _loaded_bytes(tile) <= _BLOCK_BYTES]
+    many = dict.fromkeys(
+        tile for tile in _many_columns(shape, columns, may_split) if _loaded_bytes(tile) <= _BLOCK_BYTES
+    )
+    return sorted(many, key=lambda tile: _estimate_us(tile, shape, columns))[:_MAX_CANDIDATES]
+
+
+def _estimate_us(tile: Tile, shape: Shape, columns: int) -> float:
+    """Of the busiest multiprocessor, if memory is no limit."""
+    taps, inputs, outputs = shape
+    across = 1 if tile.extra else triton.cdiv(outputs, tile.outputs)
+    rounds = triton.cdiv(across * triton.cdiv(columns, tile.rows) * tile.splits, _MULTIPROCESSORS)
+    flops = 2 * tile.rows * (tile.outputs + tile.extra) * taps * inputs / tile.splits
+    taller = 1.0 + 0.15 * (tile.rows // 128)
+    speed = _PEAK_FLOPS_PER_US * _EFFICIENCY[tile.outputs] * taller
+    return float(rounds * flops / speed + (tile.splits > 1) * _SPLIT_US)
+
+
+def _loaded_bytes(tile: Tile) -> int:
+    return (tile.stages - 1) * (tile.rows + tile.outputs + tile.extra) * tile.depth * 2
+
+
+def _few_columns(shape: Shape, columns: int, may_split: bool) -> Iterator[Tile]:
+    """The weights are read once: as many programs as read at full speed, and few steps for each."""
+    taps, inputs, outputs = shape
+    rows = 16 if columns <= 16 else 32
+    for across in (16, 32, 64):
+        for splits in _SPLITS if may_split else (1,):
+            programs = triton.cdiv(outputs, across) * splits
+            depth_each = taps * inputs // splits
+            if not (64 if may_split else 32) <= programs <= 600 or depth_each < 128 or inputs % 128:
+                continue
+            yield Tile(rows, across, 0, 128, splits, 4, 4)
+            if not 90 <= programs <= 400:
+                continue
+            if inputs % 256 == 0 and depth_each >= 256:
+                yield Tile(rows, across, 0, 256, splits, 4, 3)
+            if depth_each <= 1024:
+                yield Tile(rows, across, 0, 128, splits, 2, 4)
+            if depth_each >= 512:
+                yield Tile(rows, across, 0, 128, splits, 4, 6)
+
+
+def _many_columns(shape: Shape, columns: int, may_split: bool) -> Iterator[Tile]:
+    taps, inputs, outputs = shape
+    for (rows, across), options in _WIDE.items():
+        programs = triton.cdiv(outputs, across) * triton.cdiv(columns, rows)
+        wasted = programs * across * rows > _MAX_WASTE * outputs * max(columns, 64)
+        if wasted or programs > 64 * _MULTIPROCESSORS:
+            continue
+        for splits in _SPLITS if may_split else (1,):
+            full = programs * splits
+            if splits > 1 and (full > 3 * _MULTIPROCESSORS or taps * inputs // splits < 256):
+                continue
+            if may_split and full < 0.6 * _MULTIPROCESSORS and taps * inputs // (2 * splits) >= 256:
+                continue  # more splits fill more multiprocessors
+            for depth, warps, stages in options:
+                if inputs % depth == 0:
+                    yield Tile(rows, across, 0, depth, splits, warps, stages)
+                elif depth == 64 and inputs % 32 == 0:
+                    yield Tile(rows, across, 0, 32, splits, warps, stages + 2)
+    if outputs in _EXTRA and columns >= 2048:
+        yield from _extra_columns(inputs, outputs)
+    if taps == 1 and inputs < 128 <= columns:  # one step, with a mask
+        for rows, warps in ((32, 4), (64, 4), (128, 8)):
+            yield Tile(rows, 128, 0, 128, 1, warps, 2)
+
+
+def _extra_columns(inputs: int, outputs: int) -> Iterator[Tile]:
+    across, extra = _EXTRA[outputs]
+    depths = (64,) if inputs % 64 == 0 else (32,)
+    for rows, warps in ((64, 4), (128, 4), (128, 8), (256, 8)):
+        if rows * (across + extra) > 160 * 32 * warps:
+            continue  # the sums would not fit into the registers
+        for depth in depths:
+            for stages in (3, 4) if depth == 64 else (4, 6):
+                yield Tile(rows, across, extra, depth, 1, warps, stages)

@@ -1,0 +1,110 @@
+"""`python -m benchmarks.codec_sweep` times right tiles only, and survives those that do not run."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from benchmarks import codec_sweep
+from benchmarks.codec_launches import Step, layer_names, published_codec, random_codec
+from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, with_warps
+from benchmarks.codec_tiles import candidates
+from oscine.kernels.conv import Workspace
+from oscine.kernels.conv_tiles import TILES, Tile
+from oscine.kernels.shared_memory import BLOCK_BYTES
+from oscine.model.config import parse_codec_config
+from oscine.runner.cuda.codec import CudaCodec
+from random_checkpoint import tiny_codec_config
+from tests.runner.codec_streams import short_config
+
+pytestmark = pytest.mark.slow
+ROWS = 2
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(scope="module")
+def step() -> Step:
+    config = short_config(parse_codec_config(tiny_codec_config()))
+    with torch.inference_mode():
+        return Step(CudaCodec(random_codec(config, DEVICE), ROWS, ROWS), config, ROWS, DEVICE)
+
+
+@pytest.fixture
+def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Without a GPU, calls run at once instead of in graphs."""
+    if DEVICE == "cpu":
+        monkeypatch.setattr(codec_sweep, "captured", _run)
+        monkeypatch.setattr(codec_sweep, "replay_us", lambda graph, replays: 1.0)
+    monkeypatch.setattr(codec_sweep, "_MAX_COPIES", 1)
+    found = Workspace([], 0, torch.device(DEVICE))
+    found.partials = torch.empty(1 << 16, dtype=torch.float32, device=DEVICE)
+    found.arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    return found
+
+
+def _run(call: Callable[[], object], warm_ups: int) -> None:
+    call()
+
+
+@torch.inference_mode()
+def test_a_launch_repeats_its_results_with_any_tile_that_runs(
+    step: Step, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = step.launches()
+    assert {launch.wrapper for launch in launches} == {"dequantize", "conv", "attend", "depthwise_norm", "last_conv"}
+    assert all(launch.shape and launch.floor_us > 0 for launch in launches)
+    names = layer_names(step.codec)
+    assert all(id(launch.layer) in names for launch in launches if launch.layer)
+    tiles = [Tile(16, 16, 0, 16, 1, 4, 2), Tile(32, 16, 0, 32, 1, 4, 2), Tile(16, 16, 2, 16, 1, 4, 2)]
+    monkeypatch.setattr(codec_sweep, "candidates", lambda *args, **kwargs: tiles)
+    for group in groups(launches):
+        figures = time_tiles(group, ROWS, workspace)
+        verdicts = {tuple(row["tile"]): row["bits"] for row in figures["tiles"]}
+        assert figures["current"]["bits"] == "same" and len(verdicts) >= 2
+        assert not any(verdict.startswith("WRONG") for verdict in verdicts.values()), verdicts
+        assert "AssertionError" in figures["errors"]["[16, 16, 2, 16, 1, 4, 2]"]
+
+
+@torch.inference_mode()
+def test_a_kernel_runs_with_other_warps(step: Step) -> None:
+    launches = step.launches()
+    attend = next(launch for launch in launches if launch.wrapper == "attend")
+    attend.run()
+    expected = attend.args[5].clone()
+    with with_warps("attend", 8):
+        attend.run()
+    torch.testing.assert_close(attend.args[5], expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("columns", [8, 32, 128, 4096])
+def test_candidates_fit_on_the_gpu(columns: int) -> None:
+    for shape in TILES:
+        taps, inputs, outputs = shape
+        for tile in candidates(shape, columns, may_split=True):
+            assert (tile.stages - 1) * (tile.rows + tile.outputs + tile.extra) * tile.depth * 2 <= BLOCK_BYTES[90]
+            assert not tile.extra or (tile.splits == 1 and tile.outputs + tile.extra == outputs)
+            assert inputs % tile.depth == 0 or (taps == 1 and not tile.extra), (shape, tile)
+        assert all(tile.splits == 1 for tile in candidates(shape, columns, may_split=False))
+
+
+def test_the_table_takes_the_fastest_right_tile_if_it_gains() -> None:
+    shape = (1, 512, 3072)
+    now = {"tile": [*TILES[shape][1]], "us": 10.0, "bits": "same"}
+    wrong = {"tile": [16, 16, 0, 64, 1, 4, 4], "us": 5.0, "bits": "WRONG by 1.0e+00"}
+    faster = {"tile": [16, 64, 0, 64, 1, 4, 4], "us": 8.0, "bits": "off by 1.0e-05"}
+    table = best_table({"8": {str(shape): {"current": now, "tiles": [wrong, faster, now]}}})
+    assert table[shape] == (TILES[shape][0], Tile(*faster["tile"]), *TILES[shape][2:])
+    assert {key: tiles for key, tiles in table.items() if key != shape} == {
+        key: tiles for key, tiles in TILES.items() if key != shape
+    }
+
+
+def test_everything_that_is_timed_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        pytest.skip("the interpreter compiles nothing")
+    monkeypatch.setattr(codec_sweep, "compile_programs", lambda programs, *rest: None)
+    monkeypatch.setattr(codec_sweep, "STEP_ROWS", (8,))
+    assert compile_all([8], 8, 90, 1)["programs"] > 100
+    assert published_codec().samples_per_frame == 1920
