@@ -13,7 +13,7 @@ _MULTIPROCESSORS = 132
 _BLOCK_BYTES = BLOCK_BYTES[90]
 _MAX_WASTE = 1.35  # computed outputs over outputs
 _SPLITS = (1, 2, 4, 8)
-_MAX_CANDIDATES = 14  # of many columns: those with the best estimates
+_MAX_CANDIDATES = 12  # of many columns: those with the best estimates
 _EFFICIENCY = {32: 0.3, 64: 0.45, 128: 0.65, 256: 0.8}  # share of the tensor cores' peak, by outputs of a block
 _PEAK_FLOPS_PER_US = 6e6  # of a multiprocessor
 _SPLIT_US = 1.5
@@ -67,17 +67,17 @@ def _few_columns(shape: Shape, columns: int, may_split: bool) -> Iterator[Tile]:
         for splits in _SPLITS if may_split else (1,):
             programs = triton.cdiv(outputs, across) * splits
             depth_each = taps * inputs // splits
-            if not (64 if may_split else 32) <= programs <= 600 or depth_each < 128 or inputs % 128:
+            enough = 32 <= programs <= 400 if splits == 1 else 64 <= programs <= 300
+            if not enough or depth_each < 256 or inputs % 128:
                 continue
+            steps = depth_each // 128
             yield Tile(rows, across, 0, 128, splits, 4, 4)
-            if not 90 <= programs <= 400:
-                continue
-            if inputs % 256 == 0 and depth_each >= 256:
-                yield Tile(rows, across, 0, 256, splits, 4, 3)
-            if depth_each <= 1024:
-                yield Tile(rows, across, 0, 128, splits, 2, 4)
-            if depth_each >= 512:
-                yield Tile(rows, across, 0, 128, splits, 4, 6)
+            if inputs % 256 == 0:
+                yield Tile(rows, across, 0, 256, splits, 4, min(5, steps // 2 + 1))
+            if steps <= 8 and splits == 1:
+                yield Tile(rows, across, 0, 128, splits, 2, min(9, steps + 1))
+            if steps >= 4:
+                yield Tile(rows, across, 0, 128, splits, 4, min(9, steps + 1))  # all loads in flight, or many
 
 
 def _many_columns(shape: Shape, columns: int, may_split: bool) -> Iterator[Tile]:
