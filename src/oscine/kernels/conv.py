@@ -329,7 +329,7 @@ def conv(
         has_bias=layer.bias is not None, has_residual=residual is not None, has_raw=raw is not None,
         kind="none" if out is None else "ring" if into_ring else "dense", phased=layer.phases > 1,
         even_k=even_k, even_n=tile.extra > 0 or outputs % tile.outputs == 0,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, maxnreg=tile.registers or None,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ class Tile(NamedTuple):
     splits: int  # programs that share one sum
     warps: int
     stages: int
+    registers: int = 0  # at most, per thread: fewer let more programs share a multiprocessor. 0: as the compiler likes
 
 
 # One tile each for 1, 8, 32 and 128 rows, tuned on an H200.

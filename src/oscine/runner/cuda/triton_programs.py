@@ -91,7 +91,7 @@ def distinct_programs(launches: Sequence[Launch], target: GPUTarget) -> list[Tri
             )
             values = " ".join(f"{name}={bound[name]}" for name in bound if name in kwargs)
             name = f"{kernel.fn.__module__}.{kernel.fn.__name__} {values} {sorted(signature.items())} {attributes}"
-            name += f" warps={options.num_warps} stages={options.num_stages}"
+            name += f" warps={options.num_warps} stages={options.num_stages} registers={options.maxnreg}"
             if name not in found:
                 source = ASTSource(kernel, signature, constants, attributes)
                 found[name] = TritonProgram(name, source, options.__dict__)
