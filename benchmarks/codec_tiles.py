@@ -17,13 +17,13 @@ _MAX_CANDIDATES = 12  # of many columns: those with the best estimates
 _EFFICIENCY = {32: 0.3, 64: 0.45, 128: 0.65, 256: 0.8}  # share of the tensor cores' peak, by outputs of a block
 _PEAK_FLOPS_PER_US = 6e6  # of a multiprocessor
 _SPLIT_US = 1.5
-# Depth, warps and stages by block of rows and outputs.
-_WIDE = {
+# Depth, warps, stages and registers by block of rows and outputs.
+_WIDE: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {
     (64, 32): ((64, 4, 4), (128, 4, 4)),
     (64, 64): ((64, 4, 4), (64, 4, 6), (128, 4, 4)),
     (64, 128): ((64, 4, 4), (64, 4, 5), (128, 4, 3)),
-    (128, 64): ((64, 4, 4), (64, 8, 4), (128, 4, 3)),
-    (128, 128): ((64, 8, 3), (64, 8, 4), (64, 4, 4), (128, 8, 3)),
+    (128, 64): ((64, 4, 4), (64, 4, 3, 128), (64, 8, 4), (128, 4, 3)),
+    (128, 128): ((64, 8, 3), (64, 8, 3, 128), (64, 8, 4), (128, 8, 3)),
     (64, 256): ((64, 4, 3), (64, 4, 4)),
     (128, 256): ((64, 8, 3), (64, 8, 4)),
     (256, 64): ((64, 8, 4),),
@@ -93,11 +93,11 @@ def _many_columns(shape: Shape, columns: int, may_split: bool) -> Iterator[Tile]
                 continue
             if may_split and full < 0.6 * _MULTIPROCESSORS and taps * inputs // (2 * splits) >= 256:
                 continue  # more splits fill more multiprocessors
-            for depth, warps, stages in options:
+            for depth, warps, stages, *registers in options:
                 if inputs % depth == 0:
-                    yield Tile(rows, across, 0, depth, splits, warps, stages)
+                    yield Tile(rows, across, 0, depth, splits, warps, stages, *registers)
                 elif depth == 64 and inputs % 32 == 0:
-                    yield Tile(rows, across, 0, 32, splits, warps, stages + 2)
+                    yield Tile(rows, across, 0, 32, splits, warps, stages + 2, *registers)
     if outputs in _EXTRA and columns >= 2048:
         yield from _extra_columns(inputs, outputs)
     if taps == 1 and inputs < 128 <= columns:  # one step, with a mask
@@ -114,3 +114,5 @@ def _extra_columns(inputs: int, outputs: int) -> Iterator[Tile]:
         for depth in depths:
             for stages in (3, 4) if depth == 64 else (4, 6):
                 yield Tile(rows, across, extra, depth, 1, warps, stages)
+                if (rows, warps, stages) == (128, 4, 4):
+                    yield Tile(rows, across, extra, depth, 1, warps, stages, 160)

@@ -100,8 +100,8 @@ def _finish(
 @triton.jit(do_not_specialize=["size", "columns", "taps", "dilation", "steps", "steps_per_split", "eps"])
 def _conv(
     x, weight, bias, residual, raw, out, rate, depth, slots, positions, partials, arrivals,
-    size, outputs, inputs, channels, columns, taps, dilation, in_stride, in_places, out_stride, out_places,
-    steps, steps_per_split, eps,
+    size, outputs, channels, columns, taps, dilation, in_stride, in_places, out_stride, out_places,
+    steps, steps_per_split, eps, inputs: tl.constexpr,
     block_m: tl.constexpr, block_n: tl.constexpr, extra_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr,
     from_ring: tl.constexpr, has_norm: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr,
     has_residual: tl.constexpr, has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr,
@@ -111,42 +111,51 @@ def _conv(
     first = tl.program_id(0) * block_n
     m = tl.program_id(1) * block_m + tl.arange(0, block_m)
     n = first + tl.arange(0, block_n)
+    k = tl.arange(0, block_k)
     live = m < size
-    row = m // columns
-    slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
+    # Columns beyond the last one are computed from the last one, and not stored: so no load of x has a mask.
+    known_m = tl.minimum(m, size - 1)
+    row = known_m // columns
+    slot = tl.load(slots + row).to(tl.int64)
     # Wraps after a day of speech, which is harmless: the number of places in a ring is a power of two.
-    column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
+    column = tl.load(positions + row) * columns + (known_m - row * columns)
     oldest = column - dilation * (taps - 1)
     total = tl.zeros((block_m, block_n), tl.float32)
     if extra_n:
-        n2 = block_n + tl.arange(0, extra_n)
         total2 = tl.zeros((block_m, extra_n), tl.float32)
+        weight2 = weight + (block_n + tl.arange(0, extra_n))[:, None] * (taps * inputs) + k[None, :]
     if has_norm:
         squares = tl.zeros((block_m,), tl.float32)
-    steps_per_tap = tl.cdiv(inputs, block_k)
+    # Addresses are 64 bits wide here; in the loop, 32 bits are added to them.
+    if from_ring:
+        columns_at = x + (slot * in_stride)[:, None] + k[None, :]
+    else:
+        columns_at = x + (known_m.to(tl.int64) * inputs)[:, None] + k[None, :]
+    weight_at = weight + n[:, None] * (taps * inputs) + k[None, :]
+    steps_per_tap: tl.constexpr = (inputs + block_k - 1) // block_k
     begin = tl.program_id(2) * steps_per_split
     for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
         tap = step // steps_per_tap
-        c = (step - tap * steps_per_tap) * block_k + tl.arange(0, block_k)
-        if from_ring:  # noqa: SIM108  (a compile-time branch)
-            source = slot * in_stride + ((oldest + tap * dilation) & (in_places - 1)) * inputs
+        c = (step - tap * steps_per_tap) * block_k
+        if from_ring:
+            tile_at = columns_at + (((oldest + tap * dilation) & (in_places - 1)) * inputs + c)[:, None]
         else:
-            source = m * inputs
+            tile_at = columns_at + c
         if even_k:
-            tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None], other=0.0)
-            at = step * block_k + tl.arange(0, block_k)
+            tile = tl.load(tile_at)
+            at = step * block_k
         else:
-            tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & (c < inputs)[None, :], other=0.0)
+            tile = tl.load(tile_at, mask=(c + k < inputs)[None, :], other=0.0)
             at = tap * inputs + c
         # Full shapes load without masks: masked weights cannot be prefetched in one piece.
         if even_k and even_n:
-            factors = tl.load(weight + n[:, None] * (taps * inputs) + at[None, :])
+            factors = tl.load(weight_at + at)
         else:
-            known = (n < outputs)[:, None] & (c < inputs)[None, :]
-            factors = tl.load(weight + n[:, None] * (taps * inputs) + at[None, :], mask=known, other=0.0)
+            known = (n < outputs)[:, None] & (c + k < inputs)[None, :]
+            factors = tl.load(weight_at + at, mask=known, other=0.0)
         total = dot(tile, factors, total)
         if extra_n:
-            total2 = dot(tile, tl.load(weight + n2[:, None] * (taps * inputs) + at[None, :]), total2)
+            total2 = dot(tile, tl.load(weight2 + at), total2)
         if has_norm:
             wide = tile.to(tl.float32)
             squares += tl.sum(wide * wide, 1)
@@ -320,11 +329,11 @@ def conv(
         unused if raw is None else raw,
         unused if out is None else out,
         rate, depth, rows.slot, rows.position, workspace.partials, workspace.arrivals,
-        size, outputs, layer.inputs, channels, layer.columns, layer.taps, layer.dilation,
+        size, outputs, channels, layer.columns, layer.taps, layer.dilation,
         x.stride(0) if from_ring else 0, x.shape[1] if from_ring else 0,
         out.stride(0) if out is not None and into_ring else 0, out.shape[1] if out is not None and into_ring else 0,
         steps, triton.cdiv(steps, tile.splits), layer.norm_eps or 0.0,
-        block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth, split=tile.splits,
+        inputs=layer.inputs, block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth, split=tile.splits,
         from_ring=from_ring, has_norm=layer.norm_eps is not None, activation=layer.activation,
         has_bias=layer.bias is not None, has_residual=residual is not None, has_raw=raw is not None,
         kind="none" if out is None else "ring" if into_ring else "dense", phased=layer.phases > 1,
