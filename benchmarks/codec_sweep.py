@@ -40,7 +40,7 @@ from benchmarks.codec_launches import (
 )
 from benchmarks.codec_tiles import candidates
 from benchmarks.results import save
-from oscine.kernels import codec_front, conv_tiles
+from oscine.kernels import codec_front, conv_tiles, last_conv
 from oscine.kernels import conv as conv_module
 from oscine.kernels.conv import Conv, Workspace
 from oscine.kernels.conv_tiles import TILES, Shape, Tile
@@ -60,7 +60,7 @@ WARP_KERNELS = {
     "dequantize": (codec_front, "_dequantize"),
     "attend": (codec_front, "_attend"),
     "depthwise_norm": (codec_front, "_depthwise_norm"),
-    "last_conv": (conv_module, "_last_conv"),
+    "last_conv": (last_conv, "_last_conv"),
 }
 
 

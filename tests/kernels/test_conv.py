@@ -11,8 +11,9 @@ from tests.kernels.measures import assert_same_roundings, graph_seconds
 pytest.importorskip("triton")
 
 from oscine.audio import pcm16
-from oscine.kernels.conv import Conv, Rows, Workspace, conv, last_conv
+from oscine.kernels.conv import Conv, Rows, Workspace, conv
 from oscine.kernels.conv_tiles import TILES
+from oscine.kernels.last_conv import last_conv
 
 pytestmark = pytest.mark.slow
 

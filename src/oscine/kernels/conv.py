@@ -48,8 +48,37 @@ def _snake(x, rate, depth):
 
 
 @triton.jit
+def _operands(
+    m, first, live, bias, residual, rate, depth, outputs, channels,
+    width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
+    phased: tl.constexpr, even_n: tl.constexpr,
+):  # fmt: skip
+    """What `_finish` adds to the sums of `width` outputs from `first` on, and the snake's rates and depths. Zeros for
+    those that a layer lacks."""
+    n = first + tl.arange(0, width)
+    known = n < outputs
+    added = tl.zeros((width,), tl.float32)
+    rates, depths = added, added
+    more = tl.zeros((m.shape[0], width), tl.bfloat16)
+    if has_bias:
+        added = tl.load(bias + n, mask=known, other=0.0)
+    if has_residual:
+        inside = live[:, None]
+        if not even_n:
+            inside = inside & known[None, :]
+        more = tl.load(residual + m[:, None] * outputs + n[None, :], mask=inside, other=0.0)
+    if activation == "snake":
+        channel = n
+        if phased:
+            channel = n % channels
+        rates = tl.load(rate + channel, mask=known, other=0.0)
+        depths = tl.load(depth + channel, mask=known, other=0.0)
+    return added, more, rates, depths
+
+
+@triton.jit
 def _finish(
-    y, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+    y, m, first, live, column, slot, added, more, rates, depths, raw, out,
     outputs, channels, out_stride, out_places,
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
     has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr, even_n: tl.constexpr,
@@ -57,18 +86,17 @@ def _finish(
     """Writes `width` outputs from `first` on. `column` counts from the stream's start. `kind` of out: none, dense or
     ring."""
     n = first + tl.arange(0, width)
-    known = n < outputs
     inside = live[:, None]
     if not even_n:
-        inside = inside & known[None, :]
+        inside = inside & (n < outputs)[None, :]
     channel = n
     if phased:
         channel = n % channels
-    if has_bias:
-        y += tl.load(bias + n, mask=known, other=0.0)[None, :]
     dense = m[:, None] * outputs + n[None, :]
+    if has_bias:
+        y += added[None, :]
     if has_residual:
-        y += tl.load(residual + dense, mask=inside, other=0.0).to(tl.float32)
+        y += more.to(tl.float32)
     if activation == "swiglu":
         gate, up = tl.split(tl.reshape(y, (y.shape[0], width // 2, 2)))
         half = first // 2 + tl.arange(0, width // 2)
@@ -81,8 +109,6 @@ def _finish(
             tl.store(raw + dense, rounded, mask=inside)
         result = rounded
         if activation == "snake":
-            rates = tl.load(rate + channel, mask=known, other=0.0)
-            depths = tl.load(depth + channel, mask=known, other=0.0)
             result = to_bf16(_snake(rounded.to(tl.float32), rates[None, :], depths[None, :]))
         if activation == "gelu":
             wide = rounded.to(tl.float32)
@@ -105,7 +131,7 @@ def _conv(
     block_m: tl.constexpr, block_n: tl.constexpr, extra_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr,
     from_ring: tl.constexpr, has_norm: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr,
     has_residual: tl.constexpr, has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr,
-    even_k: tl.constexpr, even_n: tl.constexpr,
+    even_k: tl.constexpr, even_n: tl.constexpr, early: tl.constexpr,
 ):  # fmt: skip
     """Program (i, j, s): outputs i * block_n .., columns j * block_m .., steps s * steps_per_split .. of the sum."""
     first = tl.program_id(0) * block_n
@@ -119,58 +145,74 @@ def _conv(
     slot = tl.load(slots + row).to(tl.int64)
     # Wraps after a day of speech, which is harmless: the number of places in a ring is a power of two.
     column = tl.load(positions + row) * columns + (known_m - row * columns)
-    oldest = column - dilation * (taps - 1)
+    oldest = (column - dilation * (taps - 1))[:, None]
     total = tl.zeros((block_m, block_n), tl.float32)
     if extra_n:
         total2 = tl.zeros((block_m, extra_n), tl.float32)
         weight2 = weight + (block_n + tl.arange(0, extra_n))[:, None] * (taps * inputs) + k[None, :]
     if has_norm:
-        squares = tl.zeros((block_m,), tl.float32)
+        squares = tl.zeros((block_m, block_k), tl.float32)
     # Addresses are 64 bits wide here; in the loop, 32 bits are added to them.
     if from_ring:
         columns_at = x + (slot * in_stride)[:, None] + k[None, :]
     else:
         columns_at = x + (known_m.to(tl.int64) * inputs)[:, None] + k[None, :]
     weight_at = weight + n[:, None] * (taps * inputs) + k[None, :]
+    if early:  # while the sums wait for their first weights
+        added, more, rates, depths = _operands(
+            m, first, live, bias, residual, rate, depth, outputs, channels,
+            block_n, activation, has_bias, has_residual, phased, even_n,
+        )  # fmt: skip
     steps_per_tap: tl.constexpr = (inputs + block_k - 1) // block_k
     begin = tl.program_id(2) * steps_per_split
     for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
         tap = step // steps_per_tap
         c = (step - tap * steps_per_tap) * block_k
-        if from_ring:
-            tile_at = columns_at + (((oldest + tap * dilation) & (in_places - 1)) * inputs + c)[:, None]
-        else:
-            tile_at = columns_at + c
-        if even_k:
-            tile = tl.load(tile_at)
-            at = step * block_k
-        else:
-            tile = tl.load(tile_at, mask=(c + k < inputs)[None, :], other=0.0)
-            at = tap * inputs + c
-        # Full shapes load without masks: masked weights cannot be prefetched in one piece.
+        # Weights first: their addresses do not wait for the slots. Full shapes load without masks: masked weights
+        # cannot be prefetched in one piece.
+        at = tap * inputs + c
         if even_k and even_n:
             factors = tl.load(weight_at + at)
         else:
             known = (n < outputs)[:, None] & (c + k < inputs)[None, :]
             factors = tl.load(weight_at + at, mask=known, other=0.0)
+        if extra_n:
+            factors2 = tl.load(weight2 + at)
+        if from_ring:  # noqa: SIM108
+            tile_at = columns_at + (((oldest + tap * dilation) & (in_places - 1)) * inputs + c)
+        else:
+            tile_at = columns_at + c
+        if even_k:  # noqa: SIM108  (a compile-time branch)
+            tile = tl.load(tile_at)
+        else:
+            tile = tl.load(tile_at, mask=(c + k < inputs)[None, :], other=0.0)
         total = dot(tile, factors, total)
         if extra_n:
-            total2 = dot(tile, tl.load(weight2 + at), total2)
+            total2 = dot(tile, factors2, total2)
         if has_norm:
             wide = tile.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
+            squares += wide * wide
     if has_norm:
-        total *= tl.rsqrt(squares / inputs + eps)[:, None]
+        total *= tl.rsqrt(tl.sum(squares, 1) / inputs + eps)[:, None]
 
     if split == 1:
+        if not early:
+            added, more, rates, depths = _operands(
+                m, first, live, bias, residual, rate, depth, outputs, channels,
+                block_n, activation, has_bias, has_residual, phased, even_n,
+            )  # fmt: skip
         _finish(
-            total, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+            total, m, first, live, column, slot, added, more, rates, depths, raw, out,
             outputs, channels, out_stride, out_places,
             block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
         )  # fmt: skip
         if extra_n:
+            added, more, rates, depths = _operands(
+                m, block_n, live, bias, residual, rate, depth, outputs, channels,
+                extra_n, activation, has_bias, has_residual, phased, even_n,
+            )  # fmt: skip
             _finish(
-                total2, m, block_n, live, column, slot, bias, residual, raw, out, rate, depth,
+                total2, m, block_n, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 extra_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
             )  # fmt: skip
@@ -188,36 +230,16 @@ def _conv(
                 theirs = partials + (part * tiles + tile_id) * (block_m * block_n)
                 total += tl.load(theirs + within, cache_modifier=".cg")
             tl.store(arrivals + tile_id, 0)
+            if not early:
+                added, more, rates, depths = _operands(
+                    m, first, live, bias, residual, rate, depth, outputs, channels,
+                    block_n, activation, has_bias, has_residual, phased, even_n,
+                )  # fmt: skip
             _finish(
-                total, m, first, live, column, slot, bias, residual, raw, out, rate, depth,
+                total, m, first, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
             )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["size", "columns"])
-def _last_conv(
-    x, weight, bias, slots, positions, samples, pcm16, size, columns, in_stride, in_places,
-    inputs: tl.constexpr, taps: tl.constexpr, has_samples: tl.constexpr, block_m: tl.constexpr, block_c: tl.constexpr,
-):  # fmt: skip
-    m = tl.program_id(0) * block_m + tl.arange(0, block_m)
-    c = tl.arange(0, block_c)
-    live, known = m < size, c < inputs
-    row = m // columns
-    slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
-    column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
-    total = tl.zeros((block_m,), tl.float32)
-    for tap in tl.static_range(taps):
-        source = slot * in_stride + ((column - (taps - 1 - tap)) & (in_places - 1)) * inputs
-        tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & known[None, :], other=0.0)
-        factors = tl.load(weight + tap * inputs + c, mask=known, other=0.0)
-        total += tl.sum(tile.to(tl.float32) * factors.to(tl.float32)[None, :], 1)
-    sample = tl.minimum(tl.maximum(total + tl.load(bias), -1.0), 1.0)
-    if has_samples:
-        tl.store(samples + m, sample, mask=live)
-    # Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
-    whole = (sample * 32767.0 + 12582912.0) - 12582912.0
-    tl.store(pcm16 + m, whole.to(tl.int16), mask=live)
 
 
 # --- wrappers -------------------------------------------------------------------------------------------------------
@@ -308,7 +330,7 @@ def conv(
     outputs, channels, size = len(layer.weight), layer.channels, len(rows) * layer.columns
     tile, grid = layer.tile(len(rows)), layer.grid(len(rows))
     from_ring, into_ring = x.ndim == 3, out is not None and out.ndim == 3
-    _check_input(layer, x, size)
+    check_input(layer, x, size)
     for dense in (residual, raw):
         assert dense is None or dense.shape == (size * layer.phases, channels), (dense.shape, size, channels)
     if out is not None and into_ring:
@@ -333,35 +355,17 @@ def conv(
         x.stride(0) if from_ring else 0, x.shape[1] if from_ring else 0,
         out.stride(0) if out is not None and into_ring else 0, out.shape[1] if out is not None and into_ring else 0,
         steps, triton.cdiv(steps, tile.splits), layer.norm_eps or 0.0,
-        inputs=layer.inputs, block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth, split=tile.splits,
+        inputs=layer.inputs, block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth,
+        split=tile.splits,
         from_ring=from_ring, has_norm=layer.norm_eps is not None, activation=layer.activation,
         has_bias=layer.bias is not None, has_residual=residual is not None, has_raw=raw is not None,
         kind="none" if out is None else "ring" if into_ring else "dense", phased=layer.phases > 1,
-        even_k=even_k, even_n=tile.extra > 0 or outputs % tile.outputs == 0,
+        even_k=even_k, even_n=tile.extra > 0 or outputs % tile.outputs == 0, early=tile.early,
         num_warps=tile.warps, num_stages=tile.stages, maxnreg=tile.registers or None,
     )  # fmt: skip
 
 
-def last_conv(layer: Conv, x: Tensor, rows: Rows, *, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
-    """One output channel: samples in -1..1, as PCM16 and optionally as floats; both [rows, columns]."""
-    size = len(rows) * layer.columns
-    assert len(layer.weight) == 1 and layer.bias is not None and layer.dilation == 1, layer.weight.shape
-    _check_input(layer, x, size)
-    shape = (len(rows), layer.columns)
-    assert pcm16_out.shape == shape and pcm16_out.dtype == torch.int16 and pcm16_out.is_contiguous(), pcm16_out.shape
-    assert samples_out is None or (samples_out.shape == shape and samples_out.is_contiguous()), shape
-    block = 32 if len(rows) < 8 else 64
-    _last_conv[(triton.cdiv(size, block),)](
-        x, layer.weight, layer.bias, rows.slot, rows.position,
-        layer.bias if samples_out is None else samples_out, pcm16_out,
-        size, layer.columns, x.stride(0), x.shape[1],
-        inputs=layer.inputs, taps=layer.taps, has_samples=samples_out is not None, block_m=block,
-        block_c=triton.next_power_of_2(layer.inputs), num_warps=4,
-        enable_fp_fusion=False,  # sample * 32767 is rounded separately, as in audio.pcm16
-    )  # fmt: skip
-
-
-def _check_input(layer: Conv, x: Tensor, size: int) -> None:
+def check_input(layer: Conv, x: Tensor, size: int) -> None:
     if x.ndim == 3:
         _check_ring(x, layer.columns + (layer.taps - 1) * layer.dilation, layer.inputs)
     else:

@@ -21,6 +21,11 @@ class Tile(NamedTuple):
     stages: int
     registers: int = 0  # at most, per thread: fewer let more programs share a multiprocessor. 0: as the compiler likes
 
+    @property
+    def early(self) -> bool:
+        """Whether bias, residual and snake are loaded before the sums: small blocks have registers for them."""
+        return self.rows <= 64 and self.outputs <= 64 and not self.extra
+
 
 # One tile each for 1, 8, 32 and 128 rows, tuned on an H200.
 TILES: dict[Shape, tuple[Tile, Tile, Tile, Tile]] = {
