@@ -59,20 +59,10 @@ def _attend(
     slot = tl.load(slots + row).to(tl.int64)
     position = tl.load(positions + row)
     d = tl.arange(0, half)
-    turn = position.to(tl.float64) * tl.load(turns + d)
-    angle = (turn - tl.floor(turn)).to(tl.float32) * 6.283185307179586
-    cos, sin = tl.cos(angle), tl.sin(angle)
-
     dim: tl.constexpr = 2 * half
     q = qkv + (row * 3 * heads + head) * dim + d
     k = q + heads * dim
     v = k + heads * dim
-    q_low, q_high = tl.load(q).to(tl.float32), tl.load(q + half).to(tl.float32)
-    query_low, query_high = q_low * cos - q_high * sin, q_high * cos + q_low * sin
-    k_low, k_high = tl.load(k).to(tl.float32), tl.load(k + half).to(tl.float32)
-    new_key_low, new_key_high = to_bf16(k_low * cos - k_high * sin), to_bf16(k_high * cos + k_low * sin)
-    new_value_low, new_value_high = tl.load(v), tl.load(v + half)
-
     # The ring has as many places as the window has frames; places before the stream's start are masked.
     place = tl.arange(0, block)
     here = position % window
@@ -81,10 +71,23 @@ def _attend(
     ring = slot * stride + head * (window * dim)
     at = ring + place[:, None] * dim + d[None, :]
     new, old = is_new[:, None], seen[:, None]
-    key_low = tl.where(new, new_key_low[None, :], tl.load(keys + at, mask=old, other=0.0)).to(tl.float32)
-    key_high = tl.where(new, new_key_high[None, :], tl.load(keys + at + half, mask=old, other=0.0)).to(tl.float32)
-    value_low = tl.where(new, new_value_low[None, :], tl.load(values + at, mask=old, other=0.0)).to(tl.float32)
-    value_high = tl.where(new, new_value_high[None, :], tl.load(values + at + half, mask=old, other=0.0)).to(tl.float32)
+    # All loads come first: the angles are computed while they are under way.
+    q_low, q_high = tl.load(q).to(tl.float32), tl.load(q + half).to(tl.float32)
+    k_low, k_high = tl.load(k).to(tl.float32), tl.load(k + half).to(tl.float32)
+    new_value_low, new_value_high = tl.load(v), tl.load(v + half)
+    old_key_low, old_key_high = tl.load(keys + at, mask=old, other=0.0), tl.load(keys + at + half, mask=old, other=0.0)
+    old_value_low = tl.load(values + at, mask=old, other=0.0)
+    old_value_high = tl.load(values + at + half, mask=old, other=0.0)
+
+    turn = position.to(tl.float64) * tl.load(turns + d)
+    angle = (turn - tl.floor(turn)).to(tl.float32) * 6.283185307179586
+    cos, sin = tl.cos(angle), tl.sin(angle)
+    query_low, query_high = q_low * cos - q_high * sin, q_high * cos + q_low * sin
+    new_key_low, new_key_high = to_bf16(k_low * cos - k_high * sin), to_bf16(k_high * cos + k_low * sin)
+    key_low = tl.where(new, new_key_low[None, :], old_key_low).to(tl.float32)
+    key_high = tl.where(new, new_key_high[None, :], old_key_high).to(tl.float32)
+    value_low = tl.where(new, new_value_low[None, :], old_value_low).to(tl.float32)
+    value_high = tl.where(new, new_value_high[None, :], old_value_high).to(tl.float32)
     score = tl.sum(key_low * query_low[None, :] + key_high * query_high[None, :], 1) * scale
     score = tl.where(seen | is_new, score, float("-inf"))
     share = tl.exp(score - tl.max(score, 0))
