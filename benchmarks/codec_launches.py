@@ -30,8 +30,8 @@ class Launch:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def run(self, **changes: Any) -> None:
-        self.call(*self.args, **(self.kwargs | changes))
+    def run(self) -> None:
+        self.call(*self.args, **self.kwargs)
 
     @property
     def layer(self) -> Conv | None:
@@ -142,7 +142,7 @@ def _recording(wrapper: str, found: list[Launch]) -> Iterator[None]:
 
 
 def layer_names(codec: CudaCodec) -> dict[int, str]:
-    """By the address of the layer's weights."""
+    """By the `id` of the layer."""
     parts: dict[str, Conv] = {
         "into stack": codec._into_stack,
         "vocoder in": codec._vocoder_in,

@@ -4,11 +4,11 @@
 
 step    device time of each launch, in order
 tiles   for each shape of a convolution, the fastest tiles beside the one in kernels/conv_tiles.py
-warps   the same for the other kernels and their number of warps
+warps   the time of the other kernels by their number of warps; results are not compared
 table   the fastest tiles as lines for kernels/conv_tiles.py, and the time of a step with them
 
 All programs are compiled first, in parallel and without the GPU. Weights are read from memory, not from a cache, as in
-a step. `bits`: "same" if the results equal those of the current tile to the bit.
+a step. `bits`: "same" if the results, which are rounded to bf16, equal those of the current tile to the bit.
 """
 
 from __future__ import annotations

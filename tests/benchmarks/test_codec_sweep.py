@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from benchmarks import codec_sweep
-from benchmarks.codec_launches import Step, layer_names, published_codec, random_codec
+from benchmarks.codec_launches import Step, layer_names, random_codec
 from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, with_warps
 from benchmarks.codec_tiles import candidates
 from oscine.kernels.conv import Workspace
@@ -107,4 +107,3 @@ def test_everything_that_is_timed_is_compiled_first(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(codec_sweep, "compile_programs", lambda programs, *rest: None)
     monkeypatch.setattr(codec_sweep, "STEP_ROWS", (8,))
     assert compile_all([8], 8, 90, 1)["programs"] > 100
-    assert published_codec().samples_per_frame == 1920

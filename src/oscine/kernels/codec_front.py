@@ -160,7 +160,7 @@ def attend(qkv: Tensor, keys: Tensor, values: Tensor, turns: Tensor, rows: Rows,
     assert dim & (dim - 1) == 0, dim
     _attend[(batch, heads)](
         qkv, keys, values, out, turns, rows.slot, rows.position, keys.stride(0), dim**-0.5,
-        heads=heads, half=dim // 2, window=window, block=triton.next_power_of_2(window), num_warps=4,
+        heads=heads, half=dim // 2, window=window, block=triton.next_power_of_2(window), num_warps=1,
     )  # fmt: skip
 
 
