@@ -59,14 +59,15 @@ def _download(hub_id: str) -> Path:
 
 
 class TensorFiles:
-    """The tensors of one folder: model.safetensors, or the shards that model.safetensors.index.json lists."""
+    """The tensors of one folder: model.safetensors, or the shards that model.safetensors.index.json lists. They are
+    views of the mapped files."""
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._home: dict[str, tuple[Path, Any]] = {}  # tensor -> the file that holds it
         self.path, paths = _paths(folder)  # the one file, or the index of several
         with ExitStack() as opened:
             for path in paths:
-                file = opened.enter_context(_open(path, device))
+                file = opened.enter_context(_open(path))
                 self._home |= dict.fromkeys(file.keys(), (path, file))
             self._opened = opened.pop_all()
 
@@ -92,9 +93,9 @@ class TensorFiles:
         self._opened.close()
 
 
-def _open(path: Path, device: str) -> Any:
+def _open(path: Path) -> Any:
     try:
-        return safe_open(path, framework="pt", device=device)
+        return safe_open(path, framework="pt")
     except FileNotFoundError:
         raise CheckpointError(f"{path.name} is missing in {path.parent}") from None
     except (SafetensorError, OSError) as error:

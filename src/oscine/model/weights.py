@@ -22,6 +22,7 @@ from oscine.model.names import (
     codec_names,
     speech_names,
 )
+from oscine.model.pinned_upload import PinnedUpload
 from oscine.model.speech_model import SpeechModel
 
 TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
@@ -55,14 +56,15 @@ def load_model(
     tables = _tables(config, folder)
     total = sum(_part_of(ours) in loaded for _, names, _ in tables for ours in names)
     done = 0
+    upload = PinnedUpload(device) if device.type == "cuda" else lambda tensor: tensor
     extremes: dict[str, Tensor] = {}  # "file: tensor" -> its minimum and maximum, on the device
     for source, names, unused in tables:
-        with TensorFiles(source, str(device)) as files:
+        with TensorFiles(source) as files:
             _check_names(files, names, unused)
             for ours, theirs in names.items():
                 if _part_of(ours) not in loaded:
                     continue
-                extremes |= _fill(model, ours, theirs, files, device, _dtype_of(ours, dtype))
+                extremes |= _fill(model, ours, theirs, files, upload, device, _dtype_of(ours, dtype))
                 done += 1
                 progress(done, total)
     _check_finite(extremes)
@@ -119,7 +121,13 @@ def _listed(names: list[str]) -> str:
 
 
 def _fill(
-    model: SpeechModel, ours: str, theirs: tuple[str, ...], files: TensorFiles, device: torch.device, dtype: torch.dtype
+    model: SpeechModel,
+    ours: str,
+    theirs: tuple[str, ...],
+    files: TensorFiles,
+    upload: Callable[[Tensor], Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     path, _, leaf = ours.rpartition(".")
     owner = model.get_submodule(path)
@@ -137,7 +145,7 @@ def _fill(
             raise CheckpointError(
                 f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; expected floating point"
             )
-        view.copy_(tensor)
+        view.copy_(upload(tensor))
         # aminmax is one pass without a copy (isfinite makes several) and returns NaN if there is one.
         extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(view)).float()
     setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
