@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-
-_WARM_UPS = 2  # runs that compile kernels and let libraries allocate their workspaces
 
 
 class GraphSet:
@@ -32,18 +31,25 @@ class GraphSet:
             return
         pool = torch.cuda.graph_pool_handle()
         stream = torch.cuda.Stream(priority=self._priority)
-        for done, size in enumerate(reversed(self.sizes), start=1):
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UPS):
-                    self.run(size)
-            torch.cuda.current_stream().wait_stream(stream)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
-                self.run(size)
-            self._graphs[size] = graph
-            progress(done, len(self.sizes))
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for done, size in enumerate(reversed(self.sizes), start=1):
+                self.run(size)  # loads kernels and lets libraries allocate: a capture cannot
+                self._graphs[size] = self._captured_run(size, pool)
+                progress(done, len(self.sizes))
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()  # errors of the runs are raised here
+        torch.cuda.empty_cache()
+
+    def _captured_run(self, size: int, pool: Any) -> torch.cuda.CUDAGraph:
+        # Not `torch.cuda.graph`, which waits for the device and returns all cached memory before each capture.
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=pool)
+        try:
+            self.run(size)
+        finally:
+            graph.capture_end()
+        return graph
 
     def replay(self, size: int) -> None:
         graph = self._graphs.get(size)
