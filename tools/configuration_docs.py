@@ -16,7 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from oscine.commands.settings import Settings, setting_fields, variable_of
+from oscine.commands.environment import variable_of
+from oscine.commands.settings import Settings, setting_fields
 from oscine.config import (
     CheckpointConfig,
     ChunkConfig,

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
+from oscine.commands.environment import ENV_PREFIX, default_voices_dir, variable_of
 from oscine.commands.settings import (
-    ENV_PREFIX,
     Settings,
-    default_voices_dir,
     forget_secrets,
     load_settings,
     model_flags,
     setting_fields,
-    variable_of,
 )
 from oscine.errors import ConfigError
 

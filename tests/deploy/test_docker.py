@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from oscine.commands.settings import Settings, setting_fields, variable_of
+from oscine.commands.environment import variable_of
+from oscine.commands.settings import Settings, setting_fields
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from tests.conftest import ROOT, require_environment

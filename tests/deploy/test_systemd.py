@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oscine.commands.settings import Settings, load_settings, setting_fields, variable_of
+from oscine.commands.environment import variable_of
+from oscine.commands.settings import Settings, load_settings, setting_fields
 from oscine.config import ServerConfig
 from tests.conftest import ROOT, require_program
 

@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from oscine import __version__
 from oscine.errors import EngineError, OscineError
-from oscine.types import SpeechRequest
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from oscine.api import Oscine
+    from oscine.types import SpeechRequest
 
 _SENTENCE = "The quick brown fox jumps over the lazy dog."
 _TRANSCRIPT = "Hello, this is a short clip."
@@ -126,6 +127,8 @@ def _load(model: str, device: str, report: _Report, loaded: list[Oscine]) -> str
 
 def _request(tts: Oscine) -> SpeechRequest:
     """The least that this kind of checkpoint needs. A Base checkpoint clones the demo voice."""
+    from oscine.types import SpeechRequest
+
     fields: dict[str, Any] = {}
     if tts.config.kind == "base":
         fields["voice"] = tts.clone(_demo_clip(), _TRANSCRIPT)
@@ -145,6 +148,8 @@ def _demo_clip() -> tuple[np.ndarray, int]:
 
 
 def _speak(tts: Oscine, request: SpeechRequest) -> str:
+    import numpy as np
+
     begun_s = time.perf_counter()
     first_s: list[float] = []
     (speech,) = tts.speak_batch(
@@ -164,6 +169,8 @@ def _compare(model: str, kind: str, request: SpeechRequest, official_python: Pat
     """Greedy codes in float32 on the CPU, ours and the official package's."""
     if official_python is None and importlib.util.find_spec("qwen_tts") is None:
         return "not compared: the qwen-tts package is not installed; name a Python that has it with --official-python"
+    import numpy as np
+
     from oscine.api import Oscine
     from oscine.model.checkpoint import find_checkpoint
 
@@ -195,6 +202,8 @@ def _compare(model: str, kind: str, request: SpeechRequest, official_python: Pat
 
 
 def _official_codes(folder: Path, fields: dict[str, Any], python: Path | None) -> np.ndarray:
+    import numpy as np
+
     script = Path(__file__).with_name("official_codes.py")
     command = [str(python or sys.executable), str(script), str(folder)]
     fields |= {"max_new_tokens": _COMPARED_TOKENS}

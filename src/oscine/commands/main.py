@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,23 +16,11 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.doctor import doctor
+from oscine.commands.early_worker import early_worker
 from oscine.commands.export import export
-from oscine.commands.say import (
-    MAX_SLOTS,
-    Outputs,
-    check_clone_options,
-    choose_voice,
-    load,
-    read_texts,
-    report,
-    speak,
-    text_options,
-)
-from oscine.commands.say_subtitles import Subtitles
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
-from oscine.types import SpeechRequest
 from oscine_bench.command import bench_app
 from oscine_eval.command import eval_app
 
@@ -162,6 +151,21 @@ def say(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON")] = False,
 ) -> None:
     """Turn text into speech: a file, standard output or the loudspeaker."""
+    # Here: a server is spawned sooner without them.
+    from oscine.commands.say import (
+        MAX_SLOTS,
+        Outputs,
+        check_clone_options,
+        choose_voice,
+        load,
+        read_texts,
+        report,
+        speak,
+        text_options,
+    )
+    from oscine.commands.say_subtitles import Subtitles
+    from oscine.types import SpeechRequest
+
     texts = read_texts(text, file)
     spoken_as = text_options(
         texts, normalize, pronounce or [], paragraph_pause, markup=not no_markup, language=language
@@ -252,33 +256,35 @@ def serve(
     ] = False,
 ) -> None:
     """Serve one or several models over HTTP and WebSocket, with a playground page."""
-    from oscine.commands.settings import load_settings, model_flags, parse_assignments
-
     if model and model_option and model != model_option:
         raise ConfigError(f"models are named as arguments {model} and with --model {model_option}; use one way")
-    flags: dict[str, Any] = {
-        **model_flags(model or model_option, name=name, devices=devices, slots=slots, memory_share=memory_share),
-        "server.host": host,
-        "server.port": port,
-        "server.tls_cert": str(tls_cert) if tls_cert else None,
-        "server.tls_key": str(tls_key) if tls_key else None,
-        "server.api_keys": tuple(api_key) if api_key else None,
-        "server.admin_keys": tuple(admin_key) if admin_key else None,
-        "dtype": dtype.value if dtype else None,
-        "engine.kernels": kernels.value if kernels else None,
-        "engine.quantize": quantize.value if quantize else None,
-        "server.voices_dir": str(voices_dir) if voices_dir else None,
-        "server.aligner": str(aligner) if aligner else None,
-        "server.log_format": log_format,
-        "server.allowed_hosts": allowed_hosts,
-        "server.exit_on_failure": exit_on_failure or None,
-        "server.strict": strict or None,
-    }
-    flags = {path: value for path, value in flags.items() if value is not None}
-    settings = load_settings(config, flags | parse_assignments(setting or []))
-    if print_config:
-        print(settings.as_toml(), end="")
-        return
-    from oscine.commands.serve import serve as run  # here: the server's libraries take time that `--help` should not
+    with nullcontext() if print_config else early_worker() as spawned:
+        # Imported while the worker imports torch.
+        from oscine.commands.settings import load_settings, model_flags, parse_assignments
 
-    run(settings, console)
+        flags: dict[str, Any] = {
+            **model_flags(model or model_option, name=name, devices=devices, slots=slots, memory_share=memory_share),
+            "server.host": host,
+            "server.port": port,
+            "server.tls_cert": str(tls_cert) if tls_cert else None,
+            "server.tls_key": str(tls_key) if tls_key else None,
+            "server.api_keys": tuple(api_key) if api_key else None,
+            "server.admin_keys": tuple(admin_key) if admin_key else None,
+            "dtype": dtype.value if dtype else None,
+            "engine.kernels": kernels.value if kernels else None,
+            "engine.quantize": quantize.value if quantize else None,
+            "server.voices_dir": str(voices_dir) if voices_dir else None,
+            "server.aligner": str(aligner) if aligner else None,
+            "server.log_format": log_format,
+            "server.allowed_hosts": allowed_hosts,
+            "server.exit_on_failure": exit_on_failure or None,
+            "server.strict": strict or None,
+        }
+        flags = {path: value for path, value in flags.items() if value is not None}
+        settings = load_settings(config, flags | parse_assignments(setting or []))
+        if print_config:
+            print(settings.as_toml(), end="")
+            return
+        from oscine.commands.serve import serve as run
+
+        run(settings, console, spawned)

@@ -16,6 +16,7 @@ from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
 from oscine.engine.remote.build import build
 from oscine.engine.remote.client import EngineClient
+from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.engine.router import Router
 from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
@@ -35,10 +36,16 @@ class _Checkpoint:
 
 
 class ModelLoader:
-    """`reporter` makes the callback for the progress of an engine, given the model's name and the device."""
+    """`reporter` makes the callback for the progress of an engine, given the model's name and the device. `spawned` is
+    a worker for the first engine."""
 
-    def __init__(self, settings: Settings, reporter: Callable[[str, str], ReportProgress]) -> None:
-        self._settings, self._reporter = settings, reporter
+    def __init__(
+        self,
+        settings: Settings,
+        reporter: Callable[[str, str], ReportProgress],
+        spawned: SpawnedWorker | None = None,
+    ) -> None:
+        self._settings, self._reporter, self._spawned = settings, reporter, spawned
         self._engines: dict[EngineClient, WantedEngine] = {}
         self._closed = False
         self.plan: list[PlannedEngine] = []  # of `open_all`, if memory was planned
@@ -53,8 +60,12 @@ class ModelLoader:
         wanted = [engine for checkpoint in found for engine in checkpoint.wanted]
         if len(found) > 1 or any(engine.memory_share for engine in wanted):
             self.plan = plan_memory_of(wanted)
-            return self._start_planned(found, self.plan)
-        return [self._start(checkpoint.card, checkpoint.wanted) for checkpoint in found]
+            loaded = self._start_planned(found, self.plan)
+        else:
+            loaded = [self._start(checkpoint.card, checkpoint.wanted) for checkpoint in found]
+        if unused := self._take_spawned():
+            unused.close()
+        return loaded
 
     def open(self, config: CheckpointConfig) -> LoadedModel:
         """Starts the engines of one more checkpoint beside the running ones."""
@@ -74,6 +85,10 @@ class ModelLoader:
     @property
     def _running(self) -> list[tuple[EngineClient, WantedEngine]]:
         return [(client, one) for client, one in self._engines.items() if client.health.state != "stopped"]
+
+    def _take_spawned(self) -> SpawnedWorker | None:
+        spawned, self._spawned = self._spawned, None
+        return spawned
 
     def _find(self, config: CheckpointConfig) -> _Checkpoint:
         settings = self._settings
@@ -113,7 +128,11 @@ class ModelLoader:
             for one in wanted:
                 make = partial(build, one.folder, one.config, one.device, one.dtype)
                 report = self._reporter(card.name, one.device)
-                client = EngineClient(make, self._settings.worker, environment=environment, on_progress=report)
+                # A worker that has imported torch takes no other environment.
+                spawned = None if environment else self._take_spawned()
+                client = EngineClient(
+                    make, self._settings.worker, environment=environment, spawned=spawned, on_progress=report
+                )
                 undo.callback(client.stop)
                 clients.append(client)
                 self._engines[client] = one

@@ -21,6 +21,7 @@ from oscine.commands.settings import Settings, changed_settings, forget_secrets
 from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
 from oscine.engine.remote.heap import freeze_gc
+from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.errors import OscineError
 from oscine.server.audit import audit
 from oscine.server.listener import bind, raise_file_limit
@@ -34,14 +35,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings, console: Console) -> None:
-    """Returns after a clean end. Raises what the first start of an engine raised (of several models: if none could
-    start), or ConfigError for a taken port, unusable TLS files or models that do not fit into memory."""
+def serve(settings: Settings, console: Console, spawned: SpawnedWorker | None = None) -> None:
+    """`spawned` is a worker for the first engine. Returns after a clean end. Raises what the first start of an engine
+    raised (of several models: if none could start), or ConfigError for a taken port, unusable TLS files or models that
+    do not fit into memory."""
     forget_secrets()
     log_to_stderr(settings.server.log_format, settings.server.log_level)
     check_tls_files(settings.server.tls_cert, settings.server.tls_key)
     display = StartupDisplay(settings, console)
-    loader = ModelLoader(settings, display.reporter)
+    loader = ModelLoader(settings, display.reporter, spawned)
     found = loader.find_all()
     raise_file_limit(settings.server.max_connections)
     listener = bind(settings.server.host, settings.server.port)

@@ -25,6 +25,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from oscine.commands.environment import ENV_PREFIX, default_voices_dir, variable_of
 from oscine.config import (
     CheckpointConfig,
     Dtype,
@@ -37,12 +38,7 @@ from oscine.config import (
 )
 from oscine.errors import ConfigError, unknown_choice
 
-ENV_PREFIX = "OSCINE_SERVE_"
 _SECRETS = ("server.api_keys", "server.admin_keys")
-
-
-def default_voices_dir() -> str:
-    return f"{os.environ.get('XDG_DATA_HOME') or '~/.local/share'}/oscine/voices"
 
 
 def _parse(value: object) -> object:
@@ -192,10 +188,6 @@ def forget_secrets() -> None:
     """Removes the keys from the environment, which other processes inherit."""
     for path in _SECRETS:
         os.environ.pop(variable_of(path), None)
-
-
-def variable_of(path: str) -> str:
-    return ENV_PREFIX + path.upper().replace(".", "__")
 
 
 def setting_fields(section: Any, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:

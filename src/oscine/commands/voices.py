@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.commands.settings import default_voices_dir, variable_of
+from oscine.commands.environment import default_voices_dir, variable_of
 from oscine.errors import OscineError, RequestError
-from oscine.voice import Voice
 
 if TYPE_CHECKING:
     from oscine.server.voice_store import VoiceStore
+    from oscine.voice import Voice
 
 voices_app = typer.Typer(
     no_args_is_help=True, help="Preset voices of a checkpoint, and uploaded voices in the folder of `oscine serve`."
@@ -147,6 +147,8 @@ def _is_saved(source: Path) -> bool:
 
 def _voice(source: Path, model: str | None, ref_text: str | None) -> Voice:
     if _is_saved(source):
+        from oscine.voice import Voice
+
         return Voice.load(source)
     assert model is not None
     from oscine.api import Oscine  # here: torch takes seconds

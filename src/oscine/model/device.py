@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -32,6 +35,22 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise OscineError(f"device {name!r} is not on this machine ({torch.cuda.device_count()} CUDA devices); use cpu")
     return device
+
+
+def begin_context(name: str) -> None:
+    """Creates the context of a CUDA device on another thread, which torch's first call would wait for. The driver's
+    calls need no lock of Python's. Errors are left to torch, which makes the same calls."""
+    if name != "cpu" and torch.version.cuda is not None:
+        index = name.removeprefix("cuda:")
+        threading.Thread(target=_create_context, args=(int(index) if index.isdecimal() else 0,), daemon=True).start()
+
+
+def _create_context(index: int) -> None:
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    with contextlib.suppress(OSError):
+        driver = ctypes.CDLL("libcuda.so.1")
+        if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0:
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -1,11 +1,21 @@
-"""The worker finds its modules where its parent found them, regardless of the current folder."""
+"""The worker finds its modules where its parent found them, regardless of the current folder, and may be spawned before
+it is known what it builds."""
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import oscine
+from oscine.engine.remote.client import EngineClient
+from oscine.engine.remote.spawn import spawn_worker
+from oscine.errors import ConfigError
+from tests.engine.recorder import WAIT_S, wait_until
+from tests.engine.remote.fake_engine import FakeConfig, build_fake
+from tests.engine.remote.helpers import CONFIG, gone, speak
 
 PACKAGE = Path(oscine.__file__).parent
 
@@ -59,3 +69,37 @@ def test_the_worker_runs_the_package_of_its_parent(tmp_path: Path) -> None:
     ours = f"built with {tmp_path / 'oscine' / '__init__.py'}"
     assert built(tmp_path / "empty", tmp_path).startswith(ours)
     assert built(tmp_path / "empty", python_path=tmp_path).startswith(ours)
+
+
+def build_with_imports(module: str, progress):
+    raise ConfigError(f"{module} is {'' if module in sys.modules else 'not '}imported")
+
+
+@pytest.mark.parametrize("modules", [["colorsys"], ["no_such_module"]])
+def test_a_worker_spawned_early_builds_what_it_is_given_and_is_replaced_when_it_dies(modules: list[str]) -> None:
+    spawned = spawn_worker(os.environ, modules)
+    with EngineClient(functools.partial(build_fake, FakeConfig()), CONFIG, spawned=spawned) as engine:
+        engine.wait_ready(WAIT_S)
+        assert engine.health.pid == spawned.popen.pid
+        assert speak(engine, "say 3").wait() == ["stop"]
+        spawned.popen.kill()
+        wait_until(lambda: engine.health.restarts == 1 and engine.health.state == "ready")
+        assert engine.health.pid != spawned.popen.pid
+        assert speak(engine, "say 3").wait() == ["stop"]
+
+
+def test_a_worker_imports_what_it_is_told_while_it_waits() -> None:
+    spawned = spawn_worker(os.environ, ["colorsys"])
+    build = functools.partial(build_with_imports, "colorsys")
+    with (
+        EngineClient(build, CONFIG, spawned=spawned) as engine,
+        pytest.raises(ConfigError, match="colorsys is imported"),
+    ):
+        engine.wait_ready(WAIT_S)
+
+
+def test_a_worker_that_is_given_nothing_ends_when_it_is_closed() -> None:
+    spawned = spawn_worker(os.environ)
+    spawned.close()
+    assert gone(spawned.popen.pid)
+    spawned.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oscine.config import EngineConfig
+from oscine.engine.remote.heap import importing
 from oscine.types import ReportProgress
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 
 def build(folder: str, config: EngineConfig, device: str, dtype: str, progress: ReportProgress) -> InProcessEngine:
-    from oscine.engine.build import build_engine
+    with importing():
+        from oscine.model.device import begin_context
+
+        begin_context(device)
+        from oscine.engine.build import build_engine
 
     return build_engine(folder, config, progress, device=device, dtype=dtype)  # type: ignore[arg-type]

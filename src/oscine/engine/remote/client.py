@@ -17,9 +17,10 @@ from oscine.config import WorkerConfig
 from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.delivery import Delivery, DeliveryQueue
-from oscine.engine.remote.spawn import pickle_build
+from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.engine.remote.supervisor import Supervisor
 from oscine.engine.remote.worker import Build
+from oscine.engine.remote.worker_process import pickle_build
 from oscine.errors import EngineError, OscineError
 from oscine.types import (
     AudioChunk,
@@ -46,7 +47,8 @@ class PendingUtterance:
 class EngineClient:
     """`build` runs in the worker and reports its progress with the function that it is given. It is pickled, so it must
     be a function of a module, or a functools.partial of one. `environment` is added to the worker's, for instance
-    CUDA_VISIBLE_DEVICES. The constructor returns at once; call `wait_ready`."""
+    CUDA_VISIBLE_DEVICES. `spawned`, if given, is the first worker, with the environment that it has. The constructor
+    returns at once; call `wait_ready`."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class EngineClient:
         config: WorkerConfig | None = None,
         *,
         environment: Mapping[str, str] | None = None,
+        spawned: SpawnedWorker | None = None,
         on_progress: ReportProgress = lambda stage, done, total: None,
     ) -> None:
         self._config = config or WorkerConfig()
@@ -66,6 +69,7 @@ class EngineClient:
             pickled,
             self._config,
             environment or {},
+            spawned=spawned,
             on_message=self._receive,
             on_exit=self._end_all,
             on_progress=on_progress,

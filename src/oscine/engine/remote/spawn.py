@@ -1,26 +1,16 @@
-"""The worker as a process of the operating system: spawned, ended, described."""
+"""Spawns worker processes. Imports only the standard library: a server spawns its first worker before it has read its
+settings, so that the worker imports torch meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import pickle
-import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Mapping
-
-from oscine.engine.remote.messages import ToWorker, encode
-from oscine.engine.remote.transport import Transport
-from oscine.engine.remote.worker import Build
-from oscine.errors import ConfigError, EngineError
-
-KILL_S = 30.0  # a process that hangs in a driver may not even die
-_LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a process that it forked could delay their end
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 # The parent's sys.path is set before anything else is imported: the worker runs the same package, and no file in the
 # current folder takes the place of a library.
@@ -28,71 +18,39 @@ _MAIN = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from oscine.engine.remote.worker import main
-main(*map(int, sys.argv[2:]))
+main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
 """
 
-
-class WorkerProcess:
-    """A worker and the transport to it. The thread that spawns it must outlive it: the kernel kills it when that thread
-    ends."""
-
-    def __init__(self, build: bytes, environment: Mapping[str, str], on_message: Callable[[bytes], None]) -> None:
-        ours, theirs = socket.socketpair()
-        with contextlib.ExitStack() as on_error, theirs:
-            on_error.callback(ours.close)
-            arguments = (json.dumps([*map(str, sys.path)]), str(os.getpid()), str(theirs.fileno()))
-            self.popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _MAIN, *arguments],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
-                pass_fds=[theirs.fileno()],
-            )
-            on_error.callback(self.popen.wait)
-            on_error.callback(self.popen.kill)
-            self.disconnected = threading.Event()
-            self._transport = Transport(ours, on_message, self.disconnected.set)
-            on_error.pop_all()
-        self._transport.post(build)
-
-    def send(self, message: ToWorker) -> None:
-        self._transport.send(encode(message))
-
-    def wait(self, timeout_s: float) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.popen.wait(timeout_s)
-        return self.popen.returncode is not None
-
-    def end(self, terminate_s: float) -> None:
-        """Terminates the process and kills it after `terminate_s`, or at once if that is 0. Receives its last
-        messages, then disconnects."""
-        try:
-            if self.popen.poll() is None and terminate_s > 0:
-                self.popen.terminate()
-                self.wait(terminate_s)
-            if self.popen.poll() is None:
-                self.popen.kill()
-                if not self.wait(KILL_S):
-                    raise EngineError(f"the worker process {self.popen.pid} cannot be killed; a driver may hold it")
-            self._transport.wait_disconnected(_LAST_MESSAGES_S)
-        finally:
-            self._transport.close()
-
-    def describe_exit(self) -> str:
-        status = self.popen.returncode
-        if status is not None and status < 0:
-            with contextlib.suppress(ValueError):
-                return f"the worker process was killed by {signal.Signals(-status).name}"
-        return f"the worker process ended with status {status}"
+_END_S = 5.0
 
 
-def pickle_build(build: Build) -> bytes:
-    """Raises ConfigError for a function that a worker could not import."""
-    function: object = build
-    while isinstance(function, functools.partial):
-        function = function.func
-    if getattr(function, "__module__", None) == "__main__":
-        raise ConfigError("the build function must be in a module that the worker can import, not in a script")
-    try:
-        return pickle.dumps(build)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"the build function cannot be sent to a worker: {error}") from None
+@dataclass(frozen=True, slots=True)
+class SpawnedWorker:
+    """A worker that waits for its build function, and the connection to it."""
+
+    popen: subprocess.Popen[bytes]
+    connection: socket.socket
+
+    def close(self) -> None:
+        """Ends it at once, if it has not ended."""
+        self.connection.close()
+        self.popen.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it
+            self.popen.wait(_END_S)
+
+
+def spawn_worker(environment: Mapping[str, str], imports: Sequence[str] = ()) -> SpawnedWorker:
+    """The worker imports the modules `imports` while it waits. The thread that spawns it must outlive it: the kernel
+    kills it when that thread ends. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    with contextlib.ExitStack() as on_error, theirs:
+        on_error.callback(ours.close)
+        arguments = (json.dumps([*map(str, sys.path)]), str(os.getpid()), str(theirs.fileno()), *imports)
+        popen = subprocess.Popen(
+            [sys.executable, "-P", "-c", _MAIN, *arguments],
+            stdin=subprocess.DEVNULL,
+            env=dict(environment),
+            pass_fds=[theirs.fileno()],
+        )
+        on_error.pop_all()
+    return SpawnedWorker(popen, ours)

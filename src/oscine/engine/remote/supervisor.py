@@ -8,6 +8,7 @@ starting ─► ready ─► restarting ─► ready ...      stop(): ─► sto
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -15,7 +16,8 @@ from collections.abc import Callable, Mapping
 
 from oscine.config import WorkerConfig
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.spawn import WorkerProcess
+from oscine.engine.remote.spawn import SpawnedWorker, spawn_worker
+from oscine.engine.remote.worker_process import WorkerProcess
 from oscine.errors import EngineError, OscineError, OverloadedError
 from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
@@ -27,7 +29,8 @@ _EXIT_S = 1.0  # between the disconnect of a process and its end
 
 class Supervisor:
     """`on_message` gets the worker's messages about utterances and voices, on another thread. `on_exit` is called when
-    a worker has ended and all its messages were handled; utterances that still run end with this reason and text."""
+    a worker has ended and all its messages were handled; utterances that still run end with this reason and text.
+    `spawned` is the first worker, if there is one already."""
 
     def __init__(
         self,
@@ -35,11 +38,13 @@ class Supervisor:
         config: WorkerConfig,
         environment: Mapping[str, str],
         *,
+        spawned: SpawnedWorker | None,
         on_message: Callable[[wire.FromWorker], None],
         on_exit: Callable[[FinishReason, str], None],
         on_progress: ReportProgress,
     ) -> None:
         self._build, self._config, self._environment = build, config, environment
+        self._spawned = spawned
         self._on_message, self._on_exit, self._on_progress = on_message, on_exit, on_progress
         self._changed = threading.Condition()
         self._worker: WorkerProcess | None = None
@@ -142,7 +147,8 @@ class Supervisor:
     def _run_worker(self) -> str:
         """Runs one worker from start to end. Returns why it ended."""
         self._started_s, self._build_error = time.monotonic(), None
-        worker = WorkerProcess(self._build, self._environment, self._receive)
+        spawned, self._spawned = self._spawned or spawn_worker({**os.environ, **self._environment}), None
+        worker = WorkerProcess(spawned, self._build, self._receive)
         with self._changed:
             self._worker = worker
         reason, terminate_s = "", 0.0

@@ -7,7 +7,9 @@ first chunk of an utterance leaves at once if the socket takes it, later ones ar
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import logging
 import os
 import pickle
@@ -16,14 +18,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.heap import freeze_gc
+from oscine.engine.remote.heap import freeze_gc, importing
 from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError
 from oscine.log_writer import LogWriter
@@ -200,7 +202,8 @@ def _die_with(parent_pid: int) -> None:
         os._exit(1)
 
 
-def main(parent_pid: int, connection_fd: int) -> None:
+def main(parent_pid: int, connection_fd: int, imports: Sequence[str]) -> None:
+    """Imports the modules `imports` while the build function is on its way."""
     _die_with(parent_pid)
     log = LogWriter(_STDERR)
     log.setFormatter(logging.Formatter("engine: %(levelname)s: %(message)s"))
@@ -210,12 +213,20 @@ def main(parent_pid: int, connection_fd: int) -> None:
     connection.set_inheritable(False)  # a program that the engine starts must not keep it open
     inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     transport = Transport(connection, inbox.put, on_disconnect=lambda: os._exit(1))
-    pickled = inbox.get()
-    assert pickled is not None
+
+    def build(progress: ReportProgress) -> SpeechEngine:
+        # A module that cannot be imported is reported when the build function needs it.
+        with importing(), contextlib.suppress(Exception):
+            for module in imports:
+                importlib.import_module(module)
+        pickled = inbox.get()
+        assert pickled is not None
+        unpickled: Build = pickle.loads(pickled)
+        return unpickled(progress)
+
     status = 1
     try:
-        # Unpickled inside `serve`, so that an import error is reported like any other failure of the build.
-        status = EngineServer(transport, inbox).serve(lambda progress: pickle.loads(pickled)(progress))
+        status = EngineServer(transport, inbox).serve(build)
     except Exception:
         _log.exception("the worker failed")
     finally:
