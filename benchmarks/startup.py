@@ -4,8 +4,9 @@ anew, and with cached ones.
     python -m benchmarks.startup [--slots 8]                              the demo voice
     python -m benchmarks.startup --size 1b7 --slots 128                   random weights of a published size, a GPU
 
-The stages are those of an engine that is built in a process of its own; `server` is `oscine serve` until it is ready.
-Both runs use caches in a temporary folder; the first finds them empty.
+The first stage is that of the front end: what it does after it has spawned the worker is done beside the worker's
+stages. Those are measured in a process that imports and builds as a worker does. `server` is `oscine serve` until it is
+ready. Both runs use caches in a temporary folder; the first finds them empty.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from benchmarks.report_table import table
 from benchmarks.results import save
 from benchmarks.server import SETTINGS, SIZES, checkpoint, gpu_used_mib
@@ -31,11 +34,16 @@ _BUILD = """
 import json, sys, time
 begun = time.time()
 stages = {"start of Python": begun - float(sys.argv[1])}
-import torch
+from oscine.engine.remote.heap import importing
+with importing():
+    import torch
 stages["import torch"] = time.time() - begun
 begun = time.time()
-from oscine.config import EngineConfig, MemoryConfig
-from oscine.engine.build import build_engine
+with importing():
+    from oscine.config import EngineConfig, MemoryConfig
+    from oscine.model.device import begin_context
+    begin_context(sys.argv[4])
+    from oscine.engine.build import build_engine
 stages["import oscine"] = time.time() - begun
 last = time.time()
 def progress(stage, done, total):
@@ -60,13 +68,18 @@ def stages_of_build(model: str, options: argparse.Namespace, environment: dict[s
     return stages
 
 
-def server_s(model: Path | None, options: argparse.Namespace, scratch: Path, environment: dict[str, str]) -> float:
+def server_s(
+    model: Path | None, options: argparse.Namespace, scratch: Path, environment: dict[str, str]
+) -> tuple[float, float]:
+    """Seconds until the worker is spawned, and until the server is ready."""
     begun_s = time.monotonic()
     settings = SETTINGS.format(slots=options.slots) if options.size else f"[engine]\nslots = {options.slots}\n"
     server = ServerProcess(model, scratch, settings=settings, environment=environment, devices=options.devices)
     try:
         server.wait_ready(START_S)
-        return time.monotonic() - begun_s
+        ready_s = time.monotonic() - begun_s
+        front_end, worker = (psutil.Process(pid).create_time() for pid in (server.process.pid, server.engine_pid))
+        return worker - front_end, ready_s
     finally:
         server.terminate()
         server.close()
@@ -89,9 +102,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                 }
                 if part == "server":
-                    figures[kernels][part] = server_s(model, options, folder / f"{kernels}-{part}", environment)
+                    scratch = folder / f"{kernels}-{part}"
+                    spawned_s, figures[kernels][part] = server_s(model, options, scratch, environment)
                 else:
-                    figures[kernels][part] = stages_of_build(str(model or "demo"), options, environment)
+                    built = stages_of_build(str(model or "demo"), options, environment)
+                    figures[kernels][part] = {"front end spawns the worker": spawned_s, **built}
             print(f"{kernels}: {json.dumps(figures[kernels])}", flush=True)
     return figures
 

@@ -59,11 +59,12 @@ _TORCHLESS = (
     *("speech", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
-# module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads the
-# web server, and the worker loads nothing of the front end before torch.
+# module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads
+# anything but the command line, and the worker loads nothing of the front end.
 QUICK = {
+    "oscine.commands.main": ("numpy", "pydantic", "asyncio", "oscine.commands.settings"),
     "oscine.commands.serve": ("fastapi", "uvicorn", "huggingface_hub"),
-    "oscine.engine.remote.build": ("oscine.commands", "oscine.server", "huggingface_hub", "torch"),
+    "oscine.engine.remote.build": ("oscine.commands", "oscine.server", "huggingface_hub", "pydantic_settings", "torch"),
 }
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
-from pydantic_settings import NoDecode
 
 from oscine.frames import FRAME_RATE_HZ
 
@@ -52,8 +51,8 @@ def _check_host(value: str) -> str:
 Int = Annotated[int, BeforeValidator(_refuse_bool)]
 Float = Annotated[float, BeforeValidator(_refuse_bool)]
 Text = Annotated[str, AfterValidator(_check_text)]
-Strings = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
-Ints = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_split)]
+Strings = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+Ints = Annotated[tuple[int, ...], BeforeValidator(_split)]
 
 
 def _number(default: float | None, low: float, high: float, description: str) -> Any:
@@ -275,7 +274,7 @@ def _check_api_key(key: object) -> object:
     return key
 
 
-ApiKeyList = Annotated[tuple[Annotated[str, BeforeValidator(_check_api_key)], ...], NoDecode, BeforeValidator(_split)]
+ApiKeyList = Annotated[tuple[Annotated[str, BeforeValidator(_check_api_key)], ...], BeforeValidator(_split)]
 
 
 FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]

@@ -19,7 +19,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -52,13 +51,16 @@ _settings_file: ContextVar[Path | None] = ContextVar("_settings_file", default=N
 class Settings(BaseSettings):
     """All settings of `oscine serve`."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
+    # The fields read lists from text themselves (config.py): workers need no pydantic-settings.
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
+    )
 
     model: Text = Field(default="demo", description="A checkpoint folder, a hub id, or 'demo'.")
     name: Text | None = Field(
         None, description="Name that the model is served under. Default: the last part of `model`."
     )
-    models: Annotated[tuple[CheckpointConfig, ...], NoDecode, BeforeValidator(_parse)] = Field(
+    models: Annotated[tuple[CheckpointConfig, ...], BeforeValidator(_parse)] = Field(
         default=(), description="Several models instead of `model`: one [[models]] table each."
     )
     devices: Strings = Field(default=("auto",), description="Devices, one engine on each: auto, cpu, cuda, cuda:0, ...")
