@@ -1,13 +1,16 @@
-"""The choice of a device, its threads, and the warning for a machine whose GPU cannot be used."""
+"""The choice of a device, its context and threads, and the warning for a machine whose GPU cannot be used."""
 
+import ctypes
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from oscine.model import device as devices
-from oscine.model.device import describe_device, missing_cuda_warning, set_own_threads, usable_cpus
+from oscine.model.device import begin_context, describe_device, missing_cuda_warning, set_own_threads, usable_cpus
 
 
 def test_the_cpu_is_described_with_its_threads() -> None:
@@ -67,3 +70,43 @@ def test_a_gpu_that_torch_cannot_reach_gets_a_warning(driver: Path, monkeypatch:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     warning = missing_cuda_warning()
     assert warning is not None and "driver may be too old for CUDA 13.0" in warning
+
+
+class FakeDriver:
+    """Counts contexts by the number of their device."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices, self.contexts = devices, []
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802 (the driver's name)
+        return 0 if self.devices else 100
+
+    def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
+        device._obj.value = index
+        return 0 if index < self.devices else 101
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: ctypes.c_int) -> int:  # noqa: N802
+        self.contexts.append(device.value)
+        return 0
+
+
+def contexts(monkeypatch: pytest.MonkeyPatch, name: str, *, devices: int = 2, cuda: str | None = "13.0") -> list[int]:
+    driver, before = FakeDriver(devices), set(threading.enumerate())
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    begin_context(name)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    return driver.contexts
+
+
+@pytest.mark.parametrize(("name", "expected"), [("auto", [0]), ("cuda", [0]), ("cuda:1", [1]), ("cpu", [])])
+def test_the_context_of_the_engines_device_is_created(
+    monkeypatch: pytest.MonkeyPatch, name: str, expected: list[int]
+) -> None:
+    assert contexts(monkeypatch, name) == expected
+
+
+def test_no_context_is_created_where_torch_cannot_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert contexts(monkeypatch, "cuda:7") == contexts(monkeypatch, "auto", devices=0) == []
+    assert contexts(monkeypatch, "auto", cuda=None) == []

@@ -71,6 +71,7 @@ def _announce(
     models: Sequence[LoadedModel], server: WebServer, display: StartupDisplay, listener: socket.socket
 ) -> None:
     """A model that fails leaves the others alone; the server ends if all have failed."""
+    freeze_gc()  # what was imported, while the workers start: it takes as long as a frame
     errors: dict[str, OscineError] = {}
     for model in models:
         try:
