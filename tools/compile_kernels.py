@@ -37,9 +37,10 @@ from oscine.runner.memory_budget import plan_memory
 
 
 def published(size: str) -> ModelConfig:
-    """One layer of each stack: the others launch the same kernels. Two of the predictor, whose first layer differs."""
+    """Few layers of each stack: the others launch the same kernels. Two of the talker, whose last layer of a prompt
+    differs, and of the predictor, whose first one does."""
     config, codec = published_config(size, "custom_voice"), published_codec_config()
-    config["talker_config"]["num_hidden_layers"] = 1
+    config["talker_config"]["num_hidden_layers"] = 2
     config["talker_config"]["code_predictor_config"] |= {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
     codec["decoder_config"]["num_hidden_layers"] = 1
     with tempfile.TemporaryDirectory() as name:

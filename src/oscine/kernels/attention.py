@@ -41,7 +41,6 @@ def _talker(
     qkv, q_weight, k_weight, cos, sin, keys, values, block_table, positions, slots, out,
     eps, scale, qkv_stride, out_stride, block_stride, head_stride, table_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, block_size: tl.constexpr, tile: tl.constexpr,
-    write: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -58,11 +57,10 @@ def _talker(
         q = _rotated(here, head, q_weight, cos, sin, position, eps, dim)  # [tile, dim]
         k = _rotated(here, heads + kv_head + tl.arange(0, 1), k_weight, cos, sin, position, eps, dim)  # [1, dim]
         v = tl.load(here + (heads + kv_heads + kv_head) * dim + column)
-        if write:
-            new_block = tl.load(blocks + position // block_size).to(tl.int64)
-            new_place = new_block * block_stride + kv_head * head_stride + (position % block_size) * dim + column
-            tl.store(keys + new_place, to_bf16(k))
-            tl.store(values + new_place, v)
+        new_block = tl.load(blocks + position // block_size).to(tl.int64)
+        new_place = new_block * block_stride + kv_head * head_stride + (position % block_size) * dim + column
+        tl.store(keys + new_place, to_bf16(k))
+        tl.store(values + new_place, v)
 
         # The sums start with the new position, from registers; memory is read only where earlier steps wrote.
         peak = tl.sum(q * k, 1) * scale  # [tile]
@@ -140,11 +138,8 @@ def talker_attention(
     position: Tensor,
     slot: Tensor,
     out: Tensor,
-    *,
-    write: bool = True,
 ) -> None:
-    """One new position per row; every slot has its own length. Without `write` the new keys and values are in the cache
-    already (prefill, whose rows see each other).
+    """One new position per row; every slot has its own length.
 
     qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], blocks [blocks, kv_heads, positions of
     a block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
@@ -162,7 +157,7 @@ def talker_attention(
         qkv, q_norm, k_norm, cos, sin, key_blocks, value_blocks, block_table, position, slot, out,
         eps, dim**-0.5, qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
         heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size,
-        tile=max(16, heads // kv_heads), write=write, num_warps=4, enable_fp_fusion=False,
+        tile=max(16, heads // kv_heads), num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -1,6 +1,11 @@
-"""Writes the keys and values of a prompt's rows before attention reads them: the rows see each other.
+"""Attention of the rows of prompts. The rows of a prompt see each other, so all keys and values are written first:
 
-k = RoPE(q/k norm) as in attention.py, v unchanged, to the block of (row's slot, row's position)
+    k   = RoPE(q/k norm) as in attention.py, v unchanged, to the block of (row's prompt, row's position)
+    out = bf16(softmax(q' . k' / sqrt(dim)) @ v), over the positions up to the row's own, rounded as in attention.py
+
+A program handles adjacent rows and one key head with its query heads, so keys and values are read once for many rows.
+The rows may belong to several prompts, which it handles one after the other; a row's sums keep their order, and what is
+not for a row leaves its sums as they are. So a row's bits depend neither on its place nor on its company.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -13,7 +18,9 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels.attention import _rotated
-from oscine.kernels.shared import to_bf16
+from oscine.kernels.shared import dot, to_bf16
+
+_TILE_ROWS = 32  # of a program
 
 
 @triton.jit
@@ -34,6 +41,87 @@ def _write(
         place = block * block_stride + kv_head * head_stride + (position % block_size) * dim + column
         tl.store(keys + place, to_bf16(k))
         tl.store(values + place, v)
+
+
+@triton.jit
+def _attend(
+    qkv, q_weight, cos, sin, keys, values, block_table, positions, out,
+    rows, eps, scale, qkv_stride, out_stride, block_stride, head_stride, table_stride,
+    heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, block_size: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    kv_head = tl.program_id(1)
+    group: tl.constexpr = heads // kv_heads
+    size: tl.constexpr = tile * group
+    member = tl.arange(0, size)
+    row = tl.program_id(0) * tile + member // group
+    head = kv_head * group + member % group
+    position = tl.load(positions + row, mask=row < rows, other=-1).to(tl.int32)
+    # Rows of one prompt are adjacent and have the same first block. Padding is a prompt without positions.
+    earlier = tl.load(positions + row - 1, mask=(member >= group) & (row <= rows), other=-1)
+    prompt = tl.load(block_table + row * table_stride, mask=position >= 0, other=-1)
+    before = tl.load(block_table + (row - 1) * table_stride, mask=earlier >= 0, other=-1)
+    starts = (member == 0) | ((prompt != before) & (member % group == 0))
+    number = tl.cumsum(starts.to(tl.int32), 0)
+
+    here = qkv + tl.minimum(row, rows - 1)[:, None] * qkv_stride
+    column = tl.arange(0, dim)[None, :]
+    query = to_bf16(_rotated(here, head, q_weight, cos, sin, tl.maximum(position, 0)[:, None], eps, dim))
+    peak = tl.full((size,), -1e30, tl.float32)  # finite: a row that nothing is for yet must not become NaN
+    norm = tl.zeros((size,), tl.float32)
+    total = tl.zeros((size, dim), tl.float32)
+    within = tl.arange(0, block_size)
+    for current in range(1, tl.max(number, 0) + 1):
+        mine = number == current
+        last = tl.max(tl.where(mine, position, -1), 0)
+        blocks = block_table + tl.min(tl.where(mine, row, rows - 1), 0) * table_stride
+        for first in tl.range(0, last + 1, block_size, num_stages=3):
+            base = tl.load(blocks + first // block_size).to(tl.int64) * block_stride + kv_head * head_stride
+            at = first + within
+            place = base + within[:, None] * dim + column
+            k = tl.load(keys + place, mask=(at <= last)[:, None], other=0.0)
+            v = tl.load(values + place, mask=(at <= last)[:, None], other=0.0)
+            score = dot(query, k, tl.zeros((size, block_size), tl.float32)) * scale
+            score = tl.where(mine[:, None] & (at[None, :] <= position[:, None]), score, float("-inf"))
+            higher = tl.maximum(peak, tl.max(score, 1))
+            shrink = tl.exp(peak - higher)
+            share = tl.exp(score - higher[:, None])
+            norm = norm * shrink + tl.sum(share, 1)
+            large = to_bf16(share)
+            small = to_bf16(share - large.to(tl.float32))
+            turned = tl.trans(v)
+            mixed = dot(small, turned, dot(large, turned, total * shrink[:, None]))
+            total = tl.where(mine[:, None], mixed, total)  # not 0 * v: another prompt's values may be infinite
+            peak = higher
+    place = out + row[:, None] * out_stride + head[:, None] * dim + column
+    norm = tl.where(position >= 0, norm, 1.0)
+    tl.store(place, to_bf16(total / norm[:, None]), mask=(position >= 0)[:, None])
+
+
+def prompt_attention(
+    qkv: Tensor,
+    q_norm: Tensor,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    key_blocks: Tensor,
+    value_blocks: Tensor,
+    block_table: Tensor,
+    position: Tensor,
+    out: Tensor,
+) -> None:
+    """After `write_keys_values`, with the same arguments -> out [rows, heads dim]. Rows of a prompt are adjacent and in
+    order. Rows at a negative position keep their values."""
+    _, kv_heads, block_size, dim = key_blocks.shape
+    heads = qkv.shape[1] // dim - 2 * kv_heads
+    assert out.shape == (len(qkv), heads * dim) and out.dtype == torch.bfloat16 and out.stride(1) == 1, out.shape
+    assert block_size & (block_size - 1) == 0 and block_size >= 16, block_size
+    _attend[(triton.cdiv(len(qkv), _TILE_ROWS), kv_heads)](
+        qkv, q_norm, cos, sin, key_blocks, value_blocks, block_table, position, out,
+        len(qkv), eps, dim**-0.5, qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1),
+        block_table.stride(0),
+        heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size, tile=_TILE_ROWS,
+        num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
 
 
 def write_keys_values(

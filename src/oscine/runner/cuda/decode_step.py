@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from oscine.frames import CODEBOOKS
 from oscine.kernels.admit import InputTables
-from oscine.kernels.attention import talker_attention
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations
-from oscine.kernels.prefill import write_keys_values
+from oscine.kernels.prefill import prompt_attention, write_keys_values
 from oscine.kernels.sample import Draws, FirstCode, sample
 from oscine.model.config import ModelConfig, StackConfig
 from oscine.model.layers import Stack, rope_angles
@@ -29,7 +28,8 @@ from oscine.runner.slot_state import SlotState
 _TEXT_TABLE_ROWS = 8192  # projected at a time
 QKV_TABLE_ROWS = 128  # of one product
 
-Attend = Callable[[int, LayerWeights, Tensor, Tensor], None]  # layer, its weights, qkv, output
+# Layer, its weights, qkv, output -> whether the rest of the layer is needed.
+Attend = Callable[[int, LayerWeights, Tensor, Tensor], bool]
 
 
 def table_bytes(config: ModelConfig, element_bytes: int) -> int:
@@ -129,18 +129,18 @@ class DecodeStep:
     @torch.inference_mode()
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:
         """Fills the KV cache from the rows of any prompts: inputs [rows, width], block_table [rows, blocks], positions
-        [rows]; the rows of a prompt in order. The last layer only needs keys and values, so its output is garbage."""
-        stack, rows, kv = self._model.talker.stack, len(inputs), self._kv
-        x, eps = self._x[:rows], stack.config.eps
+        [rows]; the rows of a prompt in order. The last layer ends with its keys and values: nobody needs its output."""
+        stack, kv = self._model.talker.stack, self._kv
+        x, eps = self._x[: len(inputs)], stack.config.eps
         x.copy_(inputs)
-        own = torch.where(positions < 0, positions, torch.arange(rows, device=positions.device))
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
             cache = (*self._rope, kv.keys[layer], kv.values[layer], block_table, positions)
             write_keys_values(qkv, weights.k_norm, eps, *cache)
-            if layer + 1 < stack.config.layers:
-                # Not written again: this kernel's last bit may differ, and other rows read the keys meanwhile.
-                talker_attention(qkv, weights.q_norm, weights.k_norm, eps, *cache, own, out, write=False)
+            is_last = layer + 1 == stack.config.layers
+            if not is_last:
+                prompt_attention(qkv, weights.q_norm, eps, *cache, out)
+            return not is_last
 
         self._layers(stack.config, self._talker_layers, x, attend)
 
@@ -150,10 +150,11 @@ class DecodeStep:
         x = self._x[: len(slots)]
         gather(state.inputs, slots, x)
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
             norms = (weights.q_norm, weights.k_norm, stack.config.eps)
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
             self._operations.talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
+            return True
 
         self._layers(stack.config, self._talker_layers, x, attend)
         self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
@@ -191,10 +192,11 @@ class DecodeStep:
         """One pass of the predictor. After position 0 the first layer's qkv are in their buffer, from the tables."""
         config = self._model.predictor.stack.config
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> None:
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
             norms = (weights.q_norm, weights.k_norm, config.eps)
             cache = (self._rest_keys[layer], self._rest_values[layer])
             self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
+            return True
 
         self._layers(config, self._predictor_layers, x, attend, first_qkv_ready=position > 0)
 
@@ -215,7 +217,8 @@ class DecodeStep:
         for index, layer in enumerate(layers):
             if index or not first_qkv_ready:
                 operations.norm_linear(x, layer.attention_norm, config.eps, layer.qkv, qkv)
-            attend(index, layer, qkv, mixed)
+            if not attend(index, layer, qkv, mixed):
+                return
             operations.linear(mixed, layer.out, x, residual=x)
             operations.norm_linear(x, layer.mlp_norm, config.eps, layer.gate_up, inner, glu=True)
             operations.linear(inner, layer.down, x, residual=x)
