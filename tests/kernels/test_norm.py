@@ -3,7 +3,7 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.norm import rms_norm
+from oscine.kernels.norm import add_norm, rms_norm
 from oscine.model.layers import RMSNorm
 from tests.kernels.measures import assert_same_roundings
 
@@ -32,3 +32,16 @@ def test_rows_may_be_strided(device):
     rms_norm(x[1::2].contiguous(), weight, EPS, dense)
     rms_norm(x[1::2], weight, EPS, apart[::2])
     assert torch.equal(dense, apart[::2]) and not apart[1::2].any()
+
+
+@pytest.mark.parametrize("width", [96, 2048])
+def test_a_sum_and_its_norm_have_the_roundings_of_both(device, width):
+    generator = torch.Generator(device).manual_seed(width)
+    x, y = (3 * torch.randn(2, 5, width, generator=generator, device=device)).bfloat16()
+    weight = (1 + 0.2 * torch.randn(width, generator=generator, device=device)).bfloat16()
+    expected_total, expected = x + y, torch.empty_like(x)
+    rms_norm(expected_total, weight, EPS, expected)
+    out = torch.full_like(x, float("nan"))
+    add_norm(x, y, weight, EPS, x, out)
+    assert torch.equal(x, expected_total)
+    assert_same_roundings(out, expected)

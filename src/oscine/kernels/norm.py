@@ -18,14 +18,30 @@ from oscine.kernels.shared import rounded, to_bf16
 
 
 @triton.jit
+def _normed(values, weight, width, eps, column, mask):
+    scale = tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
+    inverse = tl.rsqrt(tl.sum(values * values, 0) / width + eps)
+    return to_bf16(rounded(values * inverse) * scale)
+
+
+@triton.jit
 def _rms_norm(x, weight, out, width, x_stride, out_stride, eps, block: tl.constexpr):
     row = tl.program_id(0)
     column = tl.arange(0, block)
     mask = column < width
     values = tl.load(x + row * x_stride + column, mask=mask, other=0.0).to(tl.float32)
-    scale = tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
-    inverse = tl.rsqrt(tl.sum(values * values, 0) / width + eps)
-    tl.store(out + row * out_stride + column, to_bf16(rounded(values * inverse) * scale), mask=mask)
+    tl.store(out + row * out_stride + column, _normed(values, weight, width, eps, column, mask), mask=mask)
+
+
+@triton.jit
+def _add_norm(x, y, weight, total, out, width, eps, block: tl.constexpr):
+    column = tl.arange(0, block)
+    mask = column < width
+    at = tl.program_id(0) * width + column
+    before = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    values = rounded(before + tl.load(y + at, mask=mask, other=0.0).to(tl.float32))
+    tl.store(total + at, to_bf16(values), mask=mask)
+    tl.store(out + at, _normed(values, weight, width, eps, column, mask), mask=mask)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
@@ -37,3 +53,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
     _rms_norm[(rows,)](
         x, weight, out, width, x.stride(0), out.stride(0), eps, block=triton.next_power_of_2(width), num_warps=4
     )
+
+
+def add_norm(x: Tensor, y: Tensor, weight: Tensor, eps: float, total: Tensor, out: Tensor) -> None:
+    """total = bf16(x + y), which may be x itself, and out = its RMSNorm. All [rows, width]."""
+    rows, width = x.shape
+    assert weight.shape == (width,) and weight.dtype == torch.bfloat16, weight.shape
+    for tensor in (x, y, total, out):
+        assert tensor.shape == x.shape and tensor.dtype == torch.bfloat16 and tensor.is_contiguous(), tensor.shape
+    _add_norm[(rows,)](x, y, weight, total, out, width, eps, block=triton.next_power_of_2(width), num_warps=4)

@@ -4,6 +4,7 @@ The kernels run in Triton's interpreter where there is no GPU. (test_decode_step
 the layers compute of a pack.)
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ pytest.importorskip("triton")
 from oscine.kernels.admit import InputTables
 from oscine.model.config import read_config
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.cuda import admission
+from oscine.runner.cuda import admission, long_prefill
 from oscine.runner.cuda.admission import BatchedAdmission
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.side_stream import SideStream
@@ -31,6 +32,7 @@ from tests.runner.tiny_model import CODES, random_prompt, tiny_model
 pytestmark = pytest.mark.slow
 
 SLOTS, LARGEST = 8, 64
+LONG = 48  # rows of a long pack
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SAMPLING = SamplingParams(DrawParams(top_k=7, temperature=0.5), DrawParams(greedy=True), seed=(5 << 32) + 2**32 - 1)
 
@@ -53,6 +55,7 @@ class RecordingStep:
         talker, predictor = model.talker, model.predictor
         text = talker.text_rows(torch.arange(talker.config.text_vocab, device=DEVICE))
         self.input_tables = InputTables(talker.code_embedding.weight, predictor.embeddings, text)
+        self.rows = LONG
         self.packs: list[tuple[int, list[tuple[int, int]], torch.Tensor]] = []  # size, (first block, position), inputs
 
     def prefill(self, inputs, block_table, positions) -> None:
@@ -77,20 +80,36 @@ class Rig:
 
 
 @pytest.fixture
-def rig(model, monkeypatch) -> Rig:
+def make_rig(model, monkeypatch) -> Callable[..., Rig]:
     """Small packs, and in every slot what an earlier stream may have left."""
     monkeypatch.setattr(admission, "PACK_SIZES", (16, 32, LARGEST))
-    sizes = {"slots": SLOTS, "positions_per_slot": 256, "positions_total": None, "text_capacity": 16}
-    budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
-    state = SlotState.allocate(model.config, budget, model.talker.head.weight)
-    for tensor in (state.ints, state.floats, state.inputs, state.block_table, state.text_ids, state.seen):
-        tensor.fill_(1)
-    kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, model.talker.head.weight)
-    codec, step, stream = CudaCodec(model.codec, SLOTS, SLOTS), RecordingStep(model), SideStream(torch.device("cpu"))
-    for slot in range(SLOTS):
-        for view in codec.state_views(slot):
-            view.fill_(7)
-    return Rig(step, state, kv, codec, BatchedAdmission(step, state, kv, codec, stream, budget, captured=False))
+    monkeypatch.setattr(long_prefill, "MIN_ROWS", 20)
+
+    def make(*, long_packs: bool) -> Rig:
+        sizes = {"slots": SLOTS, "positions_per_slot": 256, "positions_total": None, "text_capacity": 16}
+        budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
+        state = SlotState.allocate(model.config, budget, model.talker.head.weight)
+        for tensor in (state.ints, state.floats, state.inputs, state.block_table, state.text_ids, state.seen):
+            tensor.fill_(1)
+        kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, model.talker.head.weight)
+        codec, step = CudaCodec(model.codec, SLOTS, SLOTS), RecordingStep(model)
+        for slot in range(SLOTS):
+            for view in codec.state_views(slot):
+                view.fill_(7)
+        parts = (step, step if long_packs else None, state, kv, codec, SideStream(torch.device("cpu")))
+        return Rig(step, state, kv, codec, BatchedAdmission(*parts, budget, captured=False))
+
+    return make
+
+
+@pytest.fixture
+def rig(make_rig) -> Rig:
+    return make_rig(long_packs=False)
+
+
+@pytest.fixture
+def long_rig(make_rig) -> Rig:
+    return make_rig(long_packs=True)
 
 
 def test_prompts_added_together_are_one_pack(rig):
@@ -185,6 +204,68 @@ def test_the_codec_starts_from_silence_or_after_the_reference(rig):
     for view, saved in zip(rig.codec.state_views(2), snapshot, strict=True):
         torch.testing.assert_close(view, saved, rtol=0, atol=0)
     assert all((view == 7).all() for slot in (0, 3) for view in rig.codec.state_views(slot))
+
+
+def kinds(rig: Rig) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Size and rows of every pack so far; long ones have the size LONG."""
+    return [(size, noted) for size, noted, _ in rig.step.packs]
+
+
+def test_long_stretches_run_in_long_packs_and_the_others_in_short_ones(long_rig):
+    few = long_rig.add(1, random_prompt(20, 1))  # 19 rows; the last one is the first frame's
+    many = long_rig.add(2, random_prompt(21, 2)) + long_rig.add(3, random_prompt(22, 3))
+    few += long_rig.add(4, random_prompt(5, 4))
+    long_rig.admission.flush()
+    assert kinds(long_rig) == [(32, few), (LONG, many)]
+
+
+def test_without_a_long_step_all_packs_are_short(rig):
+    rows = rig.add(1, random_prompt(60, 1))
+    rig.admission.flush()
+    assert kinds(rig) == [(LARGEST, rows)]
+
+
+def test_a_full_long_pack_is_flushed_at_once(long_rig):
+    rows = long_rig.add(1, random_prompt(31, 1)) + long_rig.add(2, random_prompt(2 * LONG, 2))
+    assert kinds(long_rig) == [(LONG, rows[:LONG]), (LONG, rows[LONG : 2 * LONG])]
+    long_rig.admission.flush()
+    assert kinds(long_rig)[2:] == [(LONG, rows[2 * LONG :])]
+
+
+@pytest.mark.parametrize("prefix_rows", [6, 25, 45])
+def test_the_rows_of_a_prompt_run_in_order(long_rig, prefix_rows):
+    """Short and long, long and long, long and short."""
+    rows = [
+        *long_rig.add(1, random_prompt(52, 1, prefix_rows=prefix_rows)),
+        *long_rig.add(2, random_prompt(52, 2, prefix_rows=prefix_rows)),
+    ]
+    long_rig.admission.flush()
+    for block in (2, 3):
+        run = [row for _, noted in kinds(long_rig) for row in noted if row[0] == block]
+        assert run == [row for row in rows if row[0] == block]
+
+
+@pytest.mark.parametrize("prefix_rows", [5, 25, 35])
+def test_a_row_runs_in_the_same_kind_of_pack_with_a_cached_prefix(long_rig, prefix_rows):
+    layers, _, heads, _, dim = long_rig.kv.keys.shape
+    prefix = torch.zeros(2, prefix_rows, layers, heads, dim, device=DEVICE).bfloat16()
+    prompt = random_prompt(50, 1, prefix_rows=prefix_rows)
+    kind_of = {}
+    for slot, cached in ((1, {"prefix": tuple(prefix)}), (2, {})):
+        long_rig.add(slot, prompt, **cached)
+        long_rig.admission.flush()
+        packs = [(size, position) for size, noted in kinds(long_rig) for block, position in noted if block == slot + 1]
+        kind_of[slot] = {position: size == LONG for size, position in packs if position >= prefix_rows}
+    assert kind_of[1] == kind_of[2] == dict.fromkeys(range(prefix_rows, 49), prefix_rows < 30)
+
+
+def test_all_rows_of_a_voice_with_a_long_reference_run_in_long_packs(long_rig):
+    frames = np.random.default_rng(0).integers(0, CODES, (20, 16))
+    for slot, prefix_rows in ((1, 4), (2, 22)):  # whatever is left of the prompt after the shared rows
+        prompt = replace(random_prompt(24, slot, prefix_rows=prefix_rows), reference_codes=frames)
+        rows = long_rig.add(slot, prompt)
+        long_rig.admission.flush()
+        assert kinds(long_rig)[slot - 1 :] == [(LONG, rows)]
 
 
 class TorchCalls(TorchFunctionMode):

@@ -78,7 +78,7 @@ def backend(model: SpeechModel) -> CudaBackend:
     step, codec = backend.step, backend.codec
     assert isinstance(codec, CudaCodec)
     buffers = [value for name, value in vars(step).items() if name in ("hidden", "rest_logits") or name[0] == "_"]
-    tables = (step._first_table, *step._rope, *step._rest_rope)
+    tables = (step._first_table, *step.rope, *step._rest_rope)
     left = [value for value in buffers if isinstance(value, torch.Tensor) and all(value is not one for one in tables)]
     left += [backend.kv.keys, backend.kv.values, backend.state.inputs, codec.state.keys, codec.state.values]
     for tensor in (*left, *codec._buffers, step._operations._scratch.partial, step._operations._normed):

@@ -1,13 +1,17 @@
 """Batched admission: the newcomers of a tick are written together, and their prompt rows run in packs.
 
-A flush is one transfer, one graph that writes slots, and one graph that runs a pack of prompt rows. Beside them, one
+A flush is one transfer, one graph that writes slots, and one graph for each pack of prompt rows. Beside them, one
 writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at once; a prompt
-that does not fit continues in the next one, which reads the keys of this one. A row gets the same bits in any pack
-(kernels/linear.py says why).
+that does not fit continues in the next one, which reads the keys of this one.
+
+There are two kinds of packs. A short pack runs on the kernels of frames, at the smallest size that holds its rows. A
+long pack has one size (long_prefill.py). A row gets the same bits in any pack of its kind (kernels/linear.py and
+long_prefill.py say why), and its request alone decides on the kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -15,9 +19,10 @@ from torch import Tensor
 
 from oscine.kernels.admit import InputTables, copy_prefixes, place_rows, start_codecs, write_slots
 from oscine.runner.backend import CaptureProgress
-from oscine.runner.cuda.admission_block import AdmissionBlock, header_layout, prompt_records
+from oscine.runner.cuda.admission_block import AdmissionBlock, Records, header_layout, prompt_records
 from oscine.runner.cuda.codec_pieces import CodecPieces
 from oscine.runner.cuda.graphs import GraphSet
+from oscine.runner.cuda.long_prefill import is_long
 from oscine.runner.cuda.side_stream import SideStream, wait_for
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget
@@ -25,7 +30,8 @@ from oscine.runner.newcomer import Newcomer
 from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.slot_state import SlotState
 
-PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows
+PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows of a short pack
+_SHORT, _LONG = range(2)  # kinds of packs, in the order of a flush
 _SLOT_SIZES = (1, 4, 16, 64)  # newcomers
 _DATA_WORDS = 1 << 16
 
@@ -39,10 +45,19 @@ class PrefillStep(Protocol):
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
 
 
+class LongPrefillStep(Protocol):
+    """The part of LongPrefill that fills the KV cache."""
+
+    rows: int
+
+    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
+
+
 class BatchedAdmission:
     def __init__(
         self,
         step: PrefillStep,
+        long_step: LongPrefillStep | None,
         state: SlotState,
         kv: PagedKVCache,
         codec: SlotCodec,
@@ -51,12 +66,16 @@ class BatchedAdmission:
         *,
         captured: bool,
     ) -> None:
-        self._step, self._state, self._kv, self._codec_stream = step, state, kv, codec_stream
-        largest, width, device = PACK_SIZES[-1], state.inputs.shape[1], state.inputs.device
+        """Without `long_step` all packs are short."""
+        self._step, self._long_step = step, long_step
+        self._state, self._kv, self._codec_stream = state, kv, codec_stream
+        width, device = state.inputs.shape[1], state.inputs.device
+        max_rows = [PACK_SIZES[-1]] if long_step is None else [PACK_SIZES[-1], long_step.rows]
+        largest = max(max_rows)
         self._codec = CodecPieces(codec, device)
         layout = header_layout(len(self._codec), budget.blocks_per_slot)
         data_words = max(_DATA_WORDS, budget.text_capacity + 2 * width)
-        self._block = AdmissionBlock(layout, budget.slots, largest, data_words, device)
+        self._block = AdmissionBlock(layout, budget.slots, max_rows, data_words, device)
         self._inputs = state.inputs.new_zeros(largest, width)
         self._row_blocks = torch.zeros(largest, budget.blocks_per_slot, dtype=torch.int64, device=device)
         self._positions = torch.full((largest,), -1, dtype=torch.int64, device=device)
@@ -64,8 +83,10 @@ class BatchedAdmission:
         sizes = [*(size for size in _SLOT_SIZES if size < budget.slots), budget.slots]
         self._slot_graphs = GraphSet(self._write_slots, sizes, captured=captured)
         self._codec_graphs = GraphSet(self._start_codecs, sizes, captured=captured and len(self._codec) > 0)
-        self._pack_graphs = GraphSet(self._run_pack, PACK_SIZES, captured=captured)
-        self.graph_sets = (self._slot_graphs, self._codec_graphs, self._pack_graphs)
+        self._pack_graphs = [GraphSet(self._run_pack, PACK_SIZES, captured=captured)]
+        if long_step is not None:
+            self._pack_graphs.append(GraphSet(self._run_long_pack, [long_step.rows], captured=captured))
+        self.graph_sets = (self._slot_graphs, self._codec_graphs, *self._pack_graphs)
         self._codecs_started: torch.cuda.Event | None = None  # of the last flush: until then, they read the block
 
     def capture(self, progress: CaptureProgress) -> None:
@@ -87,27 +108,43 @@ class BatchedAdmission:
         block.add_header(newcomer, records[-1:], pieces)
         self._sources.append((newcomer.prefix, newcomer.codec_state))
         self._codec_stream.reads(newcomer.codec_state or ())
-        rows = records[:-1]
-        while len(rows):
-            rows = block.add_rows(rows, prompt)
-            if block.rows == block.max_rows:
-                self.flush()
+        added = _SHORT
+        for kind, rows in self._parts(newcomer, records[:-1]):
+            if kind < added:
+                self.flush()  # else its pack would run before the earlier rows
+            added = kind
+            while len(rows):
+                rows = block.add_rows(kind, rows, prompt)
+                if block.rows[kind] == block.max_rows[kind]:
+                    self.flush()
+
+    def _parts(self, newcomer: Newcomer, records: Records) -> Iterator[tuple[int, Records]]:
+        """The rows of the prefix that others share, and the rest: each with its kind of pack. A prefix from the cache
+        has no records, but the rest may not depend on that."""
+        prompt, first = newcomer.assignment.prompt, newcomer.prefix_rows
+        shared = min(prompt.prefix_rows, prompt.rows - 1)
+        for begin, end in ((0, shared), (shared, prompt.rows - 1)):
+            rows = records[max(0, begin - first) : max(0, end - first)]
+            if len(rows):
+                yield _LONG if self._long_step is not None and is_long(prompt, end - begin) else _SHORT, rows
 
     def flush(self) -> None:
-        requests, rows = self._block.requests, self._block.rows
-        if not requests and not rows:
+        block = self._block
+        if not block.requests and not any(block.rows):
             return
-        headers = self._slot_graphs.size_for(requests) if requests else 0
-        records = self._pack_graphs.size_for(rows) if rows else 0
+        headers = self._slot_graphs.size_for(block.requests) if block.requests else 0
+        pending = zip(self._pack_graphs, block.rows, strict=True)
+        packs = [graphs.size_for(rows) if rows else 0 for graphs, rows in pending]
         wait_for(self._codecs_started)
-        self._block.send(headers, records)
+        block.send(headers, packs)
         if headers:
             self._slot_graphs.replay(headers)
             with self._codec_stream.after_current():
                 self._codec_graphs.replay(headers)
             self._codecs_started = self._codec_stream.event()
-        if records:
-            self._pack_graphs.replay(records)
+        for graphs, size in zip(self._pack_graphs, packs, strict=True):
+            if size:
+                graphs.replay(size)
         self._sources.clear()
 
     def _write_slots(self, size: int) -> None:
@@ -120,7 +157,15 @@ class BatchedAdmission:
             start_codecs(self._block.headers[:size], self._block.layout, self._codec.table, self._codec.max_bytes)
 
     def _run_pack(self, size: int) -> None:
+        self._step.prefill(*self._placed_rows(_SHORT, size))
+
+    def _run_long_pack(self, size: int) -> None:
+        assert self._long_step is not None
+        self._long_step.prefill(*self._placed_rows(_LONG, size))
+
+    def _placed_rows(self, kind: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, blocks and positions."""
         pack = self._inputs[:size], self._row_blocks[:size], self._positions[:size]
         tables, block = self._step.input_tables, self._block
-        place_rows(block.records[:size], block.data, tables, self._state.block_table, *pack)
-        self._step.prefill(*pack)
+        place_rows(block.records[kind][:size], block.data, tables, self._state.block_table, *pack)
+        return pack

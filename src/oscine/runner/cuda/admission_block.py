@@ -1,6 +1,7 @@
 """The admission block: all that newcomers write to the device, collected in pinned memory and sent in one transfer.
 
-    headers [slots, words] int64 | records of prompt rows [rows, 20] int32 | data int32: text ids, vectors
+    headers [slots, words] int64 | records of prompt rows [rows, 20] int32, for each kind of pack | data int32: text
+    ids, vectors
 
 kernels/admit.py reads it. The host fills one buffer while the device may still read earlier ones.
 """
@@ -39,7 +40,7 @@ def header_layout(pieces: int, blocks: int) -> HeaderLayout:
 class _Buffer:
     flat: Tensor  # uint8, pinned
     headers: npt.NDArray[np.int64]
-    records: Records
+    records: list[Records]  # of each kind of pack
     data: npt.NDArray[np.int32]
     sent: torch.cuda.Event | None = None
 
@@ -63,28 +64,32 @@ def prompt_records(slot: int, prompt: Prompt, first: int) -> Records:
 
 
 class AdmissionBlock:
-    def __init__(self, layout: HeaderLayout, slots: int, rows: int, data_words: int, device: torch.device) -> None:
-        self.layout, self.max_rows = layout, rows
+    def __init__(
+        self, layout: HeaderLayout, slots: int, max_rows: Sequence[int], data_words: int, device: torch.device
+    ) -> None:
+        """`max_rows`: of each kind of pack."""
+        self.layout, self.max_rows = layout, max_rows
         numbers = (layout.ints_at, layout.floats_at, layout.record_at)
         places = (0, *numbers, layout.pieces_at, layout.blocks_at, layout.words)
         self._parts = [slice(*ends) for ends in pairwise(places)]
-        self._sizes = (slots * layout.words * 8, rows * RECORD_WORDS * 4, data_words * 4)
+        self._sizes = (slots * layout.words * 8, *(rows * RECORD_WORDS * 4 for rows in max_rows), data_words * 4)
         self._device = torch.empty(sum(self._sizes), dtype=torch.uint8, device=device)
-        headers, records, data = self._device.split(self._sizes)
+        headers, *records, data = self._device.split(self._sizes)
         self.headers = headers.view(torch.int64).view(slots, layout.words)
-        self.records = records.view(torch.int32).view(rows, RECORD_WORDS)
+        self.records = [some.view(torch.int32).view(-1, RECORD_WORDS) for some in records]
         self.data = data.view(torch.int32)
-        self.headers.fill_(PADDING)
-        self.records.fill_(PADDING)
+        for tensor in (self.headers, *self.records):
+            tensor.fill_(PADDING)
         self._buffers = [self._buffer(pinned=device.type == "cuda") for _ in range(_BUFFERS)]
         self._index = 0
-        self.requests = self.rows = self._data_used = 0  # in the current buffer
+        self.requests = self._data_used = 0  # in the current buffer
+        self.rows = [0] * len(max_rows)
 
     def _buffer(self, *, pinned: bool) -> _Buffer:
         flat = torch.empty(sum(self._sizes), dtype=torch.uint8, device="cpu", pin_memory=pinned)
-        headers, records, data = np.split(flat.numpy(), np.cumsum(self._sizes[:2]))
-        shaped = headers.view(np.int64).reshape(self.headers.shape), records.view(np.int32).reshape(self.records.shape)
-        return _Buffer(flat, *shaped, data.view(np.int32))
+        headers, *records, data = np.split(flat.numpy(), np.cumsum(self._sizes[:-1]))
+        shaped = [some.view(np.int32).reshape(-1, RECORD_WORDS) for some in records]
+        return _Buffer(flat, headers.view(np.int64).reshape(self.headers.shape), shaped, data.view(np.int32))
 
     def room_for(self, prompt: Prompt) -> bool:
         """For the header, the text ids and the vectors of all rows."""
@@ -114,13 +119,14 @@ class AdmissionBlock:
         header[blocks] = [*newcomer.blocks, *[0] * (self.layout.blocks - len(newcomer.blocks))]
         self.requests += 1
 
-    def add_rows(self, records: Records, prompt: Prompt) -> Records:
+    def add_rows(self, kind: int, records: Records, prompt: Prompt) -> Records:
         """Adds as many as fit. Returns the others."""
-        room = self.max_rows - self.rows
+        used = self.rows[kind]
+        room = self.max_rows[kind] - used
         fitting, others = records[:room], records[room:]
         self._place_vector(fitting, prompt)
-        self._buffers[self._index].records[self.rows : self.rows + len(fitting)] = fitting
-        self.rows += len(fitting)
+        self._buffers[self._index].records[kind][used : used + len(fitting)] = fitting
+        self.rows[kind] += len(fitting)
         return others
 
     def _place_vector(self, records: Records, prompt: Prompt) -> None:
@@ -135,17 +141,19 @@ class AdmissionBlock:
         self._data_used += len(words)
         return at
 
-    def send(self, headers: int, records: int) -> None:
+    def send(self, headers: int, records: Sequence[int]) -> None:
         """Copies the block to the device, with padding up to these numbers of headers and records."""
         buffer = self._buffers[self._index]
         buffer.headers[self.requests : headers, 0] = PADDING
-        buffer.records[self.rows : records, 1] = PADDING
-        used = self._sizes[0] + self._sizes[1] + 4 * self._data_used
+        for rows, padded, some in zip(self.rows, records, buffer.records, strict=True):
+            some[rows:padded, 1] = PADDING
+        used = sum(self._sizes[:-1]) + 4 * self._data_used
         self._device[:used].copy_(buffer.flat[:used], non_blocking=True)
         if self._device.is_cuda:
             buffer.sent = torch.cuda.Event()
             buffer.sent.record()
-        self.requests = self.rows = self._data_used = 0
+        self.requests = self._data_used = 0
+        self.rows = [0] * len(self.rows)
         self._index = (self._index + 1) % len(self._buffers)
         oldest = self._buffers[self._index]
         if oldest.sent is not None:

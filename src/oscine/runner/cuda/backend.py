@@ -26,6 +26,7 @@ from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.cuda.layer_weights import release_weights
+from oscine.runner.cuda.long_prefill import LongPrefill, working_bytes
 from oscine.runner.cuda.programs import make_cuda_operations
 from oscine.runner.cuda.ring_buffers import ring_state_elements
 from oscine.runner.cuda.side_stream import HIGH_PRIORITY, SideStream, wait_for
@@ -90,10 +91,13 @@ class CudaBackend:
         if options.kernels == "cuda":
             make_operations = make_cuda_operations(model.config, sizes, fp8=fp8)
         self.step = DecodeStep(model, self.state, self.kv, largest, PACK_SIZES[-1], make_operations)
+        long_prefill = None  # with FP8 weights: its products read the matrices that are freed here
         if fp8:
             for stack_module in (model.talker.stack, model.predictor.stack):
                 release_weights(stack_module)
-        parts = (self.step, self.state, self.kv, self.codec, self.codec_stream)
+        else:
+            long_prefill = LongPrefill(model.talker.stack, self.kv, self.step.rope)
+        parts = (self.step, long_prefill, self.state, self.kv, self.codec, self.codec_stream)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
         self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
@@ -119,7 +123,8 @@ class CudaBackend:
     def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
         """Ring buffers are larger than the state that they hold."""
         state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
-        return MemoryNeeds(state_bytes, table_bytes(config, element_bytes) + _RESERVE_BYTES)
+        tables, buffers = table_bytes(config, element_bytes), working_bytes(config.talker.stack, element_bytes)
+        return MemoryNeeds(state_bytes, tables + buffers + _RESERVE_BYTES)
 
     def launching(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -77,7 +77,7 @@ class DecodeStep:
         cache = predictor.stack.config
         shape = (cache.layers, max_rows, cache.kv_heads, CODEBOOKS, cache.head_dim)
         self._rest_keys, self._rest_values = like.new_zeros(shape), like.new_zeros(shape)
-        self._rope = _rope(talker.stack, state.block_table.shape[1] * kv.keys.shape[3], device)
+        self.rope = _rope(talker.stack, state.block_table.shape[1] * kv.keys.shape[3], device)
         self._rest_rope = _rope(predictor.stack, CODEBOOKS, device)
         ids = torch.arange(talker.config.text_vocab, device=device)
         text_table = torch.cat([talker.text_rows(some) for some in ids.split(_TEXT_TABLE_ROWS)])
@@ -135,7 +135,7 @@ class DecodeStep:
         x.copy_(inputs)
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
-            cache = (*self._rope, kv.keys[layer], kv.values[layer], block_table, positions)
+            cache = (*self.rope, kv.keys[layer], kv.values[layer], block_table, positions)
             write_keys_values(qkv, weights.k_norm, eps, *cache)
             is_last = layer + 1 == stack.config.layers
             if not is_last:
@@ -153,7 +153,7 @@ class DecodeStep:
         def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
             norms = (weights.q_norm, weights.k_norm, stack.config.eps)
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
-            self._operations.talker_attention(qkv, *norms, *self._rope, *cache, slots, out)
+            self._operations.talker_attention(qkv, *norms, *self.rope, *cache, slots, out)
             return True
 
         self._layers(stack.config, self._talker_layers, x, attend)
