@@ -153,10 +153,6 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     budget = plan_slots(loaded.model.config, config, device, dtype, slots=slots)
     sizes = BackendOptions().sizes(slots)
     kernels = choose_kernels("auto", loaded.model.config, device, dtype, sizes).kernels  # as the server does
-    if options.long_pack_rows:
-        from oscine.runner.cuda import long_prefill  # needs Triton
-
-        long_prefill.PACK_ROWS = options.long_pack_rows
     runner = SlotRunner(make_backend(loaded.model, budget, BackendOptions(kernels=kernels or "triton")))
     runner.capture()
     null = NullRunner(slots, runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id)
@@ -200,7 +196,6 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--newcomers", nargs="+", type=int, default=[1, 32, 128], help="requests that arrive together")
     parser.add_argument("--tokens", type=int, default=57, help="max_new_tokens of each")
     parser.add_argument("--prompt-rows", type=int, help="of each prompt, none of them shared, as for a cloned voice")
-    parser.add_argument("--long-pack-rows", type=int, help="instead of the usual size of long packs")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))

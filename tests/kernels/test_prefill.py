@@ -34,7 +34,7 @@ def test_each_row_is_written_to_its_block_and_padding_is_not(device):
 
 @dataclass
 class Pack:
-    """Rows of several prompts: (first position, rows) of each. What was there before is random, the rest NaN."""
+    """Rows of several prompts: (first position, rows) of each. What was there before is random, all else NaN."""
 
     model: Heads
     prompts: list[tuple[int, int]]
@@ -57,7 +57,7 @@ class Pack:
             tables += [table] * rows
             positions += range(first, first + rows)
             qkv.append(random(device, rows, model.row_width, scale=2.0, seed=100 + number))
-        unused = torch.zeros(self.padding, model.row_width, dtype=torch.bfloat16, device=device)
+        unused = torch.full((self.padding, model.row_width), torch.nan, dtype=torch.bfloat16, device=device)
         self.qkv = torch.cat((*qkv, unused))
         self.table = torch.stack(tables + [torch.zeros_like(tables[0])] * self.padding)
         self.position = torch.tensor(positions + [-1] * self.padding, device=device)

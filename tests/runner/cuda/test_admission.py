@@ -32,7 +32,8 @@ from tests.runner.tiny_model import CODES, random_prompt, tiny_model
 pytestmark = pytest.mark.slow
 
 SLOTS, LARGEST = 8, 64
-LONG = 48  # rows of a long pack
+LONG_SIZES = (24, 48)  # rows of a long pack; none of them is a short pack's
+LONG = LONG_SIZES[-1]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SAMPLING = SamplingParams(DrawParams(top_k=7, temperature=0.5), DrawParams(greedy=True), seed=(5 << 32) + 2**32 - 1)
 
@@ -55,7 +56,7 @@ class RecordingStep:
         talker, predictor = model.talker, model.predictor
         text = talker.text_rows(torch.arange(talker.config.text_vocab, device=DEVICE))
         self.input_tables = InputTables(talker.code_embedding.weight, predictor.embeddings, text)
-        self.rows = LONG
+        self.sizes = LONG_SIZES
         self.packs: list[tuple[int, list[tuple[int, int]], torch.Tensor]] = []  # size, (first block, position), inputs
 
     def prefill(self, inputs, block_table, positions) -> None:
@@ -207,7 +208,7 @@ def test_the_codec_starts_from_silence_or_after_the_reference(rig):
 
 
 def kinds(rig: Rig) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Size and rows of every pack so far; long ones have the size LONG."""
+    """Size and rows of every pack so far."""
     return [(size, noted) for size, noted, _ in rig.step.packs]
 
 
@@ -223,6 +224,13 @@ def test_without_a_long_step_all_packs_are_short(rig):
     rows = rig.add(1, random_prompt(60, 1))
     rig.admission.flush()
     assert kinds(rig) == [(LARGEST, rows)]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(20, 24), (24, 24), (25, 48), (47, 48)])
+def test_a_long_pack_has_the_smallest_size_that_holds_its_rows(long_rig, rows, size):
+    added = long_rig.add(1, random_prompt(rows + 1, 1))
+    long_rig.admission.flush()
+    assert kinds(long_rig) == [(size, added)]
 
 
 def test_a_full_long_pack_is_flushed_at_once(long_rig):
@@ -255,7 +263,7 @@ def test_a_row_runs_in_the_same_kind_of_pack_with_a_cached_prefix(long_rig, pref
         long_rig.add(slot, prompt, **cached)
         long_rig.admission.flush()
         packs = [(size, position) for size, noted in kinds(long_rig) for block, position in noted if block == slot + 1]
-        kind_of[slot] = {position: size == LONG for size, position in packs if position >= prefix_rows}
+        kind_of[slot] = {position: size in LONG_SIZES for size, position in packs if position >= prefix_rows}
     assert kind_of[1] == kind_of[2] == dict.fromkeys(range(prefix_rows, 49), prefix_rows < 30)
 
 
@@ -265,7 +273,7 @@ def test_all_rows_of_a_voice_with_a_long_reference_run_in_long_packs(long_rig):
         prompt = replace(random_prompt(24, slot, prefix_rows=prefix_rows), reference_codes=frames)
         rows = long_rig.add(slot, prompt)
         long_rig.admission.flush()
-        assert kinds(long_rig)[slot - 1 :] == [(LONG, rows)]
+        assert kinds(long_rig)[slot - 1 :] == [(LONG_SIZES[0], rows)]
 
 
 class TorchCalls(TorchFunctionMode):

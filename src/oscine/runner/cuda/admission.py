@@ -4,14 +4,14 @@ A flush is one transfer, one graph that writes slots, and one graph for each pac
 writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at once; a prompt
 that does not fit continues in the next one, which reads the keys of this one.
 
-There are two kinds of packs. A short pack runs on the kernels of frames, at the smallest size that holds its rows. A
-long pack has one size (long_prefill.py). A row gets the same bits in any pack of its kind (kernels/linear.py and
-long_prefill.py say why), and its request alone decides on the kind.
+There are two kinds of packs: short ones run on the kernels of frames, long ones have other products (long_prefill.py).
+A pack has the smallest size of its kind that holds its rows. A row gets the same bits in any pack of its kind
+(kernels/linear.py and long_prefill.py say why), and its request alone decides on the kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -48,7 +48,8 @@ class PrefillStep(Protocol):
 class LongPrefillStep(Protocol):
     """The part of LongPrefill that fills the KV cache."""
 
-    rows: int
+    @property
+    def sizes(self) -> Sequence[int]: ...  # rows of a pack, ascending
 
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
 
@@ -70,7 +71,7 @@ class BatchedAdmission:
         self._step, self._long_step = step, long_step
         self._state, self._kv, self._codec_stream = state, kv, codec_stream
         width, device = state.inputs.shape[1], state.inputs.device
-        max_rows = [PACK_SIZES[-1]] if long_step is None else [PACK_SIZES[-1], long_step.rows]
+        max_rows = [PACK_SIZES[-1]] if long_step is None else [PACK_SIZES[-1], long_step.sizes[-1]]
         largest = max(max_rows)
         self._codec = CodecPieces(codec, device)
         layout = header_layout(len(self._codec), budget.blocks_per_slot)
@@ -85,7 +86,7 @@ class BatchedAdmission:
         self._codec_graphs = GraphSet(self._start_codecs, sizes, captured=captured and len(self._codec) > 0)
         self._pack_graphs = [GraphSet(self._run_pack, PACK_SIZES, captured=captured)]
         if long_step is not None:
-            self._pack_graphs.append(GraphSet(self._run_long_pack, [long_step.rows], captured=captured))
+            self._pack_graphs.append(GraphSet(self._run_long_pack, long_step.sizes, captured=captured))
         self.graph_sets = (self._slot_graphs, self._codec_graphs, *self._pack_graphs)
         self._codecs_started: torch.cuda.Event | None = None  # of the last flush: until then, they read the block
 

@@ -1,15 +1,18 @@
-"""Prefill of many rows: packs of a fixed number of rows, whose products are cuBLAS's.
+"""Prefill of many rows: packs of a few sizes, whose products are cuBLAS's.
 
-With a thousand rows a product takes as long as its arithmetic, and cuBLAS's are the fastest. Which algorithm it uses,
-and so the order of a row's sums, depends on the number of rows, which is why that number is fixed: then a row has the
-same bits at any place of any pack (tests/runner/cuda/test_long_prefill.py tests it on a GPU). They are not those of
+With a thousand rows a product takes as long as its arithmetic, and cuBLAS's are the fastest. It may choose another
+algorithm, and so another order of a row's sums, for another number of rows. So packs have few sizes, and only those
+whose products give a row the bits of the largest size are used (`LongPrefill.sizes`): then a row has the same bits at
+any place of any pack (tests/runner/cuda/test_long_prefill.py tests it on a GPU). They are not those of
 DecodeStep.prefill, so which rows run here must depend on their request alone (`is_long`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,9 +26,12 @@ from oscine.runner.cuda.layer_weights import layer_weights
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.types import Prompt
 
-PACK_ROWS = 1024
+LONG_PACK_SIZES = (512, 1024, 2048)  # rows, ascending
 MIN_ROWS = 256  # of a part of a prompt; fewer fill a short pack of half its largest size at most
 _WORKSPACE_BYTES = 32 * 2**20  # torch's for cuBLAS on Hopper, for each stream
+_COMPARED_ROWS = 128  # at each end of a pack
+
+_log = logging.getLogger(__name__)
 
 
 def is_long(prompt: Prompt, rows: int) -> bool:
@@ -39,7 +45,7 @@ def is_long(prompt: Prompt, rows: int) -> bool:
 def working_bytes(config: StackConfig, element_bytes: int) -> int:
     """Of LongPrefill's buffers and its products' workspace."""
     columns = sum(_widths(config)) + config.width  # and the rows of the admission
-    return PACK_ROWS * columns * element_bytes + _WORKSPACE_BYTES
+    return LONG_PACK_SIZES[-1] * columns * element_bytes + _WORKSPACE_BYTES
 
 
 def _widths(config: StackConfig) -> tuple[int, ...]:
@@ -53,37 +59,72 @@ class LongPrefill:
     """Reads the stack's own matrices, so they must be there: not with FP8 weights, which replace them."""
 
     def __init__(self, stack: Stack, kv: PagedKVCache, rope: tuple[Tensor, Tensor]) -> None:
-        self._config, self._kv, self._rope, self.rows = stack.config, kv, rope, PACK_ROWS
+        self._config, self._kv, self._rope = stack.config, kv, rope
         self._layers = layer_weights(stack, lambda weight: weight)
         like = self._layers[0].attention_norm
-        buffers = [like.new_zeros(self.rows, width) for width in _widths(stack.config)]
-        self._x, self._normed, self._y, self._mixed, self._qkv, self._gate_up, self._inner = buffers
+        self._buffers = [like.new_zeros(LONG_PACK_SIZES[-1], width) for width in _widths(stack.config)]
+        self.sizes: Sequence[int] = LONG_PACK_SIZES
+        if like.is_cuda and len(self.sizes) > 1:
+            self.sizes = self._sizes_of_equal_bits()
 
     @torch.inference_mode()
     def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:
-        """As DecodeStep.prefill, of exactly `rows` rows."""
-        assert len(inputs) == self.rows, (inputs.shape, self.rows)
+        """As DecodeStep.prefill, of one of `sizes` rows."""
+        rows = len(inputs)
+        assert rows in self.sizes, (inputs.shape, self.sizes)
         kv, eps, layers = self._kv, self._config.eps, self._layers
-        x, normed, y = inputs, self._normed, self._y
+        total, normed, y, mixed, qkv, gate_up, inner = (buffer[:rows] for buffer in self._buffers)
+        x = inputs
         rms_norm(x, layers[0].attention_norm, eps, normed)
         with _fp32_sums():
             for index, layer in enumerate(layers):
                 cache = (*self._rope, kv.keys[index], kv.values[index], block_table, positions)
-                _linear(normed, layer.qkv, self._qkv)
-                write_keys_values(self._qkv, layer.k_norm, eps, *cache)
+                _linear(layer.qkv, normed, qkv)
+                write_keys_values(qkv, layer.k_norm, eps, *cache)
                 if index + 1 == len(layers):
                     return  # nobody needs its output
-                prompt_attention(self._qkv, layer.q_norm, eps, *cache, self._mixed)
-                _linear(self._mixed, layer.out, y)
-                add_norm(x, y, layer.mlp_norm, eps, self._x, normed)
-                x = self._x
-                _linear(normed, layer.gate_up, self._gate_up)
-                swiglu(self._gate_up, self._inner)
-                _linear(self._inner, layer.down, y)
+                prompt_attention(qkv, layer.q_norm, eps, *cache, mixed)
+                _linear(layer.out, mixed, y)
+                add_norm(x, y, layer.mlp_norm, eps, total, normed)
+                x = total
+                _linear(layer.gate_up, normed, gate_up)
+                swiglu(gate_up, inner)
+                _linear(layer.down, inner, y)
                 add_norm(x, y, layers[index + 1].attention_norm, eps, x, normed)
 
+    def _sizes_of_equal_bits(self) -> Sequence[int]:
+        _, normed, y, mixed, qkv, gate_up, inner = self._buffers
+        layer, sizes = self._layers[0], self.sizes
+        products = ((normed, layer.qkv, qkv), (mixed, layer.out, y), (normed, layer.gate_up, gate_up))
+        with _fp32_sums():
+            for x, weight, out in (*products, (inner, layer.down, y)):
+                sizes = sizes_of_equal_bits(partial(_linear, weight), x, out, sizes)
+        if len(sizes) < len(self.sizes):
+            unused = sorted({*self.sizes} - {*sizes})
+            _log.info("long packs of %s rows are not used: cuBLAS's products would have other bits", unused)
+        return sizes
 
-def _linear(x: Tensor, weight: object, out: Tensor) -> None:
+
+def sizes_of_equal_bits(
+    product: Callable[[Tensor, Tensor], None], x: Tensor, out: Tensor, sizes: Sequence[int]
+) -> Sequence[int]:
+    """The largest size, and those at which product(x, out) has its bits: of random rows, at both ends of a pack."""
+    x.normal_(generator=torch.Generator(x.device).manual_seed(0))
+    product(x, out)
+    smaller, expected = sizes[:-1], [_ends(out[:size]) for size in sizes[:-1]]
+    equal = []
+    for size, ends in zip(smaller, expected, strict=True):
+        product(x[:size], out[:size])
+        if torch.equal(_ends(out[:size]), ends):
+            equal.append(size)
+    return [*equal, sizes[-1]]
+
+
+def _ends(rows: Tensor) -> Tensor:
+    return torch.cat((rows[:_COMPARED_ROWS], rows[-_COMPARED_ROWS:]))
+
+
+def _linear(weight: object, x: Tensor, out: Tensor) -> None:
     assert isinstance(weight, Tensor), "cuBLAS's products take bf16"
     torch.mm(x, weight.T, out=out)
 
