@@ -53,6 +53,13 @@ def test_a_frame_that_has_not_begun_leaves_more_time() -> None:
     assert timer.wake_s(2.008) == timer.due_s(2.008) == pytest.approx(2.014)
 
 
+def test_the_hosts_time_for_prefills_does_not_make_later_launches_earlier() -> None:
+    timer = in_flight(FakeTicket(), margin_s=0.002)
+    timer.launched(FakeTicket(), 2.0, 2.005, FRAME_S, prefills=True)
+    timer.device_freed(2.005, waited=True)
+    assert timer.due_s(2.005) == pytest.approx(2.013)
+
+
 def test_a_late_launch_makes_the_next_ones_earlier() -> None:
     timer = in_flight(FakeTicket())
     before_s = timer.due_s(2.0)

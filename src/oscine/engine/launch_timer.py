@@ -25,9 +25,10 @@ class LaunchTimer:
         self.held_back = False  # the next launch had to wait since the last one
         self._ticket: Ticket | None = None  # of the last launch
 
-    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float) -> None:
-        """The host worked on the launch since `began_s`; the frame will take `frame_s`."""
-        self._host_s = max(now_s - began_s, _HOST_DECAY * self._host_s)
+    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float, *, prefills: bool = False) -> None:
+        """The host worked on the launch since `began_s`; the frame will take `frame_s`. `prefills`: the device has work
+        from the launch's beginning on, so the host's time for it does not count."""
+        self._host_s = max(0.0 if prefills else now_s - began_s, _HOST_DECAY * self._host_s)
         self.held_back = False
         self._ticket, self._frame_s, self._not_begun_s = ticket, frame_s, now_s
 

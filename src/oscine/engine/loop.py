@@ -151,7 +151,8 @@ class EngineLoop:
         launched, held_back = self._launch(sessions, begun_s), self._timer.held_back
         previous, self._in_flight = self._in_flight, launched
         if launched:
-            self._timer.launched(launched.ticket, begun_s, self._clock(), self.cost.tick_s(len(launched.sessions)))
+            frame_s = self.cost.tick_s(len(launched.sessions))
+            self._timer.launched(launched.ticket, begun_s, self._clock(), frame_s, prefills=launched.prefill_rows > 0)
         if previous:
             host_waits = not previous.ticket.device_free()
             previous.ticket.wait_device_free()
@@ -185,9 +186,7 @@ class EngineLoop:
         while (wake_s := self.wake_s) is not None:
             if wake_s <= (now_s := self._clock()) or self._admission.wait(wake_s - now_s):
                 return
-        timeout_s: float | None = _MAX_SLEEP_S if self._sessions else None
-        if self._waiting:
-            timeout_s = _MAX_QUEUE_SLEEP_S
+        timeout_s = _MAX_QUEUE_SLEEP_S if self._waiting else _MAX_SLEEP_S if self._sessions else None
         if self._stop_s is not None:
             timeout_s = max(0.0, min(self._stop_s - self._clock(), _MAX_SLEEP_S))
         if not self.finished:
