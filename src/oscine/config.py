@@ -192,7 +192,9 @@ class EngineConfig:
         "Codes differ from those of the checkpoint. Needs the CUDA kernels.",
     )
     graphs: bool = Field(default=True, description="Capture CUDA graphs.")
-    graph_buckets: Ints = Field(default=(1, 2, 4, 8, 16, 32, 64, 128), description="Batch sizes to capture, ascending.")
+    graph_buckets: Ints = Field(
+        default=(1, 2, 4, 8, 16, 32, 48, 64, 96, 128), description="Batch sizes to capture, ascending."
+    )
     chunks: ChunkConfig = Field(default_factory=ChunkConfig)
     pacing: PacingConfig = Field(default_factory=PacingConfig)
     trim_silence: TrimConfig = Field(default_factory=TrimConfig)
