@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ class GraphSet:
         pool = torch.cuda.graph_pool_handle()
         stream = torch.cuda.Stream(priority=self._priority)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with _no_collection(), torch.cuda.stream(stream):
             for done, size in enumerate(reversed(self.sizes), start=1):
                 self.run(size)  # loads kernels and lets libraries allocate: a capture cannot
                 self._graphs[size] = self._captured_run(size, pool)
@@ -57,3 +59,15 @@ class GraphSet:
             self.run(size)  # graphs are off, or this size was not captured
         else:
             graph.replay()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A collection may free the graphs of an engine that has ended, which the device does not allow in a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
