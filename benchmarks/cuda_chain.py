@@ -4,7 +4,7 @@
     python -m benchmarks.cuda_chain --compile-only --compiler nvcc      # registers and spills; needs no GPU
 
 Each section runs in a process of its own with a time limit: a kernel that crashes or hangs costs its section only. Two
-are not run unless asked for: `wide` checks the product on wgmma, `sweep` times all plans, also those that are not
+are not run unless asked for: `tiled` checks the product on wgmma, `sweep` times all plans, also those that are not
 chosen.
 """
 
@@ -31,10 +31,10 @@ from oscine.kernels.cuda.compiler import HOPPER, CompileError, CubinCache, NvccC
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 
-LIMITS_S = {"checks": 40.0, "wide": 30.0, "frames-1b7": 60.0, "frames-0b6": 45.0, "times": 35.0, "sweep": 120.0}
+LIMITS_S = {"checks": 40.0, "tiled": 30.0, "frames-1b7": 60.0, "frames-0b6": 45.0, "times": 35.0, "sweep": 120.0}
 _WARM = "warm"  # compiles the Triton kernels, in several processes at a time
 _WARM_PROCESSES = 8
-_WITHOUT_TRITON = {"wide", "sweep"}
+_WITHOUT_TRITON = {"tiled", "sweep"}
 _WARM_LIMIT_S = 60.0
 DEFAULT_SECTIONS = ("checks", "frames-1b7", "frames-0b6", "times")
 DEFAULT_ROWS = (1, 8, 32, 64, 128)
@@ -76,7 +76,7 @@ def show_resources(compiler: NvccCompiler, programs: list[Program]) -> bool:
 
 def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
     """In the section's own process."""
-    from benchmarks import cuda_kernels, cuda_sweep, cuda_wide
+    from benchmarks import cuda_kernels, cuda_sweep, cuda_tiled
     from benchmarks.cuda_report import OutOfTimeError, Report
 
     report = Report(options.part, LIMITS_S.get(options.section, 0.0))
@@ -94,10 +94,10 @@ def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
             cuda_kernels.run_times(report, make, options.rows)
         elif options.section == "sweep":
             cuda_sweep.sweep_products(report, make(cuda_kernels.buffers()), options.rows)
-        elif options.section == "wide":
+        elif options.section == "tiled":
             operations = make(cuda_kernels.buffers())
-            cuda_wide.check_instructions(report, operations)
-            cuda_wide.check_wide(report, operations)
+            cuda_tiled.check_instructions(report, operations)
+            cuda_tiled.check_tiled(report, operations)
         else:
             from benchmarks.cuda_frame import run_frames  # needs msgspec, which the other sections do without
 
@@ -162,11 +162,11 @@ def main() -> None:
         return
     from benchmarks.cuda_kernels import programs
     from benchmarks.cuda_sweep import sweep_programs
-    from benchmarks.cuda_wide import wide_check_programs
+    from benchmarks.cuda_tiled import tiled_check_programs
 
     wanted = programs()
-    if "wide" in options.sections:
-        wanted += wide_check_programs()
+    if "tiled" in options.sections:
+        wanted += tiled_check_programs()
     if "sweep" in options.sections:
         wanted += sweep_programs(rows_of("sweep", options))
     if options.compile_only and isinstance(compiler, NvccCompiler):

@@ -18,6 +18,7 @@ from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 from oscine.kernels.cuda.sample import sample_launch
+from oscine.kernels.cuda.tiles import from_tiles, in_tiles, tile_launch
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.sample import Draws
 from oscine.types import DrawParams
@@ -45,7 +46,7 @@ PRODUCTS = {
 }
 
 
-def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129)) -> list[Program]:
+def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129, 257)) -> list[Program]:
     """Everything that the checks and frames launch."""
     found = []
     for product, rows in itertools.product(PRODUCTS.values(), row_counts):
@@ -54,9 +55,11 @@ def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129)) -> list[Progra
         found += [
             linear_launch(Product(product.outputs, product.inputs, product.epilogue, n), rows, plan) for n in norms
         ]
-    found += [norm_launch(width, 1) for width in (1024, 2048)]
-    found += [talker_launch(HEADS, KV_HEADS, 1, split) for split in (1, 2, 4)]
-    found += [predictor_launch(HEADS, KV_HEADS, 1, new) for new in (1, 2)]
+    found += [norm_launch(width, 1, tiles=tiles) for width in (1024, 2048) for tiles in (False, True)]
+    found += [tile_launch(width, 1) for width in (1024, 2048, 3072, 6144)]
+    found += [talker_launch(HEADS, KV_HEADS, 1, tiles=False, split=split) for split in (1, 2, 4)]
+    found += [talker_launch(HEADS, KV_HEADS, 17, tiles=True)]
+    found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
     found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
     return [launch.program for launch in found]
 
@@ -77,6 +80,8 @@ class Case:
         self.x = random(MAX_ROWS, product.inputs, scale=3.0)
         self.weight = random(columns, product.inputs, scale=product.inputs**-0.5)
         self.residual = random(MAX_ROWS, product.outputs)
+        self._tiles: dict[tuple[int, int], Tensor] = {}
+        self.inner = torch.empty_like(self.residual)  # of a GLU, whose output may be in tiles
         self.bias = random(product.outputs)
         self.scale = random(product.inputs, scale=0.2, shift=1.0)
 
@@ -85,16 +90,31 @@ class Case:
     ) -> Tensor:
         product, x = self.product, self.x[rows]
         weight = self.weight if weight is None else weight
+        glu = product.epilogue == Epilogue.GLU
+        timed = out is not None
         if out is None:
             out = self.residual[rows].clone()
-        glu = product.epilogue == Epilogue.GLU
+        if glu:
+            out = operations.product_input(self.inner, len(x), product.outputs)
         if product.norm:
             operations.norm_linear(x, self.scale, EPS, weight, out, glu=glu, **plan)
         else:
             residual = out if product.epilogue == Epilogue.RESIDUAL else None
             bias = self.bias if product.epilogue == Epilogue.BIAS else None
+            if residual is not None:
+                x = self._stored(operations, rows)
             operations.linear(x, weight, out, residual=residual, bias=bias, glu=glu, **plan)
-        return out
+        return out if timed else _rows(out, len(x)).clone()
+
+    def _stored(self, operations: Any, rows: slice) -> Tensor:
+        """x of an output or down product, which the kernel before it has stored for it."""
+        x = self.x[rows]
+        if operations.product_input(self.x, *x.shape).ndim == 2:
+            return x
+        key = (rows.start, rows.stop)
+        if key not in self._tiles:
+            self._tiles[key] = in_tiles(x)
+        return self._tiles[key]
 
     def reference(self) -> Tensor:
         x = self.x
@@ -112,7 +132,11 @@ class Case:
 
 
 def buffers() -> Tensor:
-    return torch.zeros(MAX_ROWS, 2048, dtype=torch.bfloat16, device="cuda")
+    return torch.zeros(MAX_ROWS, 6144, dtype=torch.bfloat16, device="cuda")
+
+
+def _rows(made: Tensor, count: int) -> Tensor:
+    return from_tiles(made, count) if made.ndim == 3 else made
 
 
 def check_products(report: Report, operations: CudaOperations, plain: CudaOperations) -> None:
@@ -176,17 +200,17 @@ class PredictorCase:
         self.qkv = _random(sequences * new, (HEADS + 2 * KV_HEADS) * DIM, seed=0)
         self.scales = [_random(DIM, seed=seed, scale=0.2, shift=1.0) for seed in (1, 2)]
         self.cache = [_random(sequences, KV_HEADS, CAPACITY, DIM, seed=seed) for seed in (3, 4)]
-        self.out = torch.empty(sequences * new, HEADS * DIM, dtype=torch.bfloat16, device="cuda")
+        self.out = buffers()
         self.angles = _angles(CAPACITY)
 
     def run(self, operations: Any, sequences: int) -> Tensor:
         rows = sequences * self.new
-        out = self.out[:rows]
+        out = operations.product_input(self.out, rows, HEADS * DIM)
         caches = [cache[:sequences] for cache in self.cache]
         operations.predictor_attention(
             self.qkv[:rows], *self.scales, EPS, *self.angles, *caches, self.position, out, new=self.new
         )
-        return out
+        return _rows(out, rows)
 
 
 class TalkerCase:
@@ -200,14 +224,14 @@ class TalkerCase:
         self.table = torch.randperm(rows * blocks, device="cuda").view(rows, blocks)
         self.positions = torch.arange(rows, device="cuda") + context
         self.slots = torch.arange(rows, device="cuda")
-        self.out = torch.empty(rows, HEADS * DIM, dtype=torch.bfloat16, device="cuda")
+        self.out = buffers()
         self.angles = _angles(context + rows + 1)
 
     def run(self, operations: Any, rows: int, **split: int) -> Tensor:
-        out = self.out[:rows]
+        out = operations.product_input(self.out, rows, HEADS * DIM)
         state = (self.table, self.positions, self.slots[:rows])
         operations.talker_attention(self.qkv[:rows], *self.scales, EPS, *self.angles, *self.cache, *state, out, **split)
-        return out
+        return _rows(out, rows)
 
 
 def check_attention(report: Report, operations: CudaOperations, triton: Operations) -> None:

@@ -16,8 +16,7 @@ from oscine.kernels.cuda.linear import (
     Product,
     choose_plan,
     linear_launch,
-    many_plans,
-    wide_plans,
+    tiled_plans,
 )
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
@@ -27,10 +26,9 @@ _FEW_PLANS = tuple(Few(tiles) for tiles in (1, 2, 4))
 
 
 def sweep_plans(product: Product, rows: int) -> list[Plan]:
-    plans: list[Plan] = []
     if rows <= FEW_ROWS:
-        plans += [plan for plan in _FEW_PLANS if plan.tiles % product.columns_per_output == 0]
-    return [*plans, *many_plans(product, rows), *wide_plans(product, rows)]
+        return [plan for plan in _FEW_PLANS if plan.tiles % product.columns_per_output == 0]
+    return [*tiled_plans(product, rows)]
 
 
 def sweep_programs(row_counts: Sequence[int]) -> list[Program]:

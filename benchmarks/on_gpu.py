@@ -37,7 +37,7 @@ class Step:
 _ROWS = "1 8 32 64 128 256"
 STEPS = (
     Step("tests", 420, "pytest", "-m gpu -q -n 8 --dist loadfile -p no:cacheprovider --continue-on-collection-errors"),
-    Step("checks", 240, "benchmarks.cuda_chain", "--sections checks wide --out {scratch}"),
+    Step("checks", 240, "benchmarks.cuda_chain", "--sections checks tiled --out {scratch}"),
     Step(
         "frame",
         300,

@@ -60,4 +60,4 @@ def test_a_tool_that_misses_the_planted_error_is_a_failure(
     assert ended.value.code == status
     figures = json.loads((tmp_path / "sanitize.json").read_text())["figures"]
     assert figures["racecheck"]["findings"] == 0 and figures["planted"]["findings"] == (2 if finds else 0)
-    assert {"linear_few", "linear_many", "linear_wide", "sample"} <= set(figures["kernels"])
+    assert {"linear_few", "linear_tiled", "tile_rows", "sample"} <= set(figures["kernels"])

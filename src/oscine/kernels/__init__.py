@@ -10,6 +10,8 @@ import importlib.util
 
 import torch
 
+ROW_PADDING = 128  # of buffers for the inputs of products, which may read whole tiles of rows
+
 
 def available(device: torch.device) -> bool:
     """Whether Triton is installed and the device is a GPU with bf16 tensor cores (Ampere or later)."""

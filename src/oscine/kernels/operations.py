@@ -29,6 +29,10 @@ class Following:
 
 
 class Operations(Protocol):
+    def product_input(self, buffer: Tensor, rows: int, width: int) -> Tensor:
+        """A view of the buffer for what another operation stores and a product reads, in the product's own layout. The
+        buffer has a multiple of ROW_PADDING rows."""
+
     def prepare(self, weight: Tensor) -> Weight:
         """The form in which the products of a layer take their weight; other products take bf16."""
 
@@ -42,7 +46,8 @@ class Operations(Protocol):
         bias: Tensor | None = None,
         glu: bool = False,
     ) -> None:
-        """out = x @ weight.T, then bias, residual or SwiGLU."""
+        """out = x @ weight.T, then bias, residual or SwiGLU. x is a `product_input` or [rows, columns]; the output of
+        SwiGLU is a `product_input`."""
 
     def norm(self, x: Tensor, scale: Tensor, eps: float, out: Tensor) -> None:
         """out = RMSNorm of x."""
@@ -67,7 +72,7 @@ class Operations(Protocol):
         slot: Tensor,
         out: Tensor,
     ) -> None:
-        """One new position per row, over the blocks of a paged cache."""
+        """One new position per row, over the blocks of a paged cache. `out` is a `product_input`."""
 
     def predictor_attention(
         self,
@@ -84,7 +89,7 @@ class Operations(Protocol):
         *,
         new: int = 1,
     ) -> None:
-        """`new` positions per sequence; all sequences are at the same position."""
+        """`new` positions per sequence; all sequences are at the same position. `out` is a `product_input`."""
 
     def sample(
         self,
@@ -109,6 +114,9 @@ class TritonOperations:
     def __init__(self, normed: Tensor) -> None:
         self._normed = normed
         self._scratch = SplitKScratch.empty(normed.device, rows=len(normed))
+
+    def product_input(self, buffer: Tensor, rows: int, width: int) -> Tensor:
+        return buffer.flatten()[: rows * width].view(rows, width)
 
     def prepare(self, weight: Tensor) -> Weight:
         return weight

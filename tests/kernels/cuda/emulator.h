@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 typedef unsigned short u16;
@@ -138,12 +139,22 @@ struct Exchange {
   u32 a[32][4], b[32][2];
   double value[32];
 };
+struct Arrival {  // a barrier of copies
+  struct Pending {
+    void* to;
+    const void* from;
+    int bytes;
+  };
+  int expected = 0, requested = 0, turns = 0;
+  std::vector<Pending> copies;
+};
 struct Block {
   int x, y, z;
   std::vector<char> memory;
   char* shared;
   Barrier barrier, named[16];
   std::vector<Exchange> warps;
+  std::map<u64*, Arrival> arrivals;
 };
 
 static std::vector<Thread> threads;
@@ -325,6 +336,51 @@ void wait_for_copies() {
     for (auto& copy : groups[i]) std::memcpy(copy.to, copy.from, 16);
     groups[i].clear();
   }
+}
+
+// Copies that arrive at a barrier happen when somebody waits for it, or, with an odd seed, when they are requested.
+inline emulator::Arrival& arrival_at(u64* at) {
+  if ((uintptr_t)at % 8 || (char*)(at + 1) > emulator::block().shared + emulator::launch->shared_bytes)
+    emulator::fail("an arrival outside of shared memory");
+  return emulator::block().arrivals[at];
+}
+inline void make_arrival(u64* at, int count) { arrival_at(at).expected = count; }
+inline void publish_arrivals() {}
+inline void arrive_with(u64* at, const std::vector<emulator::Copy>& copies, int bytes) {
+  emulator::Arrival& arrival = arrival_at(at);
+  if (!arrival.expected || arrival.requested == arrival.expected) emulator::fail("more arrivals than the barrier expects");
+  for (auto& copy : copies) {
+    arrival.copies.push_back({copy.to, copy.from, bytes});
+    if (emulator::launch->seed % 2) std::memcpy(copy.to, copy.from, bytes);
+  }
+  arrival.requested++;
+  emulator::progress = true;
+}
+inline void arrive_after_copies(u64* at) {
+  arrive_with(at, emulator::current->open, 16);
+  emulator::current->open.clear();
+}
+inline void copy_bulk(void* to, const void* from, int bytes, u64* at) {
+  emulator::Block& block = emulator::block();
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || to < block.shared ||
+      (char*)to + bytes > block.shared + emulator::launch->shared_bytes)
+    emulator::fail("a copy outside of shared memory, or unaligned");
+  arrive_with(at, {{to, from}}, bytes);
+}
+inline void wait_for_arrival(u64* at, int turn) {
+  emulator::Arrival& arrival = arrival_at(at);
+  if (!arrival.expected) emulator::fail("a wait for an arrival that nobody made");
+  while (true) {
+    if (arrival.requested == arrival.expected) {
+      for (auto& copy : arrival.copies) std::memcpy(copy.to, copy.from, copy.bytes);
+      arrival.copies.clear();
+      arrival.requested = 0;
+      arrival.turns++;
+    }
+    if ((arrival.turns & 1) != turn) break;
+    emulator::yield();
+  }
+  emulator::progress = true;
 }
 
 inline int thread_index() { return emulator::current->index; }
@@ -512,11 +568,15 @@ inline void commit_products() {
   emulator::current->products.clear();
   emulator::current->products_begun = false;
 }
-template <int PENDING, int COUNT>
-void wait_for_products(float (&)[COUNT]) {
+template <int PENDING>
+void wait_for_products() {
   auto& groups = emulator::current->product_groups;
   for (int i = 0; i + PENDING < (int)groups.size(); i++) {
     for (auto& product : groups[i]) run_product(product);
     groups[i].clear();
   }
+}
+template <int PENDING, int COUNT>
+void wait_for_products(float (&)[COUNT]) {
+  wait_for_products<PENDING>();
 }

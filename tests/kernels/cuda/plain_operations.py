@@ -31,6 +31,9 @@ class PlainOperations:
     def __init__(self, *, fp8: bool = False) -> None:
         self._fp8 = fp8
 
+    def product_input(self, buffer, rows, width):
+        return buffer.flatten()[: rows * width].view(rows, width)
+
     def prepare(self, weight):
         return quantize(weight) if self._fp8 else weight
 

@@ -16,6 +16,7 @@ from oscine.kernels.cuda.attention import (
     predictor_launch,
     talker_launch,
 )
+from oscine.kernels.cuda.tiles import from_tiles, in_tiles
 from tests.kernels.cuda import plain_operations
 from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.cuda.plain_operations import attended
@@ -46,6 +47,15 @@ def rotated(x: Tensor, scale: Tensor, position: int) -> Tensor:
     return plain_operations.rotated(x, scale, EPSILON, cos[position], sin[position])
 
 
+def output(rows: int, *, tiles: bool) -> np.ndarray:
+    natural = torch.full((rows, HEADS * DIM), 7.0).bfloat16()
+    return bf16_bits(in_tiles(natural) if tiles else natural)
+
+
+def rows_of(out: np.ndarray, rows: int) -> Tensor:
+    return from_tiles(of_bits(out), rows) if out.ndim == 3 else of_bits(out)
+
+
 class Predictor:
     def __init__(self, sequences: int, position: int, new: int) -> None:
         self.position, self.new, self.sequences = position, new, sequences
@@ -53,20 +63,22 @@ class Predictor:
         self.q_scale, self.k_scale = (random(DIM, seed=seed, scale=0.2, shift=1.0) for seed in (1, 2))
         self.keys, self.values = (random(sequences, KV_HEADS, CAPACITY, DIM, seed=seed) for seed in (3, 4))
 
-    def run(self, folder: Path, sequences: slice = slice(None), seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def run(
+        self, folder: Path, sequences: slice = slice(None), seed: int = 0, *, tiles: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         here = self.qkv.unflatten(0, (self.sequences, self.new))[sequences].flatten(0, 1)
         qkv, keys, values = bf16_bits(here), bf16_bits(self.keys[sequences]), bf16_bits(self.values[sequences])
         keys[:, :, self.position :] = values[:, :, self.position :] = 0xFFFF  # not a number: not to be read
-        out = bf16_bits(torch.zeros(len(qkv), HEADS * DIM))
+        out = output(len(qkv), tiles=tiles)
         scales = [bf16_bits(scale) for scale in (self.q_scale, self.k_scale)]
         tables = [aligned(angle.numpy()) for angle in angles(CAPACITY)]
         arguments = PredictorArguments(
             *(array.ctypes.data for array in (qkv, *scales, *tables, keys, values, out)),
-            self.position, WIDTH, HEADS * DIM, KV_HEADS * CAPACITY * DIM, CAPACITY * DIM, EPSILON, SCALE,
+            self.position, WIDTH, out[0].size, KV_HEADS * CAPACITY * DIM, CAPACITY * DIM, EPSILON, SCALE,
         )  # fmt: skip
-        launch = predictor_launch(HEADS, KV_HEADS, len(keys), self.new)
+        launch = predictor_launch(HEADS, KV_HEADS, len(keys), self.new, tiles=tiles)
         emulate(launch, arguments, folder, late=[qkv], seed=seed)
-        return of_bits(out), of_bits(keys), of_bits(values)
+        return rows_of(out, len(qkv)), of_bits(keys), of_bits(values)
 
     def reference(self) -> tuple[Tensor, Tensor]:
         """The output, and the keys of the new positions."""
@@ -94,6 +106,8 @@ def test_predictor_attention(position: int, new: int, folder: Path) -> None:
     assert torch.equal(values[:, :, : position + new], case.values[:, :, : position + new])
     alone, _, _ = case.run(folder, slice(1, 2), seed=2)
     assert torch.equal(alone, out[new : 2 * new])
+    tiled, _, _ = case.run(folder, tiles=True)
+    assert torch.equal(tiled, out)
 
 
 class Talker:
@@ -114,20 +128,22 @@ class Talker:
                 self.keys[self.table[slot, at // BLOCK_POSITIONS], :, at % BLOCK_POSITIONS] = float("nan")
                 self.values[self.table[slot, at // BLOCK_POSITIONS], :, at % BLOCK_POSITIONS] = float("nan")
 
-    def run(self, folder: Path, split: int, rows: slice = slice(None), seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def run(
+        self, folder: Path, split: int, rows: slice = slice(None), seed: int = 0, *, tiles: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         qkv, keys, values = bf16_bits(self.qkv[rows]), bf16_bits(self.keys), bf16_bits(self.values)
-        out = bf16_bits(torch.full((len(qkv), HEADS * DIM), 7.0))
+        out = output(len(qkv), tiles=tiles)
         scales = [bf16_bits(scale) for scale in (self.q_scale, self.k_scale)]
         tables = [aligned(angle.numpy()) for angle in angles(256)]
         state = [np.array(ints, np.int64) for ints in (self.table.tolist(), self.POSITIONS, self.slots[rows])]
         arguments = TalkerArguments(
             *(array.ctypes.data for array in (qkv, *scales, *tables, keys, values, *state, out)),
-            WIDTH, HEADS * DIM, KV_HEADS * BLOCK_POSITIONS * DIM, BLOCK_POSITIONS * DIM, self.table.shape[1],
+            WIDTH, out[0].size, KV_HEADS * BLOCK_POSITIONS * DIM, BLOCK_POSITIONS * DIM, self.table.shape[1],
             EPSILON, SCALE,
         )  # fmt: skip
-        launch = talker_launch(HEADS, KV_HEADS, len(qkv), split)
+        launch = talker_launch(HEADS, KV_HEADS, len(qkv), tiles=tiles, split=split)
         emulate(launch, arguments, folder, late=[qkv], seed=seed)
-        return of_bits(out), of_bits(keys), of_bits(values)
+        return rows_of(out, len(qkv)), of_bits(keys), of_bits(values)
 
     def reference(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of a row: the output, the new key, the new value."""
@@ -167,3 +183,8 @@ def test_the_split_and_the_batch_do_not_change_a_row(split: int, folder: Path) -
     for rows in (slice(0, 1), slice(2, 7)):
         alone, _, _ = case.run(folder, split, rows, seed=3)
         assert torch.equal(alone, whole[rows])
+
+
+def test_an_output_in_tiles_has_the_same_values(folder: Path) -> None:
+    case = Talker()
+    assert torch.equal(case.run(folder, split=1, tiles=True)[0], case.run(folder, split=1)[0])

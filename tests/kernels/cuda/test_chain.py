@@ -16,7 +16,7 @@ if torch.cuda.is_available():
 from oscine.kernels.cuda import linear as plans
 from oscine.kernels.cuda import operations as cuda_operations
 from oscine.kernels.cuda.compiler import CubinCache
-from oscine.kernels.cuda.linear import Epilogue, Few, Many, Product
+from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 from oscine.model.config import ModelConfig, read_config
@@ -36,7 +36,7 @@ from tests.runner.codec_streams import short_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-TALKER_WIDTH, PREDICTOR_WIDTH, INNER, CODES, CODE_VOCAB = 1024, 512, 256, 32, 64
+TALKER_WIDTH, PREDICTOR_WIDTH, INNER, CODES, CODE_VOCAB = 1024, 512, 512, 64, 64
 POSITIONS = (0, 5, 70)
 
 
@@ -55,7 +55,7 @@ class EmulatedOperations(CudaOperations):
 def config(small_checkpoints: CheckpointMaker) -> ModelConfig:
     """Heads as in the published models, but few, in narrow layers: one in the talker and two in the predictor."""
     config = read_config(small_checkpoints("1b7", "custom_voice"))
-    heads = {"heads": 2, "kv_heads": 1, "head_dim": 128, "inner": INNER}
+    heads = {"heads": 4, "kv_heads": 2, "head_dim": 128, "inner": INNER}
     talker = replace(
         config.talker, stack=replace(config.talker.stack, width=TALKER_WIDTH, layers=1, **heads), text_vocab=16,
         code_vocab=CODE_VOCAB, text_width=8, eos_id=40, max_positions=256,
@@ -83,11 +83,10 @@ def model(config: ModelConfig) -> SpeechModel:
 
 @pytest.fixture(autouse=True)
 def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plans.SEGMENTS, 256, 4)
     monkeypatch.setitem(plans.SEGMENTS, 512, 8)
-    shapes = [(512, TALKER_WIDTH), (TALKER_WIDTH, 256), (CODE_VOCAB, TALKER_WIDTH)]
-    shapes += [(512, 512), (512, 256), (CODES, 512)]
-    more = tuple(plans.many_plan(rows, 32, 1) for rows in (32, 64, 128, 128))
+    shapes = [(1024, TALKER_WIDTH), (TALKER_WIDTH, 512), (CODE_VOCAB, TALKER_WIDTH), (512, TALKER_WIDTH)]
+    shapes += [(1024, 512), (512, 512), (CODES, 512)]
+    more = tuple(Tiled(rows, 1, 1, 3) for rows in (32, 64, 64, 64, 64))
     for outputs, inputs in shapes:
         monkeypatch.setitem(plans._FEW, (outputs, inputs, False), (Few(2), Few(1)))
         monkeypatch.setitem(plans._MORE, (outputs, inputs, False), more)
@@ -139,15 +138,17 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
     for part, together in zip(alone, (codes, hidden, logits), strict=True):
         assert torch.equal(part[0], together[1])
 
-    def many(product: Product, rows: int) -> Many:
-        return plans.many_plan(32, 32, 4 if product.epilogue == Epilogue.RESIDUAL else 1, product.weight_bytes)
+    def tiled(product: Product, rows: int) -> Tiled:
+        return Tiled(32, 1, 4 if product.epilogue == Epilogue.RESIDUAL else 1, 3)
 
     for module in (plans, cuda_operations):
-        monkeypatch.setattr(module, "choose_plan", many)
+        monkeypatch.setattr(module, "choose_plan", tiled)
+        monkeypatch.setattr(module, "reads_tiles", lambda rows: True)
     frame.state.inputs[2] = float("nan")
     for part, together in zip(frame.codes([0, 2], failing=[2]), (codes, hidden, logits), strict=True):
         assert torch.equal(part[0], together[1]), "the row beside it is not finite"
-    kinds = {"linear_few", "linear_many", "rms_norm", "talker_attention", "predictor_attention", "sample"}
+    kinds = {"linear_few", "linear_tiled", "tile_rows", "rms_norm"}
+    kinds |= {"talker_attention", "predictor_attention", "sample"}
     assert {program.name for program in frame.step._operations.launched} == kinds
 
 
@@ -192,3 +193,25 @@ def test_frames_and_prefills_launch_just_the_programs_that_are_compiled_at_the_s
         inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
         frame.step.prefill(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
     assert frame.step._operations.launched == set(decode_programs(model.config, [3], fp8=fp8))
+
+
+@torch.inference_mode()
+def test_a_prefill_has_room_for_heads_that_are_wider_than_the_layer(
+    config: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in 0.6B: what Triton's attention makes is copied into tiles."""
+    for name in ("write_keys_values", "prompt_attention"):
+        monkeypatch.setattr(decode_step, name, lambda *words, **options: None)
+    for module in (plans, cuda_operations):
+        monkeypatch.setattr(module, "choose_plan", lambda product, rows: Tiled(32, 1, 1, 3) if rows > 16 else Few(1))
+    heads = {"heads": 16, "kv_heads": 8}
+    stacks = [replace(part.stack, layers=2, **heads) for part in (config.talker, config.predictor)]
+    wide = replace(
+        config, talker=replace(config.talker, stack=stacks[0]), predictor=replace(config.predictor, stack=stacks[1])
+    )
+    monkeypatch.setitem(plans.SEGMENTS, 2048, 8)
+    model, rows = SpeechModel(wide).bfloat16().eval(), PACK_SIZES[-1]
+    frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path), prefill_rows=rows)
+    inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
+    frame.step.prefill(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
+    assert "tile_rows" in {program.name for program in frame.step._operations.launched}

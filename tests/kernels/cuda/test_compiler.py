@@ -181,9 +181,9 @@ def test_nvcc_compiles_without_spills_and_reports_errors() -> None:
     few = linear_launch(Product(6144, 2048, Epilogue.GLU, norm=True), 1).program
     assert compiler.compile(few, "sm_90a").startswith(b"\x7fELF")
     product = Product(6144, 2048, Epilogue.GLU)
-    wide = linear_launch(product, 128).program
-    assert wide.name == "linear_wide"
-    for program in (few, wide):
+    tiled = linear_launch(product, 128).program
+    assert tiled.name == "linear_tiled"
+    for program in (few, tiled):
         usage = compiler.resource_usage(program, "sm_90a")
         assert " 0 bytes spill stores, 0 bytes spill loads" in usage and "serialized" not in usage
     with pytest.raises(CompileError, match="whole pieces"):

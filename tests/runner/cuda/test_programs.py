@@ -38,7 +38,7 @@ def test_published_checkpoints_are_supported(published: ModelConfig) -> None:
     assert supported(published)
     programs = decode_programs(published, (1, 8, 32, 128))
     assert len(programs) == len(set(programs)) and {program.name for program in programs} == {
-        *("linear_few", "linear_many", "linear_wide", "rms_norm"),
+        *("linear_few", "linear_tiled", "rms_norm", "tile_rows"),
         *("talker_attention", "predictor_attention", "sample"),
     }
 

@@ -35,8 +35,9 @@ def supports(heads: int, kv_heads: int, dim: int) -> bool:
     return dim == DIM and heads == 2 * kv_heads
 
 
-def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int) -> Launch:
-    program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new)
+def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int, *, tiles: bool) -> Launch:
+    """`tiles`: of the output."""
+    program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new, TILES=int(tiles))
     return Launch(program, (kv_heads, sequences, 1), heads // kv_heads * 32)
 
 
@@ -45,8 +46,8 @@ def choose_split(rows: int) -> int:
     return 4 if rows <= 8 else 2 if rows <= 16 else 1
 
 
-def talker_launch(heads: int, kv_heads: int, rows: int, split: int | None = None) -> Launch:
+def talker_launch(heads: int, kv_heads: int, rows: int, *, tiles: bool, split: int | None = None) -> Launch:
     split = split or choose_split(rows)
-    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split)
+    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split, TILES=int(tiles))
     warps = _WARPS // split
     return Launch(program, (split, kv_heads, rows), warps * 32, warps * _PARTIAL_BYTES, cluster=split)

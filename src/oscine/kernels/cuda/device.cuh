@@ -111,6 +111,36 @@ FUNCTION void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// Copies may arrive at a barrier in shared memory: a bulk copy of 16 n bytes, and the copies that a thread has requested
+// with copy_async. One thread makes it, with the number of all that arrive; others see it after a barrier of the block.
+// `turn` is 0 for its first, third .. use, 1 for the others.
+FUNCTION void make_arrival(u64* at, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(count) : "memory");
+}
+FUNCTION void arrive_after_copies(u64* at) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(at)) : "memory");
+}
+FUNCTION void publish_arrivals() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+FUNCTION void copy_bulk(void* to, const void* from, int bytes, u64* at) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(at))
+               : "memory");
+}
+FUNCTION void wait_for_arrival(u64* at, int turn) {
+  u32 arrived;
+  do {
+    asm volatile(
+        "{\n.reg .pred arrived;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 arrived, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, arrived;\n}"
+        : "=r"(arrived)
+        : "r"(shared_address(at)), "r"(turn)
+        : "memory");
+  } while (!arrived);
+}
+
 // ---------------------------------------------------------------- blocks, clusters, warps
 FUNCTION int thread_index() { return threadIdx.x; }
 FUNCTION int block_x() { return blockIdx.x; }
@@ -207,12 +237,15 @@ FUNCTION u32 operand(u32 v) {
 FUNCTION void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FUNCTION void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until then, nobody may touch the sums, the registers of the operand a, and the memory of the operand b.
-template <int PENDING, int COUNT>  // groups that may still be under way; `sums` may be read if none is
+template <int PENDING, int COUNT>  // groups that may still be under way; `sums` are those of others
 FUNCTION void wait_for_products(float (&sums)[COUNT]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-  if (PENDING == 0)
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sums[i])::"memory");  // no use of a sum moves up
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sums[i])::"memory");  // no use of a sum moves up
+}
+template <int PENDING>
+FUNCTION void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
 // sum[64 rows][N columns] (+)= a[64 rows][16 k] * b[N columns][16 k]. Warp w of the four has rows 16 w .. 16 w + 15, and

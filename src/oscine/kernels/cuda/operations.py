@@ -17,10 +17,20 @@ from oscine.kernels.cuda import attention
 from oscine.kernels.cuda.attention import PredictorArguments, TalkerArguments, predictor_launch, talker_launch
 from oscine.kernels.cuda.compiler import CubinCache, default_cache
 from oscine.kernels.cuda.driver import Kernel
-from oscine.kernels.cuda.linear import Epilogue, Few, LinearArguments, Plan, Product, choose_plan, linear_launch
+from oscine.kernels.cuda.linear import (
+    Epilogue,
+    Few,
+    LinearArguments,
+    Plan,
+    Product,
+    choose_plan,
+    linear_launch,
+    reads_tiles,
+)
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
 from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import SampleArguments, sample_launch
+from oscine.kernels.cuda.tiles import TileArguments, tile_launch, tile_shape, tiles_of
 from oscine.kernels.fp8 import Fp8Weight, Weight, quantize
 from oscine.kernels.operations import Following
 from oscine.kernels.sample import Draws
@@ -29,7 +39,8 @@ _ALIGNMENT = 16  # bytes
 
 
 class CudaOperations:
-    """`normed` is a buffer for the largest x of `norm_linear`; `fp8`: weights of layers become FP8."""
+    """`normed` is a buffer for the largest x of `norm_linear`, and for one that `linear` copies into tiles; `fp8`: weights
+    of layers become FP8."""
 
     def __init__(
         self,
@@ -45,6 +56,11 @@ class CudaOperations:
         self._fp8 = fp8
         self._programmatic = programmatic
 
+    def product_input(self, buffer: Tensor, rows: int, width: int) -> Tensor:
+        if reads_tiles(rows):
+            return tiles_of(buffer, rows, width)
+        return buffer.flatten()[: rows * width].view(rows, width)
+
     def prepare(self, weight: Tensor) -> Weight:
         return quantize(weight) if self._fp8 else weight
 
@@ -59,17 +75,29 @@ class CudaOperations:
         glu: bool = False,
         plan: Plan | None = None,
     ) -> None:
-        self._product(x, weight, out, residual=residual, bias=bias, glu=glu, plan=plan)
+        rows = len(x) if x.ndim == 2 else len(out)
+        if x.ndim == 2 and reads_tiles(rows):
+            x = self._in_tiles(x)
+        self._product(x, weight, out, rows, residual=residual, bias=bias, glu=glu, plan=plan)
+
+    def _in_tiles(self, x: Tensor) -> Tensor:
+        rows, width = x.shape
+        tiles = tiles_of(self._normed, rows, width)
+        _check(x, tiles)
+        arguments = TileArguments(x.data_ptr(), tiles.data_ptr(), rows, x.stride(0), tiles.stride(0))
+        self.launch(tile_launch(width, rows), arguments, x.device)
+        return tiles
 
     def norm(self, x: Tensor, scale: Tensor, eps: float, out: Tensor) -> None:
+        """`out` is [rows, width], or in tiles."""
         rows, width = x.shape
-        assert out.shape == x.shape and scale.shape == (width,), (x.shape, out.shape, scale.shape)
+        assert _holds(out, rows, width) and scale.shape == (width,), (x.shape, out.shape, scale.shape)
         _check(x, scale, out)
         arguments = NormArguments(
             x=x.data_ptr(), scale=scale.data_ptr(), out=out.data_ptr(), rows=rows,
             x_stride=x.stride(0), out_stride=out.stride(0), epsilon=eps,
         )  # fmt: skip
-        self.launch(norm_launch(width, rows), arguments, x.device)
+        self.launch(norm_launch(width, rows, tiles=out.ndim == 3), arguments, x.device)
 
     def norm_linear(
         self,
@@ -84,11 +112,11 @@ class CudaOperations:
     ) -> None:
         plan = plan or self.plan(_product_of(weight, Epilogue.GLU if glu else Epilogue.PLAIN), len(x))
         if isinstance(plan, Few):
-            self._product(x, weight, out, glu=glu, scale=scale, eps=eps, plan=plan)
+            self._product(x, weight, out, len(x), glu=glu, scale=scale, eps=eps, plan=plan)
         else:  # every block would norm the rows again
-            normed = self._normed.flatten()[: x.numel()].view(x.shape)
+            normed = tiles_of(self._normed, *x.shape)
             self.norm(x, scale, eps, normed)
-            self._product(normed, weight, out, glu=glu, plan=plan)
+            self._product(normed, weight, out, len(x), glu=glu, plan=plan)
 
     def talker_attention(
         self,
@@ -121,7 +149,8 @@ class CudaOperations:
             qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
             eps, dim**-0.5,
         )  # fmt: skip
-        self.launch(talker_launch(heads, kv_heads, len(qkv), split), arguments, qkv.device)
+        launch = talker_launch(heads, kv_heads, len(qkv), tiles=out.ndim == 3, split=split)
+        self.launch(launch, arguments, qkv.device)
 
     def predictor_attention(
         self,
@@ -150,7 +179,8 @@ class CudaOperations:
             *(tensor.data_ptr() for tensor in tensors),
             position, qkv.stride(0), out.stride(0), keys.stride(0), keys.stride(1), eps, dim**-0.5,
         )  # fmt: skip
-        self.launch(predictor_launch(heads, kv_heads, sequences, new), arguments, qkv.device)
+        launch = predictor_launch(heads, kv_heads, sequences, new, tiles=out.ndim == 3)
+        self.launch(launch, arguments, qkv.device)
 
     def sample(
         self,
@@ -189,6 +219,7 @@ class CudaOperations:
         x: Tensor,
         weight: Weight,
         out: Tensor,
+        rows: int,
         *,
         residual: Tensor | None = None,
         bias: Tensor | None = None,
@@ -211,8 +242,12 @@ class CudaOperations:
             epilogue = Epilogue.RESIDUAL
         elif bias is not None:
             epilogue = Epilogue.BIAS
-        rows, product = len(x), _product_of(weight, epilogue, norm=scale is not None)
-        assert x.shape[1] == product.inputs and out.shape == (rows, product.outputs), (x.shape, product, out.shape)
+        product = _product_of(weight, epilogue, norm=scale is not None)
+        assert _holds(x, rows, product.inputs) and _holds(out, rows, product.outputs), (x.shape, product, out.shape)
+        assert (x.ndim == 3) == reads_tiles(rows) and (out.ndim == 3) == (glu and reads_tiles(rows)), (
+            x.shape,
+            out.shape,
+        )
         arguments = LinearArguments(
             x=x.data_ptr(), weight=values.data_ptr(), out=out.data_ptr(), residual=_address(residual),
             bias=_address(bias), scale=_address(scale), weight_scale=_address(weight_scale),
@@ -240,6 +275,11 @@ def _product_of(weight: Weight, epilogue: Epilogue, *, norm: bool = False) -> Pr
     return Product(outputs, inputs, epilogue, norm, fp8=isinstance(weight, Fp8Weight))
 
 
+def _holds(tensor: Tensor, rows: int, width: int) -> bool:
+    """Whether it is [rows, width], or these in tiles."""
+    return tensor.shape == (tile_shape(rows, width) if tensor.ndim == 3 else (rows, width))
+
+
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -256,7 +296,7 @@ def _check_heads(qkv: Tensor, kv_heads: int, dim: int, cos: Tensor, sin: Tensor,
     """Returns the number of query heads."""
     heads = qkv.shape[1] // dim - 2 * kv_heads
     assert attention.supports(heads, kv_heads, dim) and (heads + 2 * kv_heads) * dim == qkv.shape[1], (heads, dim)
-    assert out.shape == (len(qkv), heads * dim), (out.shape, qkv.shape)
+    assert _holds(out, len(qkv), heads * dim), (out.shape, qkv.shape)
     assert cos.shape == sin.shape and cos.shape[1] == dim // 2 and cos.dtype == sin.dtype == torch.float32, cos.shape
     assert cos.is_contiguous() and sin.is_contiguous(), (cos.stride(), sin.stride())
     return heads

@@ -6,9 +6,11 @@
 // dimensions 2 lane, 2 lane + 1 and these + 64. The cached keys and values are read before the wait: the sampler, which
 // runs between two passes and is not launched programmatically, has waited for the kernels that wrote them.
 //
-// Defines: HEADS, KV_HEADS, NEW (positions per sequence in this pass: 1 or 2). Grid: KV_HEADS, sequences.
+// Defines: HEADS, KV_HEADS, NEW (positions per sequence in this pass: 1 or 2), TILES (`out` is in tiles: tiles.cuh).
+// Grid: KV_HEADS, sequences.
 #include "device.cuh"
 #include "rope.cuh"
+#include "tiles.cuh"
 
 constexpr int GROUP = HEADS / KV_HEADS;
 constexpr int CAPACITY = 16;
@@ -131,8 +133,8 @@ KERNEL(predictor_attention, GROUP * 32) {
       mixed[2] = multiply_add(weight, low(v[at].upper), mixed[2]);
       mixed[3] = multiply_add(weight, high(v[at].upper), mixed[3]);
     }
-    u16* const out = p.out + (u64)(sequence * NEW + token) * p.out_stride + head * DIM + 2 * lane;
-    *(u32*)out = pack(quotient(mixed[0], norm), quotient(mixed[1], norm));
-    *(u32*)(out + HALF) = pack(quotient(mixed[2], norm), quotient(mixed[3], norm));
+    const int row = sequence * NEW + token, column = head * DIM + 2 * lane;
+    store_pair<TILES>(p.out, row, column, p.out_stride, pack(quotient(mixed[0], norm), quotient(mixed[1], norm)));
+    store_pair<TILES>(p.out, row, column + HALF, p.out_stride, pack(quotient(mixed[2], norm), quotient(mixed[3], norm)));
   }
 }

@@ -2,9 +2,11 @@
 //
 // One warp per row; four lanes take a segment, as in the product for few rows, so both give the same bits.
 //
-// Defines: INPUTS (width), SEGMENTS (of the product that follows; the norm's bits depend on it).
+// Defines: INPUTS (width), SEGMENTS (of the product that follows; the norm's bits depend on it), TILES (the product
+// reads tiles: tiles.cuh).
 #include "device.cuh"
 #include "norm.cuh"
+#include "tiles.cuh"
 
 constexpr int SEGMENT = INPUTS / SEGMENTS;
 constexpr int STEPS = SEGMENT / 32;
@@ -15,7 +17,7 @@ static_assert(SEGMENTS % 8 == 0 && SEGMENT % 32 == 0, "eight segments at a time,
 struct Arguments {
   const u16* x;      // [rows][INPUTS]
   const u16* scale;  // [INPUTS]
-  u16* out;          // [rows][INPUTS]
+  u16* out;          // [rows][INPUTS], or in tiles
   int rows, x_stride, out_stride;
   float epsilon;
 };
@@ -57,7 +59,14 @@ KERNEL(rms_norm, WARPS * 32) {
 #pragma unroll
   for (int group = 0; group < GROUPS; group++)
 #pragma unroll
-    for (int step = 0; step < STEPS; step++)
-      *(uint4*)(p.out + (u64)row * p.out_stride + first + group * 8 * SEGMENT + step * 32) =
-          normed(x[group][step], inverse, scale[group][step]);
+    for (int step = 0; step < STEPS; step++) {
+      const uint4 y = normed(x[group][step], inverse, scale[group][step]);
+      const int column = first + group * 8 * SEGMENT + step * 32;
+      if (TILES) {
+        store_two_pairs<true>(p.out, row, column, p.out_stride, make_uint2(y.x, y.y));
+        store_two_pairs<true>(p.out, row, column + 4, p.out_stride, make_uint2(y.z, y.w));
+      } else {
+        *(uint4*)(p.out + (u64)row * p.out_stride + column) = y;
+      }
+    }
 }

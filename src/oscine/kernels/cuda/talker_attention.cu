@@ -11,10 +11,11 @@
 // before the wait, and so are slots, positions and the block table: all were written before this step's first launch,
 // which is not programmatic. Rows with a negative slot keep their values.
 //
-// Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4).
+// Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4), TILES (`out` is in tiles: tiles.cuh).
 // Grid: SPLIT, KV_HEADS, rows.
 #include "device.cuh"
 #include "rope.cuh"
+#include "tiles.cuh"
 
 constexpr int GROUP = 2, WARPS = 4, STREAMS = WARPS * 4;
 constexpr int BLOCK = 64, TURNS = BLOCK / STREAMS;  // positions of a cache block; of a stream in a block
@@ -242,8 +243,9 @@ KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
       sum.z = multiply_add(part.z, shrink, sum.z);
       sum.w = multiply_add(part.w, shrink, sum.w);
     }
-    *(uint2*)(p.out + (u64)row * p.out_stride + kv_head * GROUP * DIM + at) = make_uint2(
-        pack(quotient(sum.x, total), quotient(sum.y, total)), pack(quotient(sum.z, total), quotient(sum.w, total)));
+    const uint2 outputs = make_uint2(pack(quotient(sum.x, total), quotient(sum.y, total)),
+                                     pack(quotient(sum.z, total), quotient(sum.w, total)));
+    store_two_pairs<TILES>(p.out, row, kv_head * GROUP * DIM + at, p.out_stride, outputs);
   }
   if (SPLIT > 1) sync_cluster();  // the others may still read this block's memory
 }

@@ -1,7 +1,10 @@
 // The end of a product for many rows: a tile's sums are in shared memory, one quarter of K in each block of a cluster or
 // all of it in a single block. Quarters are added in order (linear.cuh); then each block finishes a part of the rows.
 //
+// The outputs of a GLU are the x of another product: they are stored in tiles.
+//
 // Defines of the kernel: ROWS, COLUMNS (weight rows of the tile), CLUSTER (1 or 4), EPILOGUE.
+#include "tiles.cuh"
 constexpr int OUTPUTS_OF_BLOCK = EPILOGUE == GLU ? COLUMNS / 2 : COLUMNS;
 constexpr int QUARTERS = 4 / CLUSTER;  // of a block
 constexpr int TILE_BARRIER = 15;       // of the threads that have sums
@@ -51,9 +54,10 @@ FUNCTION void finish_tile(const Arguments& p, const float* sums, int rank, int f
       float4 up = EPILOGUE == GLU ? sum_of_quarters(own + 8) : make_float4(0.f, 0.f, 0.f, 0.f);
       up = make_float4(scaled(up.x, scales[0].y), scaled(up.y, scales[1].y), scaled(up.z, scales[2].y),
                        scaled(up.w, scales[3].y));
-      *(uint2*)(p.out + (u64)row * p.out_stride + first + n) =
+      const uint2 outputs =
           make_uint2(pack(finished(sum.x, up.x, low(other.x)), finished(sum.y, up.y, high(other.x))),
                      pack(finished(sum.z, up.z, low(other.y)), finished(sum.w, up.w, high(other.y))));
+      store_two_pairs<EPILOGUE == GLU>(p.out, row, first + n, p.out_stride, outputs);
     }
   }
   if (CLUSTER > 1) sync_cluster();  // the others may still read this block's memory

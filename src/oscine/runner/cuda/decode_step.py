@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from oscine.frames import CODEBOOKS
+from oscine.kernels import ROW_PADDING
 from oscine.kernels.admit import InputTables
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations
@@ -28,8 +29,8 @@ from oscine.runner.slot_state import SlotState
 _TEXT_TABLE_ROWS = 8192  # projected at a time
 QKV_TABLE_ROWS = 128  # of one product
 
-# Layer, its weights, qkv, output -> whether the rest of the layer is needed.
-Attend = Callable[[int, LayerWeights, Tensor, Tensor], bool]
+# Layer, its weights, qkv -> what the output product reads; None: the rest of the layer is not needed.
+Attend = Callable[[int, LayerWeights, Tensor], Tensor | None]
 
 
 def table_bytes(config: ModelConfig, element_bytes: int) -> int:
@@ -55,18 +56,19 @@ class DecodeStep:
         max_prefill_rows: int,
         make_operations: Callable[[Tensor], Operations] = TritonOperations,
     ) -> None:
-        """`make_operations` gets a buffer for normed rows."""
+        """`make_operations` gets a buffer for what a product reads: normed rows, or the mixed heads of a prefill."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
-        rows = max(2 * max_rows, max_prefill_rows)  # the predictor's first pass has two rows per sequence
+        rows = max(2 * max_rows, max_prefill_rows, QKV_TABLE_ROWS)  # the predictor's first pass has two per sequence
+        rows = -(-rows // ROW_PADDING) * ROW_PADDING
         like = talker.head.weight
         stacks = (talker.stack.config, predictor.stack.config)
         self._qkv = like.new_zeros(rows, max((c.heads + 2 * c.kv_heads) * c.head_dim for c in stacks))
         self._mixed = like.new_zeros(rows, max(c.heads * c.head_dim for c in stacks))
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
-        normed = like.new_zeros(max(rows, QKV_TABLE_ROWS), max(c.width for c in stacks))
-        self._operations = make_operations(normed)
+        inputs = like.new_zeros(rows, max(max(c.width, c.heads * c.head_dim) for c in stacks))
+        self._operations = make_operations(inputs)
         self._talker_layers = layer_weights(talker.stack, self._operations.prepare)
         self._predictor_layers = layer_weights(predictor.stack, self._operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
@@ -134,13 +136,15 @@ class DecodeStep:
         x, eps = self._x[: len(inputs)], stack.config.eps
         x.copy_(inputs)
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
+        out = self._rows_of(self._mixed, len(inputs), stack.config.heads * stack.config.head_dim)
+
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor | None:
             cache = (*self.rope, kv.keys[layer], kv.values[layer], block_table, positions)
             write_keys_values(qkv, weights.k_norm, eps, *cache)
-            is_last = layer + 1 == stack.config.layers
-            if not is_last:
-                prompt_attention(qkv, weights.q_norm, eps, *cache, out)
-            return not is_last
+            if layer + 1 == stack.config.layers:
+                return None
+            prompt_attention(qkv, weights.q_norm, eps, *cache, out)
+            return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
 
@@ -150,11 +154,13 @@ class DecodeStep:
         x = self._x[: len(slots)]
         gather(state.inputs, slots, x)
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
+        out = self._mixed_of(stack.config, len(slots))
+
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
             norms = (weights.q_norm, weights.k_norm, stack.config.eps)
             cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
             self._operations.talker_attention(qkv, *norms, *self.rope, *cache, slots, out)
-            return True
+            return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
         self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
@@ -192,11 +198,13 @@ class DecodeStep:
         """One pass of the predictor. After position 0 the first layer's qkv are in their buffer, from the tables."""
         config = self._model.predictor.stack.config
 
-        def attend(layer: int, weights: LayerWeights, qkv: Tensor, out: Tensor) -> bool:
+        out = self._mixed_of(config, len(x))
+
+        def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
             norms = (weights.q_norm, weights.k_norm, config.eps)
             cache = (self._rest_keys[layer], self._rest_values[layer])
             self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
-            return True
+            return out
 
         self._layers(config, self._predictor_layers, x, attend, first_qkv_ready=position > 0)
 
@@ -211,17 +219,20 @@ class DecodeStep:
     ) -> None:
         """Updates x in place."""
         rows, operations = len(x), self._operations
-        mixed = self._rows_of(self._mixed, rows, config.heads * config.head_dim)
-        inner = self._rows_of(self._inner, rows, config.inner)
+        inner = operations.product_input(self._inner, rows, config.inner)
         qkv = self._rows_of(self._qkv, rows, layers[0].qkv.shape[0])
         for index, layer in enumerate(layers):
             if index or not first_qkv_ready:
                 operations.norm_linear(x, layer.attention_norm, config.eps, layer.qkv, qkv)
-            if not attend(index, layer, qkv, mixed):
+            mixed = attend(index, layer, qkv)
+            if mixed is None:
                 return
             operations.linear(mixed, layer.out, x, residual=x)
             operations.norm_linear(x, layer.mlp_norm, config.eps, layer.gate_up, inner, glu=True)
             operations.linear(inner, layer.down, x, residual=x)
+
+    def _mixed_of(self, config: StackConfig, rows: int) -> Tensor:
+        return self._operations.product_input(self._mixed, rows, config.heads * config.head_dim)
 
     @staticmethod
     def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:

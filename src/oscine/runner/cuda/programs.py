@@ -17,11 +17,12 @@ from oscine.kernels.cuda import attention, linear
 from oscine.kernels.cuda.attention import predictor_launch, talker_launch
 from oscine.kernels.cuda.compiler import CompileError, Progress, default_cache
 from oscine.kernels.cuda.driver import DriverError, Kernel
-from oscine.kernels.cuda.linear import Epilogue, Few, Product, choose_plan, linear_launch
+from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_tiles
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import sample_launch
+from oscine.kernels.cuda.tiles import tile_launch
 from oscine.model.config import ModelConfig, StackConfig
 from oscine.runner.cuda.admission import PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
@@ -54,6 +55,7 @@ def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = Fa
     for rows in PACK_SIZES:
         for product in _of_layers(config.talker.stack, fp8):
             launches += _product_launches(product, rows)
+        launches += _tile_launches(config.talker.stack.heads * config.talker.stack.head_dim, rows)
     return list(dict.fromkeys(launch.program for launch in launches))
 
 
@@ -119,19 +121,26 @@ def _products(config: ModelConfig, size: int, fp8: bool = False) -> Iterator[tup
 
 
 def _product_launches(product: Product, rows: int) -> Iterator[Launch]:
-    if product.norm and not isinstance(choose_plan(product, rows), Few):
-        yield norm_launch(product.inputs, rows)
+    if product.norm and reads_tiles(rows):
+        yield norm_launch(product.inputs, rows, tiles=True)
         product = replace(product, norm=False)
     yield linear_launch(product, rows)
+
+
+def _tile_launches(width: int, rows: int) -> Iterator[Launch]:
+    """Of rows that no kernel has stored in tiles."""
+    if reads_tiles(rows):
+        yield tile_launch(width, rows)
 
 
 def _launches(config: ModelConfig, size: int, fp8: bool) -> Iterator[Launch]:
     for product, rows in _products(config, size, fp8):
         yield from _product_launches(product, rows)
     talker, stack = config.talker.stack, config.predictor.stack
-    yield norm_launch(talker.width, size)
-    yield talker_launch(talker.heads, talker.kv_heads, size)
+    yield norm_launch(talker.width, size, tiles=False)
+    yield from _tile_launches(talker.width, size)
+    yield talker_launch(talker.heads, talker.kv_heads, size, tiles=reads_tiles(size))
     for new in (1, 2):
-        yield predictor_launch(stack.heads, stack.kv_heads, size, new)
+        yield predictor_launch(stack.heads, stack.kv_heads, size, new, tiles=reads_tiles(size * new))
     for widths in ((stack.width, stack_products(stack)[0].outputs), (0, 0)):
         yield sample_launch(config.predictor.vocab, *widths, size)

@@ -1,4 +1,4 @@
-"""The product on wgmma, on a CPU: it has the bits of the product for few rows."""
+"""The product on wgmma, on a CPU: it has the bits of the product for few rows. What it reads is stored in tiles."""
 
 from pathlib import Path
 
@@ -6,40 +6,44 @@ import numpy as np
 import pytest
 import torch
 
-from oscine.kernels.cuda.linear import Epilogue, Few, Product, Wide
+from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
+from oscine.kernels.cuda.norm import NormArguments, norm_launch
+from oscine.kernels.cuda.tiles import TileArguments, from_tiles, in_tiles, tile_launch, tile_shape
 from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
-from tests.kernels.cuda.emulation import bf16_bits, emulate
-from tests.kernels.cuda.test_linear import Case, folder
+from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
+from tests.kernels.cuda.test_linear import EPSILON, SEGMENTS_HERE, Case, folder
 from tests.kernels.measures import assert_same_roundings
 
 __all__ = ["folder"]
 pytestmark = pytest.mark.slow
 
 FEW = Few(2)
-# Copies of x go round their ring in both; weights in the first: a quarter of the second one's fits into the ring.
-ALONE, CLUSTER = Wide(32, 1, 1, ring=4, x_stages=3), Wide(16, 2, 4, ring=4, x_stages=3)
+# Stages go round their ring in both.
+ALONE, CLUSTER = Tiled(32, 1, 1, stages=3), Tiled(16, 2, 4, stages=3)
 
 
 @pytest.mark.parametrize(
     ("plan", "epilogue"),
     [(ALONE, Epilogue.PLAIN), (ALONE, Epilogue.GLU), (CLUSTER, Epilogue.RESIDUAL), (CLUSTER, Epilogue.BIAS)],
 )
-def test_many_rows_have_the_bits_of_few(plan: Wide, epilogue: Epilogue, folder: Path) -> None:
+def test_many_rows_have_the_bits_of_few(plan: Tiled, epilogue: Epilogue, folder: Path) -> None:
     case = Case(37, Product(64 * plan.warpgroups, 1024, epilogue, norm=epilogue == Epilogue.PLAIN), folder)
     together = case.run(plan)
     assert_same_roundings(together, case.reference(), flips=0.02)
     assert torch.equal(case.run(FEW, slice(21, 37)), together[21:37])
 
 
-@pytest.mark.parametrize(("inputs", "segments", "ring"), [(1024, 8, 2), (2048, 16, 8)])
-def test_a_ring_has_weights_of_one_segment_or_of_several(inputs: int, segments: int, ring: int, folder: Path) -> None:
+@pytest.mark.parametrize(("inputs", "segments", "stages"), [(1024, 8, 2), (2048, 16, 9), (3072, 8, 4)])
+def test_a_quarter_has_more_or_fewer_stages_than_are_under_way(
+    inputs: int, segments: int, stages: int, folder: Path
+) -> None:
     case = Case(16, Product(64, inputs, Epilogue.RESIDUAL), folder, segments)
-    assert torch.equal(case.run(Wide(16, 1, 4, ring, x_stages=3)), case.run(FEW))
+    assert torch.equal(case.run(Tiled(16, 1, 4, stages)), case.run(FEW))
 
 
 def test_the_largest_tiles_have_the_bits_of_few_rows(folder: Path) -> None:
     case, last = Case(140, Product(64, 1024, Epilogue.GLU), folder), slice(124, 140)  # rows of both tiles
-    assert torch.equal(case.run(Wide(128, 2, 1, ring=2, x_stages=6))[last], case.run(FEW, last))
+    assert torch.equal(case.run(Tiled(128, 2, 1, stages=4))[last], case.run(FEW, last))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -61,3 +65,20 @@ def test_the_check_of_the_instructions_gives_both_the_same_operands(instructions
     order = torch.arange(inputs).view(-1, 4, 2, 4).transpose(1, 2).flatten()[: instructions * 16]
     expected = x[:, :, order].double() @ weight[:, :, order].double().transpose(1, 2)
     assert np.allclose(sums[0], expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 18])
+def test_rows_are_normed_or_copied_into_tiles(rows: int, folder: Path) -> None:
+    case = Case(rows, Product(64, 512), folder)
+    x = bf16_bits(case.x)
+    tiles = bf16_bits(torch.zeros(tile_shape(rows, 512)))
+    copy = TileArguments(x.ctypes.data, tiles.ctypes.data, rows, 512, tiles[0].size)
+    emulate(tile_launch(512, rows), copy, folder, late=[x])
+    assert torch.equal(of_bits(tiles)[:, :rows], in_tiles(case.x)[:, :rows])
+    assert torch.equal(from_tiles(of_bits(tiles), rows), case.x)
+
+    scale = bf16_bits(case.scale)
+    words = {"rows": rows, "x_stride": 512, "out_stride": tiles[0].size, "epsilon": EPSILON}
+    norm = NormArguments(x=x.ctypes.data, scale=scale.ctypes.data, out=tiles.ctypes.data, **words)
+    emulate(norm_launch(512, rows, tiles=True, segments=SEGMENTS_HERE), norm, folder, late=[x])
+    assert torch.equal(from_tiles(of_bits(tiles), rows), of_bits(case.normed(x)))

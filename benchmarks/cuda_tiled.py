@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.cuda_kernels import MAX_ROWS, PRODUCTS, Case
 from benchmarks.cuda_report import Report, differences
-from oscine.kernels.cuda.linear import FEW_ROWS, Product, linear_launch, wide_plans
+from oscine.kernels.cuda.linear import FEW_ROWS, Product, linear_launch, tiled_plans
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
@@ -17,9 +17,9 @@ _OCTAVES = 12  # operands are between 2**-12 and 2**12 times a normal number
 _ROW_COUNTS = (32, 64, MAX_ROWS)
 
 
-def wide_check_programs() -> list[Program]:
+def tiled_check_programs() -> list[Program]:
     plain = [Product(one.outputs, one.inputs, one.epilogue) for one in PRODUCTS.values()]
-    products = [linear_launch(one, rows, wide_plans(one, rows)[-1]) for one in plain for rows in _ROW_COUNTS]
+    products = [linear_launch(one, rows, tiled_plans(one, rows)[-1]) for one in plain for rows in _ROW_COUNTS]
     return [launch.program for launch in (*products, *(check_launch(count, _CASES) for count in CHAINS))]
 
 
@@ -46,15 +46,15 @@ def check_instructions(report: Report, operations: CudaOperations) -> None:
             figures["relative distance"] = ((by_mma - by_wgmma).norm() / by_mma.norm()).item()
 
 
-def check_wide(report: Report, operations: CudaOperations) -> None:
+def check_tiled(report: Report, operations: CudaOperations) -> None:
     for name, product in PRODUCTS.items():
-        with report.check(f"wide product {name}") as figures:
+        with report.check(f"tiled product {name}") as figures:
             case = Case(product)
             reference = case.reference()
             parts = [slice(begin, begin + FEW_ROWS) for begin in range(0, MAX_ROWS, FEW_ROWS)]
             few = torch.cat([case.run(operations, part) for part in parts])
             for rows in _ROW_COUNTS:
-                plan = wide_plans(product, rows)[-1]
+                plan = tiled_plans(product, rows)[-1]
                 out = case.run(operations, slice(0, rows), plan=plan)
                 ragged = case.run(operations, slice(0, rows - 5), plan=plan)
                 found = differences(out, reference[:rows], 0.02)
