@@ -92,7 +92,7 @@ class PacingConfig:
         2048, 1, _MANY, "Prompt rows admitted between two frames; one request always fits."
     )
     launch_margin_s: Float = _number(
-        0.001, 0, 1, "How long before the device ends a frame the next one is launched; large: as early as possible."
+        0.0002, 0, 1, "How long before the device ends a frame the next one is launched; large: as early as possible."
     )
     frames_per_text_id: Float = _number(
         4.0, 0.1, 1000, "Expected frames per text token, to predict when slots free up."

@@ -39,8 +39,8 @@ _ALIGNMENT = 16  # bytes
 
 
 class CudaOperations:
-    """`normed` is a buffer for the largest x of `norm_linear`, and for one that `linear` copies into tiles; `fp8`: weights
-    of layers become FP8."""
+    """`normed` is a buffer for the largest x of `norm_linear`, and for one that `linear` copies into tiles. `fp8`: the
+    weights of layers become FP8."""
 
     def __init__(
         self,
