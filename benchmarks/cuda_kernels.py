@@ -204,13 +204,16 @@ class PredictorCase:
         self.angles = _angles(CAPACITY)
 
     def run(self, operations: Any, sequences: int) -> Tensor:
+        return _rows(self.launch(operations, sequences), sequences * self.new)
+
+    def launch(self, operations: Any, sequences: int) -> Tensor:
         rows = sequences * self.new
         out = operations.product_input(self.out, rows, HEADS * DIM)
         caches = [cache[:sequences] for cache in self.cache]
         operations.predictor_attention(
             self.qkv[:rows], *self.scales, EPS, *self.angles, *caches, self.position, out, new=self.new
         )
-        return _rows(out, rows)
+        return out
 
 
 class TalkerCase:
@@ -228,10 +231,13 @@ class TalkerCase:
         self.angles = _angles(context + rows + 1)
 
     def run(self, operations: Any, rows: int, **split: int) -> Tensor:
+        return _rows(self.launch(operations, rows, **split), rows)
+
+    def launch(self, operations: Any, rows: int, **split: int) -> Tensor:
         out = operations.product_input(self.out, rows, HEADS * DIM)
         state = (self.table, self.positions, self.slots[:rows])
         operations.talker_attention(self.qkv[:rows], *self.scales, EPS, *self.angles, *self.cache, *state, out, **split)
-        return _rows(out, rows)
+        return out
 
 
 def check_attention(report: Report, operations: CudaOperations, triton: Operations) -> None:
@@ -284,14 +290,20 @@ class SampleCase:
         self.logits = _random(self.rows, IDS, seed=0) * 4
         self.slots = torch.arange(self.rows, device="cuda").flip(0)
         self.inputs, self.first_qkv = _random(IDS, 1024, seed=1), _random(IDS, 4096, seed=2)
+        self.codes = torch.zeros(self.rows, 16, dtype=torch.int64, device="cuda")
+        self.failed = torch.zeros(self.rows, dtype=torch.int16, device="cuda")
+        self.x, self.qkv = self.inputs.new_zeros(self.rows, 1024), self.inputs.new_zeros(self.rows, 4096)
 
     def run(self, operations: Operations, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        codes = torch.zeros(count, 16, dtype=torch.int64, device="cuda")
-        failed = torch.zeros(count, dtype=torch.int16, device="cuda")
-        x, qkv = self.inputs.new_zeros(count, 1024), self.inputs.new_zeros(count, 4096)
-        following = Following(self.inputs, self.first_qkv, x, qkv)
-        operations.sample(self.logits[:count], self.slots[:count], self.draws, codes, 3, failed, following)
-        return codes[:, 3], x, qkv
+        """Codes, and the rows that follow from them."""
+        self.launch(operations, count)
+        return self.codes[:count, 3].clone(), self.x[:count].clone(), self.qkv[:count].clone()
+
+    def launch(self, operations: Operations, count: int) -> None:
+        following = Following(self.inputs, self.first_qkv, self.x[:count], self.qkv[:count])
+        parts = (self.logits, self.slots, self.codes, self.failed)
+        logits, slots, codes, failed = (part[:count] for part in parts)
+        operations.sample(logits, slots, self.draws, codes, 3, failed, following)
 
 
 def check_sample(report: Report, operations: CudaOperations, triton: Operations) -> None:
@@ -313,14 +325,14 @@ def time_rest(report: Report, operations: CudaOperations, triton: Operations, ro
     for count in rows:
         with report.check(f"time sample {count}") as figures:
             draws = SampleCase(count)
-            both(figures, lambda using, case=draws, count=count: case.run(using, count))  # type: ignore[misc]
+            both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
         with report.check(f"time predictor attention {count}") as figures:
             case = PredictorCase(count, 9, 1)
-            both(figures, lambda using, case=case, count=count: case.run(using, count))  # type: ignore[misc]
+            both(figures, lambda using, case=case, count=count: case.launch(using, count))  # type: ignore[misc]
         for context in (64, 512):
             with report.check(f"time talker attention {count} at {context}") as figures:
                 talker = TalkerCase(count, context)
-                both(figures, lambda using, case=talker, count=count: case.run(using, count))  # type: ignore[misc]
+                both(figures, lambda using, case=talker, count=count: case.launch(using, count))  # type: ignore[misc]
 
 
 def warm_triton(share: int, shares: int) -> None:

@@ -16,9 +16,10 @@ def kernel_tables(result: Result) -> str:
     about = (
         "Medians of graph replays. The share is that of the bandwidth that the weights alone need. Above 16 rows, a "
     )
-    about += f"product's time includes the norm before it, if it has one. {origin(result)}"
+    about += f"product's time includes the norm before it, or the copy of x into tiles, if it has one. {origin(result)}"
     figures = result["figures"]
-    return "\n\n".join([_frames(figures), _kernels(figures["times"]), paragraph(about)])
+    measured = any(f"frames-{size}" in figures for size in SIZES)
+    return "\n\n".join([*([_frames(figures)] if measured else []), _kernels(figures["times"]), paragraph(about)])
 
 
 def agreement_table(result: Result) -> str:
