@@ -10,7 +10,12 @@ import importlib.util
 
 import torch
 
-ROW_PADDING = 128  # of buffers for the inputs of products, which may read whole tiles of rows
+_ROW_PADDING = 128
+
+
+def padded_rows(rows: int) -> int:
+    """Of buffers for the inputs of products, which may read whole tiles; rows that do not exist may hold anything."""
+    return -(-rows // _ROW_PADDING) * _ROW_PADDING
 
 
 def available(device: torch.device) -> bool:

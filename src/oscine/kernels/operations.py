@@ -31,7 +31,7 @@ class Following:
 class Operations(Protocol):
     def product_input(self, buffer: Tensor, rows: int, width: int) -> Tensor:
         """A view of the buffer for what another operation stores and a product reads, in the product's own layout. The
-        buffer has a multiple of ROW_PADDING rows."""
+        buffer has `padded_rows` rows."""
 
     def prepare(self, weight: Tensor) -> Weight:
         """The form in which the products of a layer take their weight; other products take bf16."""

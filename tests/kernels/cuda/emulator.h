@@ -307,7 +307,6 @@ inline uint4 load_early(const void* from) { return read<uint4>(from); }
 inline uint4 load_early_if(bool wanted, const void* from) { return wanted ? read<uint4>(from) : uint4{}; }
 inline u32 load_pair_early_if(bool wanted, const void* from) { return wanted ? read<u32>(from) : 0; }
 inline u64 load_index_early(const u64* from) { return read<u64>(from); }
-inline u64 load_index(const u64* from) { return read<u64>(from); }
 inline float load_float_early(const float* from) { return read<float>(from); }
 inline u32 load_pair_early(const void* from) { return read<u32>(from); }
 inline uint4 load(const void* from) { return read<uint4>(from); }
@@ -525,7 +524,6 @@ inline void publish_operands() {
   for (auto& [to, v] : emulator::current->unpublished) *(uint4*)to = v;
   emulator::current->unpublished.clear();
 }
-inline u32 operand(u32 v) { return v; }
 // Fields of PTX's matrix descriptor: bits 0-13 address, 16-29 leading offset (not used with swizzles), 32-45 offset of
 // the next eight rows, 49-51 base offset, 62-63 swizzle (1: 128 bytes). Addresses and offsets are divided by 16.
 inline u32 shared_address(const void* p) { return (const char*)p - emulator::block().shared; }

@@ -7,7 +7,6 @@ first chunk of an utterance leaves at once if the socket takes it, later ones ar
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
 import logging
@@ -215,10 +214,12 @@ def main(parent_pid: int, connection_fd: int, imports: Sequence[str]) -> None:
     transport = Transport(connection, inbox.put, on_disconnect=lambda: os._exit(1))
 
     def build(progress: ReportProgress) -> SpeechEngine:
-        # A module that cannot be imported is reported when the build function needs it.
-        with importing(), contextlib.suppress(Exception):
+        with importing():
             for module in imports:
-                importlib.import_module(module)
+                try:
+                    importlib.import_module(module)
+                except Exception:  # the build function will report it, perhaps with another error
+                    _log.warning("could not import %s", module, exc_info=True)
         pickled = inbox.get()
         assert pickled is not None
         unpickled: Build = pickle.loads(pickled)

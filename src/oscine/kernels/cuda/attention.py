@@ -37,7 +37,7 @@ def supports(heads: int, kv_heads: int, dim: int) -> bool:
 
 def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int, *, tiles: bool) -> Launch:
     """`tiles`: of the output."""
-    program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new, TILES=int(tiles))
+    program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new, OUT_IN_TILES=int(tiles))
     return Launch(program, (kv_heads, sequences, 1), heads // kv_heads * 32)
 
 
@@ -48,6 +48,6 @@ def choose_split(rows: int) -> int:
 
 def talker_launch(heads: int, kv_heads: int, rows: int, *, tiles: bool, split: int | None = None) -> Launch:
     split = split or choose_split(rows)
-    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split, TILES=int(tiles))
+    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split, OUT_IN_TILES=int(tiles))
     warps = _WARPS // split
     return Launch(program, (split, kv_heads, rows), warps * 32, warps * _PARTIAL_BYTES, cluster=split)

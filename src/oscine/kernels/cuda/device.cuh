@@ -47,11 +47,6 @@ FUNCTION u64 load_index_early(const u64* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
   return v;
 }
-FUNCTION u64 load_index(const u64* from) {
-  u64 v;
-  asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
-  return v;
-}
 FUNCTION u32 load_pair_early_if(bool wanted, const void* from) {
   u32 v;
   asm volatile(
@@ -122,7 +117,10 @@ FUNCTION void arrive_after_copies(u64* at) {
 }
 FUNCTION void publish_arrivals() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 FUNCTION void copy_bulk(void* to, const void* from, int bytes, u64* at) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(at)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(at)), "r"(bytes)
+               : "memory");
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(at))
@@ -227,13 +225,6 @@ FUNCTION void mma(float (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b
 // Tensor cores read operands in shared memory by a path of their own: threads publish what they wrote, then synchronize.
 FUNCTION void store_operand(void* to, const uint4& v) { *(uint4*)to = v; }
 FUNCTION void publish_operands() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// The register that an instruction reads. Without it, ptxas builds operands when they are loaded, and so waits there.
-FUNCTION u32 operand(u32 v) {
-  u32 copy;
-  asm volatile("mov.b32 %0, %1;" : "=r"(copy) : "r"(v));
-  return copy;
-}
-
 FUNCTION void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FUNCTION void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until then, nobody may touch the sums, the registers of the operand a, and the memory of the operand b.

@@ -6,12 +6,12 @@
 //     FP8:       x @ weight.T is multiplied by the scale of the weight row, in fp32, before the bias
 //
 // Order of the sums, the same for every number of rows:
-//  * K is divided into SEGMENTS pieces. The products of a segment are added by a chain of mma instructions, 32 columns
+//  * K is divided into SEGMENTS pieces. The products of a segment are added by a chain of mma or wgmma, 32 columns
 //    by two of them: the first takes columns 8t .. 8t + 3 of lane t (t = 0 .. 3), the second columns 8t + 4 .. 8t + 7.
 //    So a lane's operands are 16 adjacent bytes of a row.
 //  * A quarter of K is the sum of its segments, added in order; the total is the sum of the four quarters, in order.
-// Few rows: one warp per segment. Many rows: one warp runs through the segments of a quarter (or of all quarters) and
-// keeps the same partial sums. So a row's bits do not depend on the number of rows.
+// Few rows: one warp per segment. Many rows: one warpgroup runs through the segments of a quarter (or of all quarters)
+// and keeps the same partial sums. So a row's bits do not depend on the number of rows.
 //
 // FP8: weights are e4m3, which bf16 holds exactly: they are widened when they are used, so all else stays as it is. In
 // memory, each 64 columns of a row are in the order of lanes: 8 columns of the first 32, then 8 of the second 32, for
@@ -33,15 +33,15 @@ constexpr int SEGMENTS_OF_QUARTER = SEGMENTS / 4;
 constexpr int WEIGHT_BYTES = FP8 ? 1 : 2;
 
 struct Arguments {
-  const u16* x;         // [rows][INPUTS]
+  const u16* x;         // [rows][INPUTS]; of linear_tiled: in tiles
   const char* weight;   // [outputs][INPUTS], with GLU [2 outputs][INPUTS]: bf16, or with FP8 e4m3
-  u16* out;             // [rows][outputs]
+  u16* out;             // [rows][outputs]; of linear_tiled with GLU: in tiles
   const u16* residual;  // [rows][outputs]; may be `out`
   const u16* bias;      // [outputs]
   const u16* scale;     // [INPUTS]: weight of the RMSNorm of x
   const float* weight_scale;  // FP8: [outputs], with GLU [2 outputs]
   int rows, outputs;
-  int x_stride, out_stride, residual_stride;  // elements from row to row
+  int x_stride, out_stride, residual_stride;  // elements from row to row; in tiles: from one 64 columns to the next
   float epsilon;
 };
 

@@ -10,18 +10,18 @@
 // the quarters meet through distributed shared memory. Otherwise one block goes through all four quarters. Up to 64
 // rows, the sums of a short segment are added while the next segment's products run.
 //
-// Defines: INPUTS, SEGMENTS, ROWS (16, 32, 64 or 128), WARPGROUPS (with weights), CLUSTER (1 or 4), STAGES, BLOCKS (at a
+// Defines: INPUTS, SEGMENTS, ROWS (32, 64 or 128; 16 in tests), WARPGROUPS (with weights), CLUSTER (1 or 4), STAGES, BLOCKS (at a
 // time on a multiprocessor), EPILOGUE, FP8. Grid: outputs / OUTPUTS_OF_BLOCK * CLUSTER, rows / ROWS rounded up.
 // x_stride: elements from one 64 columns to the next.
 #include "linear.cuh"
 #define COLUMNS (WARPGROUPS * 64)
 #include "operand.cuh"
-#include "tile.cuh"
+#include "finish_tile.cuh"
 
 constexpr int CONSUMERS = WARPGROUPS * 128, PRODUCERS = 128, THREADS = CONSUMERS + PRODUCERS;
 constexpr int REGISTERS = 65536 / (BLOCKS * THREADS) / 8 * 8, PRODUCER_REGISTERS = 40;
-constexpr int LEFT = (REGISTERS * (WARPGROUPS + 1) - PRODUCER_REGISTERS) / WARPGROUPS / 8 * 8;
-constexpr int CONSUMER_REGISTERS = LEFT < 240 ? LEFT : 240;
+constexpr int REGISTERS_LEFT = (REGISTERS * (WARPGROUPS + 1) - PRODUCER_REGISTERS) / WARPGROUPS / 8 * 8;
+constexpr int CONSUMER_REGISTERS = REGISTERS_LEFT < 240 ? REGISTERS_LEFT : 240;
 constexpr int WIDTH = OPERAND_WIDTH;  // columns of K in a stage
 constexpr int X_BYTES = ROWS * OPERAND_ROW_BYTES, WEIGHT_ROW_BYTES = WIDTH * WEIGHT_BYTES;
 constexpr int STAGE_BYTES = X_BYTES + COLUMNS * WEIGHT_ROW_BYTES;
@@ -35,7 +35,7 @@ constexpr int BUFFERS = SMALL && STAGES_OF_SEGMENT <= 2 ? 2 : 1;  // segments wh
 // Products may be under way only inside of a turn of the loop; else ptxas would run them one by one.
 constexpr int UNROLLED = BUFFERS == 2 ? SEGMENTS_OF_QUARTER : 1;  // segments
 constexpr int STAGES_OF_TURN = UNROLLED * STAGES_OF_SEGMENT, LAST = (UNROLLED - 1) % BUFFERS;
-constexpr bool APART = QUARTERS > 1 && !SMALL;  // the sums of the quarters so far are in shared memory, beside the stages
+constexpr bool APART = QUARTERS > 1 && !SMALL;  // the sums of the quarters so far are in shared memory, beside stages
 constexpr int SUMS_AT = APART ? STAGES * STAGE_BYTES : 0;
 constexpr int SUM_BYTES = ROWS * SUM_STRIDE * 4, END = SUMS_AT + SUM_BYTES;
 constexpr int ARRIVALS_AT = END > STAGES * STAGE_BYTES ? END : STAGES * STAGE_BYTES;

@@ -20,5 +20,5 @@ class NormArguments(ctypes.Structure):  # `Arguments` in rms_norm.cu
 
 def norm_launch(width: int, rows: int, *, tiles: bool, segments: int | None = None) -> Launch:
     """Its bits equal those of a product that norms rows of this width itself. `tiles`: of the output."""
-    program = Program.of("rms_norm", INPUTS=width, SEGMENTS=segments or SEGMENTS[width], TILES=int(tiles))
+    program = Program.of("rms_norm", INPUTS=width, SEGMENTS=segments or SEGMENTS[width], OUT_IN_TILES=int(tiles))
     return Launch(program, (-(-rows // _WARPS), 1, 1), _WARPS * 32)

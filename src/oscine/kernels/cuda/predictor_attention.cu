@@ -4,9 +4,9 @@
 //
 // One warp per query head, which holds all 16 positions in registers: no barrier and no shared memory. A lane has
 // dimensions 2 lane, 2 lane + 1 and these + 64. The cached keys and values are read before the wait: the sampler, which
-// runs between two passes and is not launched programmatically, has waited for the kernels that wrote them.
+// runs between two passes, lets this kernel start only after its own wait for the kernels that wrote them.
 //
-// Defines: HEADS, KV_HEADS, NEW (positions per sequence in this pass: 1 or 2), TILES (`out` is in tiles: tiles.cuh).
+// Defines: HEADS, KV_HEADS, NEW (positions per sequence in this pass: 1 or 2), OUT_IN_TILES (tiles.cuh).
 // Grid: KV_HEADS, sequences.
 #include "device.cuh"
 #include "rope.cuh"
@@ -134,7 +134,9 @@ KERNEL(predictor_attention, GROUP * 32) {
       mixed[3] = multiply_add(weight, high(v[at].upper), mixed[3]);
     }
     const int row = sequence * NEW + token, column = head * DIM + 2 * lane;
-    store_pair<TILES>(p.out, row, column, p.out_stride, pack(quotient(mixed[0], norm), quotient(mixed[1], norm)));
-    store_pair<TILES>(p.out, row, column + HALF, p.out_stride, pack(quotient(mixed[2], norm), quotient(mixed[3], norm)));
+    const u32 lower = pack(quotient(mixed[0], norm), quotient(mixed[1], norm));
+    const u32 upper = pack(quotient(mixed[2], norm), quotient(mixed[3], norm));
+    store_pair<OUT_IN_TILES>(p.out, row, column, p.out_stride, lower);
+    store_pair<OUT_IN_TILES>(p.out, row, column + HALF, p.out_stride, upper);
   }
 }

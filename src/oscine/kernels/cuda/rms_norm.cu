@@ -2,8 +2,7 @@
 //
 // One warp per row; four lanes take a segment, as in the product for few rows, so both give the same bits.
 //
-// Defines: INPUTS (width), SEGMENTS (of the product that follows; the norm's bits depend on it), TILES (the product
-// reads tiles: tiles.cuh).
+// Defines: INPUTS (width), SEGMENTS (of the product that follows; the norm's bits depend on it), OUT_IN_TILES (tiles.cuh).
 #include "device.cuh"
 #include "norm.cuh"
 #include "tiles.cuh"
@@ -62,7 +61,7 @@ KERNEL(rms_norm, WARPS * 32) {
     for (int step = 0; step < STEPS; step++) {
       const uint4 y = normed(x[group][step], inverse, scale[group][step]);
       const int column = first + group * 8 * SEGMENT + step * 32;
-      if (TILES) {
+      if (OUT_IN_TILES) {
         store_two_pairs<true>(p.out, row, column, p.out_stride, make_uint2(y.x, y.y));
         store_two_pairs<true>(p.out, row, column + 4, p.out_stride, make_uint2(y.z, y.w));
       } else {

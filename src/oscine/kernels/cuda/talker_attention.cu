@@ -11,7 +11,7 @@
 // before the wait, and so are slots, positions and the block table: all were written before this step's first launch,
 // which is not programmatic. Rows with a negative slot keep their values.
 //
-// Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4), TILES (`out` is in tiles: tiles.cuh).
+// Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4), OUT_IN_TILES (tiles.cuh).
 // Grid: SPLIT, KV_HEADS, rows.
 #include "device.cuh"
 #include "rope.cuh"
@@ -245,7 +245,7 @@ KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
     }
     const uint2 outputs = make_uint2(pack(quotient(sum.x, total), quotient(sum.y, total)),
                                      pack(quotient(sum.z, total), quotient(sum.w, total)));
-    store_two_pairs<TILES>(p.out, row, kv_head * GROUP * DIM + at, p.out_stride, outputs);
+    store_two_pairs<OUT_IN_TILES>(p.out, row, kv_head * GROUP * DIM + at, p.out_stride, outputs);
   }
   if (SPLIT > 1) sync_cluster();  // the others may still read this block's memory
 }

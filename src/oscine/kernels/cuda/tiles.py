@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from oscine.kernels import ROW_PADDING
+from oscine.kernels import padded_rows
 from oscine.kernels.cuda.program import Launch, Program
 
 WIDTH = 64  # columns of a tile
@@ -23,11 +23,6 @@ class TileArguments(ctypes.Structure):  # `Arguments` in tile_rows.cu
 
 def tile_launch(width: int, rows: int) -> Launch:
     return Launch(Program.of("tile_rows", INPUTS=width), (-(-rows // _WARPS), 1, 1), _WARPS * 32)
-
-
-def padded_rows(rows: int) -> int:
-    """Products read whole tiles; the rows that do not exist may hold anything."""
-    return -(-rows // ROW_PADDING) * ROW_PADDING
 
 
 def tile_shape(rows: int, columns: int) -> tuple[int, int, int]:

@@ -1,6 +1,6 @@
 // Do wgmma and mma add up the products of 16 columns alike? PTX leaves the order and the roundings inside an instruction
 // open. Each block has random operands; both instructions get them as the products do, mma in the roles of
-// linear_few.cu and wgmma in those of linear_wide.cu.
+// linear_few.cu and wgmma in those of linear_tiled.cu.
 //
 // Defines: INPUTS (a multiple of 64), INSTRUCTIONS (16 columns each, at most INPUTS / 16).
 #include "device.cuh"

@@ -97,6 +97,8 @@ class CudaBackend:
                 release_weights(stack_module)
         else:
             long_prefill = LongPrefill(model.talker.stack, self.kv, self.step.rope)
+            if not long_prefill.sizes:
+                long_prefill = None
         parts = (self.step, long_prefill, self.state, self.kv, self.codec, self.codec_stream)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
@@ -121,7 +123,8 @@ class CudaBackend:
 
     @staticmethod
     def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
-        """Ring buffers are larger than the state that they hold."""
+        """Ring buffers are larger than the state that they hold. The buffers of long packs are counted with FP8 too,
+        though it does without them."""
         state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
         tables, buffers = table_bytes(config, element_bytes), working_bytes(config.talker.stack, element_bytes)
         return MemoryNeeds(state_bytes, tables + buffers + _RESERVE_BYTES)

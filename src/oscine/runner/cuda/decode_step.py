@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from oscine.frames import CODEBOOKS
-from oscine.kernels import ROW_PADDING
+from oscine.kernels import padded_rows
 from oscine.kernels.admit import InputTables
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations
@@ -59,8 +59,8 @@ class DecodeStep:
         """`make_operations` gets a buffer for what a product reads: normed rows, or the mixed heads of a prefill."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
-        rows = max(2 * max_rows, max_prefill_rows, QKV_TABLE_ROWS)  # the predictor's first pass has two per sequence
-        rows = -(-rows // ROW_PADDING) * ROW_PADDING
+        # The predictor's first pass has two rows per sequence.
+        rows = padded_rows(max(2 * max_rows, max_prefill_rows, QKV_TABLE_ROWS))
         like = talker.head.weight
         stacks = (talker.stack.config, predictor.stack.config)
         self._qkv = like.new_zeros(rows, max((c.heads + 2 * c.kv_heads) * c.head_dim for c in stacks))

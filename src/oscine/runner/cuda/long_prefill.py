@@ -2,16 +2,15 @@
 
 With a thousand rows a product takes as long as its arithmetic, and cuBLAS's are the fastest. It may choose another
 algorithm, and so another order of a row's sums, for another number of rows. So packs have few sizes, and only those
-whose products give a row the bits of the largest size are used (`LongPrefill.sizes`): then a row has the same bits at
-any place of any pack (tests/runner/cuda/test_long_prefill.py tests it on a GPU). They are not those of
-DecodeStep.prefill, so which rows run here must depend on their request alone (`is_long`).
+whose products give a row the bits of the largest size, at any place, are used (`LongPrefill.sizes`);
+tests/runner/cuda/test_long_prefill.py tests whole packs on a GPU. These bits are not those of DecodeStep.prefill, so
+which rows run here must depend on their request alone (`is_long`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -28,8 +27,8 @@ from oscine.types import Prompt
 
 LONG_PACK_SIZES = (512, 1024, 2048)  # rows, ascending
 MIN_ROWS = 256  # of a part of a prompt; fewer fill a short pack of half its largest size at most
-_WORKSPACE_BYTES = 32 * 2**20  # torch's for cuBLAS on Hopper, for each stream
-_COMPARED_ROWS = 128  # at each end of a pack
+_WORKSPACE_BYTES = 32 * 2**20  # torch's for cuBLAS on Hopper, on the stream of the capture
+_COMPARED_ROWS = 128  # of which a pack has a multiple
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,8 @@ def _widths(config: StackConfig) -> tuple[int, ...]:
 
 
 class LongPrefill:
-    """Reads the stack's own matrices, so they must be there: not with FP8 weights, which replace them."""
+    """Reads the stack's own matrices, so they must be there: not with FP8 weights, which replace them. `sizes` are the
+    packs that give a row the same bits; none: do not use it."""
 
     def __init__(self, stack: Stack, kv: PagedKVCache, rope: tuple[Tensor, Tensor]) -> None:
         self._config, self._kv, self._rope = stack.config, kv, rope
@@ -64,7 +64,9 @@ class LongPrefill:
         like = self._layers[0].attention_norm
         self._buffers = [like.new_zeros(LONG_PACK_SIZES[-1], width) for width in _widths(stack.config)]
         self.sizes: Sequence[int] = LONG_PACK_SIZES
-        if like.is_cuda and len(self.sizes) > 1:
+        if like.is_cuda:
+            # For the whole process: by default torch lets cuBLAS add parts of a sum in bf16.
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
             self.sizes = self._sizes_of_equal_bits()
 
     @torch.inference_mode()
@@ -76,66 +78,53 @@ class LongPrefill:
         total, normed, y, mixed, qkv, gate_up, inner = (buffer[:rows] for buffer in self._buffers)
         x = inputs
         rms_norm(x, layers[0].attention_norm, eps, normed)
-        with _fp32_sums():
-            for index, layer in enumerate(layers):
-                cache = (*self._rope, kv.keys[index], kv.values[index], block_table, positions)
-                _linear(layer.qkv, normed, qkv)
-                write_keys_values(qkv, layer.k_norm, eps, *cache)
-                if index + 1 == len(layers):
-                    return  # nobody needs its output
-                prompt_attention(qkv, layer.q_norm, eps, *cache, mixed)
-                _linear(layer.out, mixed, y)
-                add_norm(x, y, layer.mlp_norm, eps, total, normed)
-                x = total
-                _linear(layer.gate_up, normed, gate_up)
-                swiglu(gate_up, inner)
-                _linear(layer.down, inner, y)
-                add_norm(x, y, layers[index + 1].attention_norm, eps, x, normed)
+        for index, layer in enumerate(layers):
+            cache = (*self._rope, kv.keys[index], kv.values[index], block_table, positions)
+            _linear(layer.qkv, normed, qkv)
+            write_keys_values(qkv, layer.k_norm, eps, *cache)
+            if index + 1 == len(layers):
+                return  # nobody needs its output
+            prompt_attention(qkv, layer.q_norm, eps, *cache, mixed)
+            _linear(layer.out, mixed, y)
+            add_norm(x, y, layer.mlp_norm, eps, total, normed)
+            x = total
+            _linear(layer.gate_up, normed, gate_up)
+            swiglu(gate_up, inner)
+            _linear(layer.down, inner, y)
+            add_norm(x, y, layers[index + 1].attention_norm, eps, x, normed)
 
     def _sizes_of_equal_bits(self) -> Sequence[int]:
         _, normed, y, mixed, qkv, gate_up, inner = self._buffers
         layer, sizes = self._layers[0], self.sizes
         products = ((normed, layer.qkv, qkv), (mixed, layer.out, y), (normed, layer.gate_up, gate_up))
-        with _fp32_sums():
-            for x, weight, out in (*products, (inner, layer.down, y)):
-                sizes = sizes_of_equal_bits(partial(_linear, weight), x, out, sizes)
+        for x, weight, out in (*products, (inner, layer.down, y)):
+            sizes = sizes_of_equal_bits(partial(_linear, weight), x, out, sizes)
         if len(sizes) < len(self.sizes):
             unused = sorted({*self.sizes} - {*sizes})
-            _log.info("long packs of %s rows are not used: cuBLAS's products would have other bits", unused)
+            _log.warning("long packs of %s rows are not used: cuBLAS's products would have other bits", unused)
         return sizes
 
 
 def sizes_of_equal_bits(
     product: Callable[[Tensor, Tensor], None], x: Tensor, out: Tensor, sizes: Sequence[int]
 ) -> Sequence[int]:
-    """The largest size, and those at which product(x, out) has its bits: of random rows, at both ends of a pack."""
-    x.normal_(generator=torch.Generator(x.device).manual_seed(0))
-    product(x, out)
-    smaller, expected = sizes[:-1], [_ends(out[:size]) for size in sizes[:-1]]
-    equal = []
-    for size, ends in zip(smaller, expected, strict=True):
+    """Those at which product(x, out) gives a row the same bits at any place, and the bits of the largest size; none if
+    the largest one does not. On random rows that repeat."""
+    rows = x[:_COMPARED_ROWS].normal_(generator=torch.Generator(x.device).manual_seed(0))
+    x.view(-1, *rows.shape).copy_(rows.clone())
+    expected: Tensor | None = None
+    equal: list[int] = []
+    for size in reversed(sizes):
         product(x[:size], out[:size])
-        if torch.equal(_ends(out[:size]), ends):
-            equal.append(size)
-    return [*equal, sizes[-1]]
-
-
-def _ends(rows: Tensor) -> Tensor:
-    return torch.cat((rows[:_COMPARED_ROWS], rows[-_COMPARED_ROWS:]))
+        results = out[:size].view(-1, _COMPARED_ROWS, out.shape[1])
+        expected = results[0].clone() if expected is None else expected
+        if bool((results == expected).all()):
+            equal.insert(0, size)
+        elif not equal:
+            return []
+    return equal
 
 
 def _linear(weight: object, x: Tensor, out: Tensor) -> None:
     assert isinstance(weight, Tensor), "cuBLAS's products take bf16"
     torch.mm(x, weight.T, out=out)
-
-
-@contextmanager
-def _fp32_sums() -> Iterator[None]:
-    """By default torch lets cuBLAS add parts of a sum in bf16."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_bf16_reduced_precision_reduction
-    matmul.allow_bf16_reduced_precision_reduction = False
-    try:
-        yield
-    finally:
-        matmul.allow_bf16_reduced_precision_reduction = before
