@@ -44,7 +44,13 @@ def test_nested_mappings_become_sections() -> None:
 
 @pytest.mark.parametrize(
     ("slots", "buckets"),
-    [(1, (1,)), (5, (1, 2, 4, 8)), (32, (1, 2, 4, 8, 16, 32)), (200, (1, 2, 4, 8, 16, 32, 64, 128, 200))],
+    [
+        (1, (1,)),
+        (5, (1, 2, 4, 8)),
+        (32, (1, 2, 4, 8, 16, 32)),
+        (100, (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)),
+        (200, (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 200)),
+    ],
 )
 def test_buckets_end_with_the_first_that_holds_every_slot(slots: int, buckets: tuple[int, ...]) -> None:
     assert EngineConfig(slots=slots).buckets == buckets

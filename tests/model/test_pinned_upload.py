@@ -5,7 +5,8 @@ import torch
 
 from oscine.model.pinned_upload import PinnedUpload
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]
 
 
 @pytest.mark.parametrize("device", DEVICES)
