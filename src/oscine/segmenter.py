@@ -122,6 +122,8 @@ def _weigh(text: str) -> int:
 def segment_text(text: str, config: SegmenterConfig = _DEFAULTS) -> list[str]:
     """The segments without surrounding white space; nothing else is dropped. A text of one segment is returned
     unchanged."""
+    if text.isascii() and len(text) <= config.segment_chars:  # no character counts as three
+        return [text]
     weights = list(accumulate(map(_weight, text), initial=0))  # [i]: weight of text[:i]
     if weights[-1] <= config.segment_chars:
         return [text]

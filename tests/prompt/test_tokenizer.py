@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from oscine.errors import CheckpointError, OscineError
+from oscine.model.checkpoint import find_checkpoint
 from oscine.prompt.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
@@ -253,6 +254,17 @@ def test_no_text_reaches_a_special_id(tokenizer: Tokenizer) -> None:
         turn = tokenizer.encode_turn("assistant", text)
         assert len(turn.role_ids) == 2
         assert max([*turn.role_ids, *turn.body_ids]) < FIRST_SPECIAL
+
+
+def test_ascii_texts_have_the_ids_of_the_whole_split() -> None:
+    """Words of ASCII texts are split by another expression and encoded one by one, and their ids are remembered."""
+    tokenizer = Tokenizer.from_folder(find_checkpoint("demo"))
+    rng = random.Random(7)
+    every, common = [chr(code) for code in range(128)], [*"aAbBsStTrReEvVlLdDmM019'.,-!?\t\n\r\v\f\x1c\x1f", *"   "]
+    for letters in (every, common):
+        for _ in range(5000):
+            text = "".join(rng.choices(letters, k=rng.randrange(40)))
+            assert tokenizer.encode(text) == tokenizer._bpe.encode(text, add_special_tokens=False).ids, repr(text)
 
 
 def test_encoding_from_many_threads_gives_the_same_ids(tokenizer: Tokenizer) -> None:

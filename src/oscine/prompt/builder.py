@@ -9,11 +9,12 @@ from oscine.capabilities import check_text, resolve_request
 from oscine.errors import CheckpointError, TooLongError, VoiceError
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
-from oscine.prompt.tokenizer import Tokenizer
+from oscine.prompt.tokenizer import TextTurn, Tokenizer
 from oscine.types import Prompt, SpeechRequest
 from oscine.voice import Voice
 
 _MIN_FREE_POSITIONS = 2  # the first frame needs two
+_NO_TEXT = TextTurn(role_ids=[], body_ids=[])
 
 
 class PromptBuilder:
@@ -33,20 +34,19 @@ class PromptBuilder:
         """The prompt, and how many ids the text has."""
         check_text(request.text)
         turn = self._tokenizer.encode_turn("assistant", request.text)
-        layout = self._layout(request, streaming_text=False)
-        return _prompt(self.config, layout, turn.role_ids, turn.body_ids), len(turn.body_ids)
+        layout = self._layout(request, turn, streaming_text=False)
+        return _prompt(self.config, layout), len(turn.body_ids)
 
     def build_streaming(self, request: SpeechRequest) -> StreamingPrompt:
         """For text that arrives in pieces: checks everything but the text."""
-        return StreamingPrompt(self.config, self._layout(request, streaming_text=True))
+        return StreamingPrompt(self.config, self._layout(request, _NO_TEXT, streaming_text=True))
 
-    def _layout(self, request: SpeechRequest, *, streaming_text: bool) -> LayoutInput:
-        """The layout's input without the text."""
+    def _layout(self, request: SpeechRequest, text: TextTurn, *, streaming_text: bool) -> LayoutInput:
         resolved, talker = resolve_request(request, self._card, streaming_text=streaming_text), self.config.talker
         voice = resolved.voice
         return LayoutInput(
-            role_ids=(),
-            body_ids=(),
+            role_ids=[self.config.im_start_id, *text.role_ids],
+            body_ids=text.body_ids,
             text_mode=resolved.text_mode,
             instruct_ids=self._instruct_ids(request.instruct) if request.instruct else (),
             language_id=talker.languages[resolved.language] if resolved.language else None,
@@ -93,13 +93,14 @@ class StreamingPrompt:
     def build(self, role_ids: Sequence[int], body_ids: Sequence[int], *, ended: bool) -> Prompt:
         """From the first ids of the text, or from all of them if the text has ended."""
         assert body_ids and (ended or len(body_ids) >= self.ids_needed), (len(body_ids), self.ids_needed, ended)
-        prompt = _prompt(self._config, self._layout, role_ids, body_ids)
+        role_ids = [self._config.im_start_id, *role_ids]
+        prompt = _prompt(self._config, replace(self._layout, role_ids=role_ids, body_ids=body_ids))
         # The layout ends every text with tts_eos; a text that continues gets it later.
         return prompt if ended else replace(prompt, trailing_ids=prompt.trailing_ids[:-1])
 
 
-def _prompt(config: ModelConfig, layout: LayoutInput, role_ids: Sequence[int], body_ids: Sequence[int]) -> Prompt:
-    prompt = build_layout(config, replace(layout, role_ids=[config.im_start_id, *role_ids], body_ids=body_ids))
+def _prompt(config: ModelConfig, layout: LayoutInput) -> Prompt:
+    prompt = build_layout(config, layout)
     limit = config.talker.max_positions
     needed = prompt.rows + len(prompt.trailing_ids) + _MIN_FREE_POSITIONS
     if needed > limit:

@@ -6,7 +6,9 @@ Special tokens are not known here, so "<|im_end|>" in a user's text is plain tex
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,19 @@ QWEN_SPLIT = (
     r"|\s+(?!\S)"
     r"|\s+"
 )
+# The same for ASCII text, whose letters and digits Python's own expressions know.
+_ASCII_SPLIT = re.compile(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\na-zA-Z0-9]?[a-zA-Z]+"
+    r"|[0-9]"
+    r"| ?[^\sa-zA-Z0-9]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+",
+    re.ASCII,
+)
+_MAX_CACHED_WORDS = 2**15
+_MAX_CACHED_CHARS = 32  # of a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +52,17 @@ class TextTurn:
 
 
 class Tokenizer:
-    """Byte-level BPE. Building one takes most of a second. Encoding is thread-safe."""
+    """Byte-level BPE. Building one takes most of a second. Encoding is thread-safe.
+
+    Words are encoded independently of each other, so those of ASCII texts are remembered: most of them return.
+    """
 
     def __init__(self, bpe: BpeTokenizer, vocab_size: int) -> None:
         self._bpe = bpe
         self.vocab_size = vocab_size  # the largest id plus one
+        self._word_bpe = BpeTokenizer(bpe.model)
+        self._word_bpe.pre_tokenizer = _bytes_of_words()
+        self._cached_ids = lru_cache(_MAX_CACHED_WORDS)(self._word_ids)
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -52,19 +73,31 @@ class Tokenizer:
         bpe.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+                _bytes_of_words(),
             ]
         )
         return cls(bpe, max(vocabulary.values()) + 1)
 
     def encode(self, text: str) -> list[int]:
-        return list(self._bpe.encode(text, add_special_tokens=False).ids)
+        if not text.isascii():
+            return list(self._bpe.encode(text, add_special_tokens=False).ids)
+        ids: list[int] = []  # ASCII is normalized
+        for word in _ASCII_SPLIT.findall(text):
+            ids += (self._cached_ids if len(word) <= _MAX_CACHED_CHARS else self._word_ids)(word)
+        return ids
+
+    def _word_ids(self, word: str) -> list[int]:
+        return self._word_bpe.encode(word, add_special_tokens=False).ids
 
     def encode_turn(self, role: str, text: str) -> TextTurn:
         # Encoded together and split by count, as upstream does: newlines at the start of the text merge into the
         # role's newline id.
         ids = self.encode(f"{role}\n{text}")
         return TextTurn(role_ids=ids[:2], body_ids=ids[2:])
+
+
+def _bytes_of_words() -> pre_tokenizers.ByteLevel:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
 
 def _read_text_file(path: Path) -> str:

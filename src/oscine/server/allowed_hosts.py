@@ -6,6 +6,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 _LOOPBACK_NAMES = ("localhost", "*.localhost")
 # No site of the Internet has such a name. Services and machines of a local network have.
@@ -23,11 +24,13 @@ class AllowedHosts:
         self._local = not _is_loopback(bind_host)
         if self._local:
             self._patterns += _LOCAL_NAMES
+        self._allows = lru_cache(maxsize=64)(self._matches)  # clients use few names
 
     def __contains__(self, host: str | None) -> bool:
         """`host` is the header. Clients without one are programs, which cannot be rebound."""
-        if self._any or not host:
-            return True
+        return self._any or not host or self._allows(host)
+
+    def _matches(self, host: str) -> bool:
         name = host_name(host)
         if matches_host(name, self._patterns) or _is_address(name):
             return True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
+from collections.abc import Sequence
 
-from oscine.server.schemas import LenientModel, VoiceOptions
+from oscine.server.schemas import UnknownField, VoiceOptions
 from oscine.types import ModelCard
 
 _MAX_LISTED = 20
@@ -13,22 +13,23 @@ _MAX_WARNINGS = 4  # a name is compared with all known ones for each
 _NOT_LISTED = re.compile(r"[^\x21-\x2b\x2d-\x7e]")  # commas separate the names in a header
 
 
-def ignored_fields(options: VoiceOptions, card: ModelCard) -> tuple[str, ...]:
+def ignored_fields(options: VoiceOptions, card: ModelCard, unknown: Sequence[UnknownField]) -> tuple[str, ...]:
+    """`unknown` are those of the options."""
     # Clients of vLLM-Omni and OpenAI always send a voice, also where the instructions or a clip define it.
     is_defined = card.kind == "voice_design" or options.ref_audio or options.references or options.speaker_embedding
     given = {name for name in ("voice", "speaker") if is_defined and getattr(options, name) is not None}
-    return listed_fields({*options.ignored_fields, *given, *(field.path for field in options.unknown_fields())})
+    return listed_fields({*options.ignored_fields, *given, *(field.path for field in unknown)})
 
 
 def listed_fields(names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(_shown(name) for name in names))[:_MAX_LISTED]
 
 
-def field_warnings(model: LenientModel) -> tuple[str, ...]:
+def field_warnings(unknown: Sequence[UnknownField]) -> tuple[str, ...]:
     """For misspelled fields."""
     return tuple(
         f"the field '{_shown(field.path)}' is unknown and was ignored; did you mean '{field.meant}'?"
-        for field in islice(model.unknown_fields(), _MAX_WARNINGS)
+        for field in unknown[:_MAX_WARNINGS]
         if field.meant
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from oscine.server.errors import ApiError
@@ -70,6 +71,20 @@ def _is_json(content_type: str) -> bool:
 
 
 class _JsonRequest(Request):
+    async def body(self) -> bytes:
+        """The same as Starlette's, without its asynchronous generator."""
+        if not hasattr(self, "_body"):
+            pieces: list[bytes] = []
+            more = True
+            while more:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                pieces.append(message.get("body", b""))
+                more = message.get("more_body", False)
+            self._body = b"".join(pieces)
+        return self._body
+
     async def json(self) -> Any:
         content_encoding = self.headers.get("content-encoding", "identity")[:40]
         body = await self.body()

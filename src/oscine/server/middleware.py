@@ -60,7 +60,8 @@ class RequestMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        given_id = Headers(scope=scope).get("x-request-id", "")
+        headers = Headers(scope=scope)
+        given_id = headers.get("x-request-id", "")
         own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
         token = request_id.set(own_id)
         key_number.set(None)
@@ -68,8 +69,8 @@ class RequestMiddleware:
         scope.setdefault("state", {})["request_id"] = own_id
         try:
             if scope["type"] == "http":
-                await self._http(scope, receive, send, own_id)
-            elif self._is_cross_origin(scope) or Headers(scope=scope).get("host") not in self._hosts:
+                await self._http(scope, headers, receive, send, own_id)
+            elif self._is_cross_origin(headers) or headers.get("host") not in self._hosts:
                 await send({"type": "websocket.close", "code": 1008})  # before the accept: the client sees a 403
             else:
                 await self._websocket(scope, receive, send)
@@ -90,7 +91,7 @@ class RequestMiddleware:
                     with contextlib.suppress(RuntimeError):  # it is closed already
                         await send({"type": "websocket.close", "code": 1011})
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> None:
+    async def _http(self, scope: Scope, headers: Headers, receive: Receive, send: Send, own_id: str) -> None:
         start_s, status = time.monotonic(), _NOT_STARTED
         is_head = scope["method"] == "HEAD"
 
@@ -105,12 +106,13 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            self._check_host(scope)
-            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(scope):
+            self._check_host(headers)
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(headers):
                 raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
-            scope["state"]["api_key"] = self._authenticate(scope)
+            scope["state"]["api_key"] = self._authenticate(scope, headers)
             inner = {**scope, "method": "GET"} if is_head else scope
-            body = RequestBody(scope, receive, self._service.config.max_body_bytes, self._service.connections.in_flight)
+            limits = self._service.config.max_body_bytes, self._service.connections.in_flight
+            body = RequestBody(headers, receive, *limits)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             with contextlib.closing(body):
                 await app(inner, body, send_with_headers)
@@ -127,21 +129,20 @@ class RequestMiddleware:
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
             _log.log(level, "%s %s", scope["method"], quote(scope["path"]), extra=fields)
 
-    def _check_host(self, scope: Scope) -> None:
-        if (host := Headers(scope=scope).get("host")) not in self._hosts:
+    def _check_host(self, headers: Headers) -> None:
+        if (host := headers.get("host")) not in self._hosts:
             name = shown_name(host_name(host or ""))
             advice = "use localhost or an address, or start the server with --allowed-hosts NAME"
             raise ApiError(403, f"this server is not called {name!r}; {advice}", code="host_not_allowed")
 
-    def _is_cross_origin(self, scope: Scope) -> bool:
+    def _is_cross_origin(self, headers: Headers) -> bool:
         """Whether another site's page sends this request from a user's browser. Programs send no Origin."""
-        headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & set(self._service.config.cors_origins):
             return False
         return origin.partition("://")[2] != headers.get("host")
 
-    def _authenticate(self, scope: Scope) -> str:
+    def _authenticate(self, scope: Scope, headers: Headers) -> str:
         if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
             return ""
-        return self._service.api_keys.authenticate(Headers(scope=scope).get("authorization"))
+        return self._service.api_keys.authenticate(headers.get("authorization"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message, Receive
 
 from oscine.server.connections import BytesInFlight
 from oscine.server.errors import ApiError
@@ -17,13 +17,13 @@ _MIN_BYTES_PER_S = 16 * 2**10
 class RequestBody:
     """The `receive` of a request. Counts the body as it arrives, because content-length may be missing or wrong."""
 
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
+    def __init__(self, headers: Headers, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
         """Raises 413 if the request announces too much."""
         self._receive, self._max_bytes, self._in_flight = receive, max_bytes, in_flight
         self._begun_s = asyncio.get_running_loop().time()
         self._received = self._counted = 0
         self._complete = False
-        content_length = Headers(scope=scope).get("content-length", "")
+        content_length = headers.get("content-length", "")
         if content_length.isdecimal() and int(content_length) > max_bytes:
             raise self._too_large()
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from oscine.server.schemas import RANDOM_SEED, ExtraParams, VoiceOptions
 
+_NAMES = tuple(ExtraParams.model_fields)
+
 
 def given_seed(options: VoiceOptions) -> int | None:
     """None: random."""
@@ -16,7 +18,7 @@ def given_seed(options: VoiceOptions) -> int | None:
 def sampling_fields(options: VoiceOptions) -> dict[str, Any]:
     """Keyword arguments of SpeechRequest, without the seed. `do_sample: false` and a temperature of 0 choose the most
     likely code; for one of the two models alone, that is sampling from the best 1."""
-    values = {name: _either(options, name) for name in ExtraParams.model_fields}
+    values = {name: _either(options, name) for name in _NAMES}
     values.pop("seed")
     samples, samples_rest = values.pop("do_sample"), values.pop("subtalker_dosample")
     greedy = values["temperature"] == 0 or samples is False

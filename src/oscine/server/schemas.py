@@ -108,14 +108,14 @@ class LenientModel(BaseModel):
             message = f"there are {len(unknown)} unknown fields, such as {name!r}; send only fields of this API"
             raise _bad_name(name, message)
         model = validate(given)
-        model._unknown = tuple(map(shown_name, unknown))
+        if unknown:
+            model._unknown = tuple(map(shown_name, unknown))
         return model
 
     def unknown_fields(self, container: str = "") -> Iterator[UnknownField]:
         """Of this object and those in it."""
-        known = tuple(type(self).model_fields)
         for name in self._unknown:
-            yield UnknownField(name, container, known)
+            yield UnknownField(name, container, tuple(type(self).model_fields))
         for name, value in self.__dict__.items():
             if value is None:  # as most are
                 continue
@@ -271,7 +271,8 @@ class VoiceOptions(LenientModel):
         model = validate(given)
         if isinstance(given, dict):
             names = ("response_format", "task_type")
-            model._respelled = tuple(name for name in names if given.get(name) != getattr(model, name))
+            if respelled := tuple(name for name in names if given.get(name) != getattr(model, name)):
+                model._respelled = respelled
         return model
 
     @model_validator(mode="after")
@@ -301,8 +302,8 @@ class VoiceOptions(LenientModel):
     def ignored_fields(self) -> list[str]:
         """Those that were given and ask for something."""
         fields = type(self).model_fields
-        asked = {name for name in self.model_fields_set if self.__dict__[name] not in (None, False)}
-        return sorted(name for name in asked if fields[name].deprecated)
+        ignored = (name for name in self.model_fields_set if fields[name].deprecated)
+        return sorted(name for name in ignored if self.__dict__[name] not in (None, False))
 
 
 class BatchItem(VoiceOptions):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from oscine.capabilities import AUTO, KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
@@ -94,8 +95,8 @@ class SpeechPlanner:
         if self._config.strict:
             options.check_known()
         _check_task(options, card)
-        fields = _request_fields(options)
-        _check_sampling(options, fields)
+        sampling = sampling_fields(options)
+        _check_sampling(options, sampling)
         if options.word_timestamps:
             check_aligner(self._aligner, options.language_name)
         out_rate_hz = options.sample_rate or card.sample_rate_hz
@@ -109,7 +110,10 @@ class SpeechPlanner:
         voice = await self._voice(model, options)
         voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
         text_options = await self._text_fields.read(options, options.language_name)
-        request = SpeechRequest(text=text, voice=voice, text_options=text_options, **fields)
+        request = SpeechRequest(
+            text=text, voice=voice, text_options=text_options, **_request_fields(options), **sampling
+        )
+        unknown_fields = tuple(options.unknown_fields())
         return SpeechPlan(
             model=model,
             request=request,
@@ -118,9 +122,9 @@ class SpeechPlanner:
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
             speed=speed,
-            ignored_fields=ignored_fields(options, card),
+            ignored_fields=ignored_fields(options, card, unknown_fields),
             warning=unsupported_script(text[:_MAX_INLINE_CHARS], card),
-            field_warnings=(*clip_warnings, *field_warnings(options)),
+            field_warnings=(*clip_warnings, *field_warnings(unknown_fields)),
         )
 
     async def _script(self, request: SpeechRequest) -> list[Prepared]:
@@ -168,7 +172,7 @@ class SpeechPlanner:
 
 
 def _request_fields(options: VoiceOptions) -> dict[str, Any]:
-    """Keyword arguments of SpeechRequest, without the text and the voice."""
+    """Keyword arguments of SpeechRequest, without the text, the voice and the sampling."""
     seed = given_seed(options)
     return {
         "language": options.language_name,
@@ -177,7 +181,6 @@ def _request_fields(options: VoiceOptions) -> dict[str, Any]:
         "seed": secrets.randbits(63) if seed is None else seed,
         "trim_silence": options.trim_silence,
         "trim_echo": options.trim_echo,
-        **sampling_fields(options),
     }
 
 
@@ -207,11 +210,16 @@ def _check_task(options: VoiceOptions, card: ModelCard) -> None:
         raise RequestError(message, "task_type")
 
 
-def _check_sampling(options: VoiceOptions, fields: dict[str, Any]) -> None:
+def _check_sampling(options: VoiceOptions, sampling: dict[str, Any]) -> None:
     """Applies the engine's own limits, whatever the checkpoint's defaults are."""
     try:
-        SpeechRequest(text="", **fields).sampling(SamplingParams())
+        _check_limits(**sampling)
     except RequestError as error:
         name = error.param or ""
         nested = getattr(options, name, None) is None and name in ExtraParams.model_fields
         raise field_error(str(error), param=f"extra_params.{name}" if nested else name) from None
+
+
+@lru_cache(maxsize=256, typed=True)  # most clients send the same few values, or none
+def _check_limits(**sampling: Any) -> None:
+    SpeechRequest(text="", **sampling).sampling(SamplingParams())

@@ -24,6 +24,9 @@ class TextFields:
     async def read(self, options: VoiceOptions, language: str) -> TextOptions:
         """Raises RequestError."""
         defaults = self.defaults
+        asked = options.normalize, options.markup, options.paragraph_pause_s, options.pronunciations
+        if asked == (None, None, None, None) and not defaults.normalize:
+            return defaults
         by_default = defaults.normalize and has_rules(language)  # a request that asks for it gets an error instead
         given = TextOptions(
             normalize=by_default if options.normalize is None else options.normalize,

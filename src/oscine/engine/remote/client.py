@@ -154,9 +154,11 @@ class EngineClient:
     def status(self) -> EngineStatus:
         """The status of the last heartbeat, with the utterances that started or ended since. Never waits."""
         last, running = self._supervisor.status, len(self._utterances)
-        if self.health.state != "ready":
+        if self._supervisor.state != "ready":
             return replace(last, ready=False, slots_active=0, queued=0)
         queued = min(last.queued, running) if running < last.slots_active + last.queued else running - last.slots_active
+        if (running - queued, queued) == (last.slots_active, last.queued):
+            return last
         return replace(last, slots_active=running - queued, queued=queued)
 
     @property

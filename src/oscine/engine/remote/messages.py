@@ -19,7 +19,7 @@ from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, Engin
 from oscine.voice import Voice
 
 _COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in (AppendText, EndText, Cancel)}
-_REQUEST_FIELDS = tuple((field.name, field.default is None) for field in fields(SpeechRequest))
+_REQUEST_FIELDS = tuple((field.name, field.default) for field in fields(SpeechRequest))
 _ERRORS: dict[str, type[OscineError]] = {
     name: cls for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, OscineError)
 }
@@ -34,15 +34,15 @@ class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Submit(_Message, frozen=True):
     utterance_id: str
-    fields: dict[str, Any]  # of the SpeechRequest, packed; None is left out where it is the default
+    fields: dict[str, Any]  # of the SpeechRequest, packed; defaults are left out
     streaming_text: bool
 
     @classmethod
     def of(cls, utterance_id: str, request: SpeechRequest, streaming_text: bool) -> Submit:
         values = {
             name: pack(name, value)
-            for name, is_optional in _REQUEST_FIELDS
-            if (value := getattr(request, name)) is not None or not is_optional
+            for name, default in _REQUEST_FIELDS
+            if (value := getattr(request, name)) is not default
         }
         return cls(utterance_id, values, streaming_text)
 

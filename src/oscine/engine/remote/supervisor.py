@@ -75,6 +75,10 @@ class Supervisor:
                 self._worker.send(message)
 
     @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
     def health(self) -> EngineHealth:
         with self._changed:
             pid = None if self._worker is None else self._worker.popen.pid
