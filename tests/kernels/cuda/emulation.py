@@ -2,6 +2,8 @@
 
 import ctypes
 import hashlib
+import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -35,10 +37,8 @@ class Emulation:
         key = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + " ".join(words).encode()).hexdigest()[:16]
         library = folder / f"{program.name}-{key}.so"
         if not library.exists():
-            command = ["g++", "-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-w", "-x", "c++", *words]
-            command += ["-include", str(HERE / "emulator.h"), "-I", str(SOURCES), str(SOURCES / f"{program.name}.cu")]
-            done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-4000:]
+            source, header = SOURCES / f"{program.name}.cu", _precompiled_header(folder)
+            _compile(library, "-shared", "-x", "c++", *words, "-include", str(header), "-I", str(SOURCES), str(source))
         self._library = ctypes.CDLL(str(library))
         self._library.emulate.restype = ctypes.c_char_p
 
@@ -58,6 +58,27 @@ class Emulation:
         )  # fmt: skip
         failure = self._library.emulate(ctypes.byref(arguments), ctypes.byref(words))
         assert failure is None, failure.decode()
+
+
+@cache
+def _precompiled_header(folder: Path) -> Path:
+    """A copy of emulator.h beside its precompiled form, so that it is not parsed again for every kernel."""
+    header, made = folder / "emulator.h", folder / "emulator.h.gch"
+    if not made.exists():
+        part = header.with_name(f"emulator.h.{os.getpid()}")
+        shutil.copyfile(HERE / "emulator.h", part)
+        part.replace(header)
+        _compile(made, "-x", "c++-header", str(header))
+    return header
+
+
+def _compile(to: Path, *words: str) -> None:
+    """Another process may do the same at this time: each replaces the file by a whole one."""
+    part = to.with_name(f"{to.name}.{os.getpid()}")
+    command = ["g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-w", *words, "-o", str(part)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    part.replace(to)
 
 
 @cache

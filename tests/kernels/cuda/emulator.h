@@ -448,6 +448,7 @@ inline u32 warp_largest(u32 value) {
   return merged_over_warp(value, [](u32 a, u32 b) { return a > b ? a : b; });
 }
 inline float shuffle_xor(float value, int mask) { return shuffle_from(value, emulator::lane() ^ mask); }
+inline u32 shuffle_xor(u32 value, int mask) { return (u32)shuffle_from((double)value, emulator::lane() ^ mask); }
 
 inline float of_bits(u32 bits) {
   float f;

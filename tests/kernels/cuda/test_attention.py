@@ -28,11 +28,6 @@ HEADS, KV_HEADS, EPSILON, SCALE = 4, 2, 1e-6, DIM**-0.5
 WIDTH = (HEADS + 2 * KV_HEADS) * DIM
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
 def random(*shape: int, seed: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
     return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale + shift).bfloat16()
 

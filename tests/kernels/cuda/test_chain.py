@@ -22,9 +22,10 @@ from oscine.kernels.cuda.program import Program
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import decode_step
-from oscine.runner.cuda.admission import PACK_SIZES
+from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import DecodeStep
 from oscine.runner.cuda.programs import decode_programs
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_state import SlotState
@@ -42,7 +43,7 @@ POSITIONS = (0, 5, 70)
 
 class EmulatedOperations(CudaOperations):
     def __init__(self, normed: Tensor, folder: Path, *, fp8: bool = False) -> None:
-        super().__init__(normed, CubinCache(folder, CountingCompiler()), fp8=fp8)
+        super().__init__(normed, CubinCache(None, CountingCompiler()), fp8=fp8)
         self._folder = folder
         self.launched: list[Program] = []
 
@@ -89,10 +90,10 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     more = tuple(Tiled(rows, 1, 1, 3) for rows in (32, 64, 64, 64, 64))
     for outputs, inputs in shapes:
         monkeypatch.setitem(plans._FEW, (outputs, inputs, False), (Few(2), Few(1)))
-        monkeypatch.setitem(plans._MORE, (outputs, inputs, False), more)
+        monkeypatch.setitem(plans._TILED, (outputs, inputs, False), more)
     for width in (TALKER_WIDTH, PREDICTOR_WIDTH):
         monkeypatch.setitem(plans._FEW, (INNER, width, True), (Few(2), Few(4)))
-        monkeypatch.setitem(plans._MORE, (INNER, width, True), more)
+        monkeypatch.setitem(plans._TILED, (INNER, width, True), more)
 
 
 class Frame:
@@ -120,9 +121,9 @@ class Frame:
 @torch.inference_mode()
 @pytest.mark.parametrize("fp8", [False, True], ids=["bf16", "fp8"])
 def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans_for_many_rows(
-    fp8: bool, model: SpeechModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fp8: bool, model: SpeechModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = Frame(model, lambda normed: EmulatedOperations(normed, tmp_path, fp8=fp8))
+    frame = Frame(model, lambda normed: EmulatedOperations(normed, folder, fp8=fp8))
     codes, hidden, logits = frame.codes([2, 0, -1])
     plain = Frame(model, lambda normed: PlainOperations(fp8=fp8))
     expected, plain_hidden, plain_logits = plain.codes([2, 0, -1])
@@ -189,29 +190,11 @@ def test_frames_and_prefills_launch_just_the_programs_that_are_compiled_at_the_s
     model = SpeechModel(replace(config, talker=replace(config.talker, stack=stack))).bfloat16()
     frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path, fp8=fp8), prefill_rows=most)
     frame.step.sample_codes(torch.arange(3), torch.zeros(3, dtype=torch.int16))
-    for rows in PACK_SIZES:
+    for rows in {*PACK_SIZES, *BESIDE_SIZES}:
         inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
-        frame.step.prefill(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
+        prompts = PromptRows(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
+        if rows in PACK_SIZES:
+            frame.step.prefill(prompts)
+        if rows in BESIDE_SIZES:
+            frame.step.talker_step_with_prompts(torch.arange(rows), torch.arange(3), prompts)
     assert frame.step._operations.launched == set(decode_programs(model.config, [3], fp8=fp8))
-
-
-@torch.inference_mode()
-def test_a_prefill_has_room_for_heads_that_are_wider_than_the_layer(
-    config: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in 0.6B: what Triton's attention makes is copied into tiles."""
-    for name in ("write_keys_values", "prompt_attention"):
-        monkeypatch.setattr(decode_step, name, lambda *words, **options: None)
-    for module in (plans, cuda_operations):
-        monkeypatch.setattr(module, "choose_plan", lambda product, rows: Tiled(32, 1, 1, 3) if rows > 16 else Few(1))
-    heads = {"heads": 16, "kv_heads": 8}
-    stacks = [replace(part.stack, layers=2, **heads) for part in (config.talker, config.predictor)]
-    wide = replace(
-        config, talker=replace(config.talker, stack=stacks[0]), predictor=replace(config.predictor, stack=stacks[1])
-    )
-    monkeypatch.setitem(plans.SEGMENTS, 2048, 8)
-    model, rows = SpeechModel(wide).bfloat16().eval(), PACK_SIZES[-1]
-    frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path), prefill_rows=rows)
-    inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
-    frame.step.prefill(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
-    assert "tile_rows" in {program.name for program in frame.step._operations.launched}

@@ -7,10 +7,8 @@ import torch
 
 from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
 from oscine.kernels.fp8 import dequantized, quantize
-from tests.kernels.cuda.test_linear import Case, folder
+from tests.kernels.cuda.test_linear import Case
 from tests.kernels.measures import assert_same_roundings
-
-__all__ = ["folder"]
 
 INPUTS, SEGMENTS = 1024, 8
 FEW = Few(2)

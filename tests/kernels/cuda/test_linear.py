@@ -100,11 +100,6 @@ class Case:
         return self.residual + y if self.product.epilogue == Epilogue.RESIDUAL else y
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
 FEW = Few(2)
 
 

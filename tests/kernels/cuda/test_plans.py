@@ -52,7 +52,7 @@ def test_every_plan_of_a_sweep_fits() -> None:
         product = Product(outputs, inputs, epilogue)
         for plan in tiled_plans(product, rows):
             launch = linear_launch(product, rows, plan)
-            assert (launch.shared_bytes + 1024) * plan.blocks <= BLOCK_BYTES[90] + 1024, (plan, launch)
+            assert (launch.shared_bytes + 1024) * plan.blocks_at_once <= BLOCK_BYTES[90] + 1024, (plan, launch)
             assert launch.threads <= 384
             assert launch.grid[0] // launch.cluster * plan.columns == outputs * product.columns_per_output
             assert launch.grid[1] * plan.rows >= rows > (launch.grid[1] - 1) * plan.rows

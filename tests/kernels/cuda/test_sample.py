@@ -21,11 +21,6 @@ CPU = torch.device("cpu")
 BOOK, BOOKS, X_WIDTH, QKV_WIDTH = 3, 16, 24, 40
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
 @dataclass
 class Drawn:
     codes: np.ndarray  # [rows, BOOKS]

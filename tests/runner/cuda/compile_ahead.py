@@ -1,5 +1,6 @@
 """Runs in a process of its own, without Triton's interpreter: compiles some kernels of a small checkpoint ahead for a
-GPU that is not here, then looks for them as a launch does. Prints what a launch would still have compiled."""
+GPU that is not here, then looks for them as a launch does. Prints what a launch would still have compiled, and how the
+attention of prompts is launched beside CUDA kernels."""
 
 import json
 import sys
@@ -11,6 +12,7 @@ import torch
 from triton.compiler import ASTSource
 from triton.runtime import driver
 
+from compile_kernels import published
 from oscine.kernels.shared_memory import BLOCK_BYTES
 from oscine.model.config import read_config
 from oscine.runner.backend import BackendOptions
@@ -20,6 +22,16 @@ from oscine.runner.memory_budget import plan_memory
 
 TARGET = gpu_target(90)
 KERNELS = ("norm._rms_norm", "embed._gather")  # they compile fast
+
+
+def hopper_attentions() -> list[bool]:
+    """Of each launch for prompts: whether its output is in tiles."""
+    config = published("1b7")
+    budget = plan_memory(
+        config, slots=2, positions_per_slot=64, positions_total=None, element_bytes=2, available_bytes=None
+    )
+    launches = record_launches(config, budget, BackendOptions((1, 2), kernels="cuda"), BLOCK_BYTES[90])
+    return [options["in_tiles"] for _, _, options in launches if "in_tiles" in options]
 
 
 def main(folder: Path) -> None:
@@ -57,7 +69,8 @@ def main(folder: Path) -> None:
                 except LookupError:
                     pass
     names = sorted({program.name.split()[0].removeprefix("oscine.kernels.") for program in programs})
-    print(json.dumps({"kernels": names, "failed": [one for one in failed if one], "missed": missed, "found": found}))
+    result = {"kernels": names, "failed": [one for one in failed if one], "missed": missed, "found": found}
+    print(json.dumps(result | {"in_tiles": hopper_attentions()}))
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ FUNCTION float4 load_from_block(const float* own, int rank) {  // the same place
   return v;
 }
 FUNCTION float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+FUNCTION u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 FUNCTION float shuffle_from(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 FUNCTION double shuffle_from(double value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 FUNCTION double shuffle_up(double value, int distance) { return __shfl_up_sync(0xffffffffu, value, distance); }

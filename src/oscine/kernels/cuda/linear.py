@@ -68,7 +68,7 @@ class Tiled:
     warpgroups: int  # 64 weight rows each
     cluster: int  # blocks that share a tile: 1, or 4 with a quarter of K each
     stages: int  # of 64 columns, under way
-    blocks: int = 1  # at a time on a multiprocessor
+    blocks_at_once: int = 1  # on a multiprocessor
 
     @property
     def columns(self) -> int:
@@ -119,27 +119,27 @@ def tiled_plans(product: Product, rows: int) -> list[Tiled]:
     """All that can be the fastest for up to so many rows."""
     tiles = (32,) if rows <= 32 else (32, 64) if rows <= 64 else (64, 128)
     return [
-        Tiled(tile, warpgroups, cluster, stages, blocks)
+        Tiled(tile, warpgroups, cluster, stages, blocks_at_once)
         for tile, warpgroups, cluster in itertools.product(tiles, (1, 2), (1, 4))
-        for blocks in ((1, 2) if warpgroups == 1 else (1,))
+        for blocks_at_once in ((1, 2) if warpgroups == 1 else (1,))
         if product.outputs * product.columns_per_output % (warpgroups * 64) == 0
-        for stages in _stage_counts(tile, warpgroups, cluster, blocks, product.weight_bytes)
+        for stages in _stage_counts(tile, warpgroups, cluster, blocks_at_once, product.weight_bytes)
     ]
 
 
-def _stage_counts(rows: int, warpgroups: int, cluster: int, blocks: int, weight_bytes: int) -> list[int]:
+def _stage_counts(rows: int, warpgroups: int, cluster: int, blocks_at_once: int, weight_bytes: int) -> list[int]:
     """As many as fit, and, for one block, half of them: then the next kernel's blocks fit beside it."""
-    room = _SHARED_BYTES // blocks - 1024
+    room = _SHARED_BYTES // blocks_at_once - 1024
     most = max(
         n for n in range(1, _MAX_STAGES + 1) if Tiled(rows, warpgroups, cluster, n).shared_bytes(weight_bytes) <= room
     )
-    return [most] if blocks == 2 else sorted({most, max(3, most // 2)})
+    return [most] if blocks_at_once == 2 else sorted({most, max(3, most // 2)})
 
 
 # (outputs, inputs, GLU) -> plans for up to 32, 64, 128 and 256 rows, and for more: the fastest of a sweep on an H200
 # (`python -m benchmarks.cuda_chain --sections sweep`).
 # fmt: off
-_MORE: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
+_TILED: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
     # Layers of width 1024, then their heads (that of 2048 was measured); the talker of 1.7B.
     (4096, 1024, False): (
         Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 7, 2), Tiled(64, 1, 1, 7, 2),
@@ -187,7 +187,7 @@ def choose_plan(product: Product, rows: int) -> Plan:
     shape = (product.outputs, product.inputs, product.epilogue == Epilogue.GLU)
     if rows <= FEW_ROWS:
         return _FEW[shape][0 if rows <= 8 else 1]
-    return _MORE[shape][bisect_left(_TABLE_ROWS, rows)]
+    return _TILED[shape][bisect_left(_TABLE_ROWS, rows)]
 
 
 def linear_launch(product: Product, rows: int, plan: Plan | None = None, segments: int | None = None) -> Launch:
@@ -234,7 +234,7 @@ def _tiled_launch(product: Product, rows: int, plan: Tiled, segments: int) -> La
         WARPGROUPS=plan.warpgroups,
         CLUSTER=plan.cluster,
         STAGES=plan.stages,
-        BLOCKS=plan.blocks,
+        BLOCKS=plan.blocks_at_once,
     )
     grid = (product.outputs // outputs * plan.cluster, -(-rows // plan.rows), 1)
     return Launch(program, grid, (plan.warpgroups + 1) * 128, plan.shared_bytes(product.weight_bytes), plan.cluster)

@@ -62,8 +62,7 @@ KERNEL(rms_norm, WARPS * 32) {
       const uint4 y = normed(x[group][step], inverse, scale[group][step]);
       const int column = first + group * 8 * SEGMENT + step * 32;
       if (OUT_IN_TILES) {
-        store_two_pairs<true>(p.out, row, column, p.out_stride, make_uint2(y.x, y.y));
-        store_two_pairs<true>(p.out, row, column + 4, p.out_stride, make_uint2(y.z, y.w));
+        store_tile_piece(p.out, row, column, p.out_stride, y);
       } else {
         *(uint4*)(p.out + (u64)row * p.out_stride + column) = y;
       }

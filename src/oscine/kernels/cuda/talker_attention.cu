@@ -8,8 +8,8 @@
 // cluster: many for few rows, one for many rows. That changes where a warp runs, not what it adds.
 //
 // Eight lanes share a position: lane i has dimensions 8i .. 8i + 7 and these + 64. The first cache block is read
-// before the wait, and so are slots, positions and the block table: all were written before this step's first launch,
-// which is not programmatic. Rows with a negative slot keep their values.
+// before the wait, and so are slots, positions and the block table: all were written before the last launch that is not
+// programmatic. Rows with a negative slot keep their values.
 //
 // Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4), OUT_IN_TILES (tiles.cuh).
 // Grid: SPLIT, KV_HEADS, rows.

@@ -21,8 +21,6 @@ KERNEL(tile_rows, WARPS * 32) {
   if (row >= p.rows) return;
 #pragma unroll
   for (int column = lane * 8; column < INPUTS; column += 256) {
-    const uint4 v = load(p.x + (u64)row * p.x_stride + column);
-    store_two_pairs<true>(p.out, row, column, p.out_stride, make_uint2(v.x, v.y));
-    store_two_pairs<true>(p.out, row, column + 4, p.out_stride, make_uint2(v.z, v.w));
+    store_tile_piece(p.out, row, column, p.out_stride, load(p.x + (u64)row * p.x_stride + column));
   }
 }

@@ -28,3 +28,15 @@ FUNCTION void store_two_pairs(u16* x, int row, int column, int stride, const uin
     *(uint2*)(x + (u64)row * stride + column) = pairs;
   }
 }
+
+// 32 columns of a row, of which lane t of four adjacent lanes has the 8 from `column` on, a multiple of 8: the lanes
+// transpose their pairs, and each stores a piece. All lanes of the warp take part.
+FUNCTION void store_tile_piece(u16* x, int row, int column, int stride, uint4 pairs) {
+  const int lane = (column & 24) >> 3;
+  const bool odd = lane & 1, upper = lane & 2;
+  const u32 a = shuffle_xor(odd ? pairs.x : pairs.y, 1), b = shuffle_xor(odd ? pairs.z : pairs.w, 1);
+  pairs = odd ? make_uint4(a, pairs.y, b, pairs.w) : make_uint4(pairs.x, a, pairs.z, b);
+  const u32 c = shuffle_xor(upper ? pairs.x : pairs.z, 2), d = shuffle_xor(upper ? pairs.y : pairs.w, 2);
+  pairs = upper ? make_uint4(c, d, pairs.z, pairs.w) : make_uint4(pairs.x, pairs.y, c, d);
+  *(uint4*)pair_in_tile(x, row, (column & ~31) + lane * 2, stride) = pairs;
+}
