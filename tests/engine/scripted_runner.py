@@ -48,7 +48,7 @@ class _Held:
     frame: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ticket:
     begun_s: float
     free_s: float  # the device can begin the next tick
@@ -58,6 +58,7 @@ class _Ticket:
     pcm: np.ndarray
     failed: np.ndarray
     clock: VirtualClock
+    with_prompts: bool = False
 
     def begun(self) -> bool:
         return self.clock.now_s >= self.begun_s
@@ -82,6 +83,7 @@ class ScriptedRunner:
     fixed_s: float = 0.005
     row_s: float = 0.0001
     prefill_row_s: float = 0.00001
+    beside_rows: int = 0  # prompt rows up to which prompts run beside the next frame, and not before it
     audio_s: float = 0.0  # of a frame, beside the next one
     codes_s: float = 0.0  # not 0: a CPU. The host computes prefills, then in a launch the codes; the rest is audio
     positions: int = 100_000
@@ -97,6 +99,7 @@ class ScriptedRunner:
     flying: list[_Ticket] = field(default_factory=list)
     busy_s: float = 0.0
     free_s: float = 0.0  # when the device has finished all enqueued work
+    _pending_rows: int = 0  # that the next frame runs
 
     def admit(self, admission: SlotAssignment) -> None:
         slot, sampling = admission.slot, admission.sampling
@@ -112,6 +115,8 @@ class ScriptedRunner:
         prefill_s = self.prefill_row_s * admission.prompt.rows
         if self.codes_s:
             self.clock.now_s += prefill_s
+        elif self._pending_rows + admission.prompt.rows <= self.beside_rows:
+            self._pending_rows += admission.prompt.rows
         else:
             self._enqueue(prefill_s)
 
@@ -130,10 +135,12 @@ class ScriptedRunner:
         self.clock.now_s += self.codes_s
         rows = [self._frame(slot) for slot in slots]
         begun_s = self._enqueue(0.0)
-        free_s = self._enqueue(self.fixed_s + self.row_s * len(slots))
+        prompt_rows, self._pending_rows = self._pending_rows, 0
+        free_s = self._enqueue(self.fixed_s + self.row_s * len(slots) + self.prefill_row_s * prompt_rows)
         codes, pcm = np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
         failed = np.array([self.held[slot].tag in self.not_finite for slot in slots])
-        ticket = _Ticket(begun_s, free_s, free_s + self.audio_s, tuple(slots), codes, pcm, failed, self.clock)
+        done_s, beside = free_s + self.audio_s, prompt_rows > 0
+        ticket = _Ticket(begun_s, free_s, done_s, tuple(slots), codes, pcm, failed, self.clock, beside)
         self.flying.append(ticket)
         self.launches.append(ticket.slots)
         return ticket
@@ -157,6 +164,11 @@ class ScriptedRunner:
     def counts(self) -> RunnerCounts:
         """Every prompt except the first is a prefix hit; each stream holds a hundred bytes."""
         return RunnerCounts(max(0, self.admitted - 1), min(1, self.admitted), 7, 100 * len(self.held))
+
+    def delay_last(self, delay_s: float) -> None:
+        """The device needs so much longer for the last frame."""
+        last = self.flying[-1]
+        last.free_s, last.done_s, self.free_s = last.free_s + delay_s, last.done_s + delay_s, self.free_s + delay_s
 
     def busy_share(self) -> float:
         """Of the device's time so far."""

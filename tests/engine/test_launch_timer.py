@@ -18,12 +18,14 @@ FRAME_S = 0.010
 @dataclasses.dataclass
 class FakeTicket:
     is_begun: bool = True
+    is_free: bool = False
+    with_prompts: bool = False
 
     def begun(self) -> bool:
         return self.is_begun
 
     def device_free(self) -> bool:
-        return False
+        return self.is_free
 
     def wait_device_free(self) -> None: ...
 
@@ -55,17 +57,44 @@ def test_a_frame_that_has_not_begun_leaves_more_time() -> None:
 
 def test_the_hosts_time_for_prefills_does_not_make_later_launches_earlier() -> None:
     timer = in_flight(FakeTicket(), margin_s=0.002)
-    timer.launched(FakeTicket(), 2.0, 2.005, FRAME_S, prefills=True)
+    timer.launched(FakeTicket(), 2.0, 2.005, FRAME_S, admits=True)
     timer.device_freed(2.005, waited=True)
     assert timer.due_s(2.005) == pytest.approx(2.013)
 
 
+def test_a_frame_with_prompts_leaves_the_time_that_they_took_before() -> None:
+    timer = in_flight(FakeTicket(), margin_s=0.002)
+    now_s = 2.0
+    for _ in range(40):  # each frame with prompts takes 14 ms, each one without them 10 ms
+        for ticket, ends_s in ((FakeTicket(with_prompts=True), FRAME_S), (FakeTicket(), 0.014)):
+            timer.launched(ticket, now_s, now_s, FRAME_S)
+            now_s += ends_s
+            timer.device_freed(now_s, waited=True)
+    assert timer.due_s(now_s) == pytest.approx(now_s + 0.008)
+    timer.launched(FakeTicket(with_prompts=True), now_s, now_s, FRAME_S)
+    timer.device_freed(now_s + FRAME_S, waited=True)
+    assert timer.due_s(now_s + FRAME_S) == pytest.approx(now_s + FRAME_S + 0.012, abs=0.0001)
+
+
 def test_a_late_launch_makes_the_next_ones_earlier() -> None:
+    ticket = FakeTicket()
+    timer = in_flight(ticket)
+    before_s = timer.due_s(2.0)
+    ticket.is_free = True
+    assert timer.is_due(2.02)
+    timer.launched(FakeTicket(), 2.02, 2.02, FRAME_S)
+    timer.device_freed(2.02, waited=False)
+    assert timer.due_s(2.02) - 2.02 < before_s - 2.0
+
+
+def test_a_device_that_becomes_free_during_a_launch_does_not_make_the_next_ones_earlier() -> None:
+    """The launch took longer than others, because requests came."""
     timer = in_flight(FakeTicket())
     before_s = timer.due_s(2.0)
-    timer.device_freed(2.0, waited=False)
-    timer.device_freed(2.0, waited=True)
-    assert timer.due_s(2.0) < before_s
+    assert timer.is_due(2.0 + FRAME_S)
+    timer.launched(FakeTicket(), 2.01, 2.02, FRAME_S, admits=True)
+    timer.device_freed(2.02, waited=False)
+    assert timer.due_s(2.02) - 2.02 == pytest.approx(before_s - 2.0)
 
 
 def test_without_a_wait_the_frame_may_have_begun_when_it_was_launched() -> None:
@@ -78,9 +107,9 @@ def test_without_a_wait_the_frame_may_have_begun_when_it_was_launched() -> None:
 class Arrivals:
     """32 streams that start again when they end, and a loop that sleeps in virtual time."""
 
-    def __init__(self, margin_s: float, audio_s: float = 0.0) -> None:
+    def __init__(self, margin_s: float, **costs: float) -> None:
         self.clock, self.rng = VirtualClock(), random.Random(0)
-        costs = {"fixed_s": 0.005, "row_s": 0.00002, "prefill_row_s": 0.00002, "audio_s": audio_s}
+        costs = {"fixed_s": 0.005, "row_s": 0.00002, "prefill_row_s": 0.00002} | costs
         self.runner = ScriptedRunner(64, self.clock, **costs)
         config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=margin_s))
         self.config, self.loop = config, EngineLoop(self.runner, config, self.clock)
@@ -136,6 +165,30 @@ def test_a_stall_of_the_device_does_not_hold_later_frames_back() -> None:
     busy_s, begun_s = arrivals.runner.busy_s, arrivals.clock.now_s
     arrivals.run(2.0)
     assert arrivals.runner.busy_s - busy_s > 0.98 * (arrivals.clock.now_s - begun_s)
+
+
+def test_one_slow_frame_with_prompts_does_not_hold_later_frames_back() -> None:
+    arrivals = Arrivals(margin_s=0.0002, prefill_row_s=0.0001, beside_rows=60)
+    arrivals.run(0.5)
+    while not (arrivals.runner.flying and arrivals.runner.flying[-1].with_prompts):
+        arrivals.run(arrivals.clock.now_s + 0.001)
+    arrivals.runner.delay_last(0.3)
+    arrivals.run(arrivals.clock.now_s + 0.35)
+    busy_s, begun_s = arrivals.runner.busy_s, arrivals.clock.now_s
+    arrivals.run(begun_s + 0.6)
+    assert arrivals.runner.busy_s - busy_s > 0.97 * (arrivals.clock.now_s - begun_s)
+
+
+def test_a_guess_of_the_time_for_prompts_does_not_keep_a_free_device_waiting() -> None:
+    timer, ticket = in_flight(FakeTicket(with_prompts=True)), FakeTicket(with_prompts=True)
+    timer.launched(ticket, 2.01, 2.01, FRAME_S)
+    timer.device_freed(2.5, waited=True)  # the first one took half a second
+    timer.launched(ticket, 2.51, 2.51, FRAME_S)
+    timer.device_freed(2.52, waited=True)
+    ends_s = 2.52 + FRAME_S
+    assert not timer.is_due(ends_s) and timer.wake_s(ends_s) <= ends_s + 0.0005
+    ticket.is_free = True
+    assert timer.is_due(ends_s)
 
 
 @pytest.mark.parametrize(("codes_s", "audio_s"), [(0.011, 0.009), (0.009, 0.011), (0.011, 0.002), (0.002, 0.011)])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
+from oscine.kernels.cuda.tiles import from_tiles, in_tiles
 from oscine.kernels.prefill import prompt_attention, write_keys_values
 from tests.kernels.measures import assert_same_roundings
 from tests.kernels.test_attention import EPS, Heads, random
@@ -62,12 +63,13 @@ class Pack:
         self.table = torch.stack(tables + [torch.zeros_like(tables[0])] * self.padding)
         self.position = torch.tensor(positions + [-1] * self.padding, device=device)
 
-    def run(self) -> Tensor:
+    def run(self, *, tiles: bool = False) -> Tensor:
         model, cache = self.model, (self.keys, self.values, self.table, self.position)
         out = torch.full((len(self.qkv), model.heads * model.dim), 7.0, dtype=torch.bfloat16, device=model.device)
+        out = in_tiles(out) if tiles else out
         write_keys_values(self.qkv, model.k_norm, EPS, model.cos, model.sin, *cache)
         prompt_attention(self.qkv, model.q_norm, EPS, model.cos, model.sin, *cache, out)
-        return out
+        return from_tiles(out, len(self.qkv)) if tiles else out
 
     def expected(self, row: int) -> Tensor:
         """After `run`."""
@@ -95,6 +97,11 @@ def test_each_row_sees_its_prompt_up_to_its_own_position(device, prompts, paddin
     rows = len(out) - padding
     assert_same_roundings(out[:rows], torch.stack([pack.expected(row) for row in range(rows)]), flips=0.02)
     assert (out[rows:] == 7.0).all()
+
+
+def test_an_output_in_tiles_has_the_same_values(device):
+    pack = Pack(Heads(device, 4, 2, 32, positions=80), [(0, 5), (3, 20), (0, 9)], padding=3)
+    assert torch.equal(pack.run(tiles=True), pack.run())
 
 
 def test_the_bits_of_a_row_depend_neither_on_its_place_nor_on_its_company(device):

@@ -30,27 +30,6 @@ def short_config(config: CodecConfig) -> CodecConfig:
     return replace(config, decoder=replace(decoder, stack=stack, **sizes))
 
 
-def random_codec(config: CodecConfig) -> Codec:
-    codec, generator = Codec(config), torch.Generator().manual_seed(3)
-    for name, parameter in codec.named_parameters():
-        leaf, noise = name.rsplit(".", 1)[-1], torch.randn(parameter.shape, generator=generator)
-        if leaf == "cluster_usage":
-            noise = noise.abs() + 1
-        elif leaf in ("alpha", "beta", "bias"):
-            noise *= 0.3
-        elif leaf in ("scale", "gamma") or noise.ndim == 1:
-            noise = 1 + 0.1 * noise
-        else:
-            noise *= (noise.shape[0] if "upsample" in name else noise[0].numel()) ** -0.5
-            gains = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}  # few samples reach the clamp
-            noise *= next((gain for part, gain in gains.items() if part in name), 1.0)
-        parameter.data = noise
-    for module in codec.modules():
-        if hasattr(module, "prepare"):
-            module.prepare()
-    return codec.eval().requires_grad_(False)
-
-
 def random_codes(codec: Codec, *shape: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, codec.dequantizer.codebook_size, (*shape, CODEBOOKS), generator=generator)

@@ -14,8 +14,8 @@ from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import SPEAKER, DrawParams, Prompt, SamplingParams
+from random_codec import random_codec
 from tests.conftest import CheckpointMaker
-from tests.runner.codec_streams import random_codec
 from tests.runner.cuda.kernel_speaker import needs_hopper
 from tests.runner.tiny_model import random_prompt, tiny_model
 from tests.runner.wide_model import wide_model

@@ -126,8 +126,23 @@ def test_a_prefix_is_computed_once(base, requests):
     assert (counts.prefix_hits, counts.prefix_misses) == (2, 1) and counts.prefix_bytes > 0
 
 
+def test_memory_is_measured_again_only_when_a_cache_has_grown(base, requests, monkeypatch):
+    runner = make_runner(base)
+    measured = []
+    monkeypatch.setattr(runner, "_memory_bytes", lambda: measured.append(runner._prefixes.nbytes) or measured[-1])
+    for _ in range(3):
+        runner.admit(base.assignment(0, requests[0]))
+        runner.release(0)
+        counts = runner.counts()
+        assert counts.memory_bytes == counts.prefix_bytes > 0
+    assert len(measured) == 1
+    runner.capture()
+    runner.counts()
+    assert len(measured) == 2
+
+
 class LateBackend(TorchBackend):
-    """Writes requests only at flush and in reverse order, as batched admission may."""
+    """Writes requests only at a flush or launch and in reverse order, as batched admission may."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
@@ -140,6 +155,10 @@ class LateBackend(TorchBackend):
         for newcomer in reversed(self.pending):
             super().admit(newcomer)
         self.pending.clear()
+
+    def launch(self, *args):
+        self.flush_admissions()
+        return super().launch(*args)
 
 
 def test_pending_admissions_are_written_before_their_slots_run_or_release_their_blocks(base, requests, expected):

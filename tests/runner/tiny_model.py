@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.types import Prompt
-from tests.runner.codec_streams import random_codec, short_config
+from random_codec import random_codec
+from tests.runner.codec_streams import short_config
 
 CODES, CODE_VOCAB, EOS = 16, 32, 24
 TEXT_VOCAB = 32

@@ -2,8 +2,9 @@
 
 A frame that is launched at once waits behind the frame in flight, and a request that arrives then waits for both. The
 device must not run dry either, so the launch is due before the frame in flight can end, by the host's own time and a
-margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes. (A frame "ends" here
-when the device can begin the next one, beside which it may still make the audio.)
+margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes. Prompts that run with
+it take more time, which is only guessed: from the frame's earliest end on, the timer looks whether the device is free.
+(A frame "ends" here when the device can begin the next one, beside which it may still make the audio.)
 
 On a CPU, the "device" is the codec's thread, and the host's own time is that of the frame's codes.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 from oscine.runner.runner import Ticket
 
-_POLL_S = 0.0005  # while prefills run before the frame
+_POLL_S = 0.0005  # while prefills run before the frame, or prompts beside it
 _HOST_DECAY = 0.9  # per launch, of the longest time that a launch took
 _LATE_STEP_S = 0.0005  # added to the margin by a launch that came too late; twice as much by each further one
 _LATE_DECAY = 0.98
+_SMOOTHING = 0.2
 
 
 class LaunchTimer:
@@ -23,35 +25,53 @@ class LaunchTimer:
         self._margin_s = margin_s
         self._late_s = self._host_s = self._frame_s = self._not_begun_s = 0.0
         self.held_back = False  # the next launch had to wait since the last one
+        self._too_late = False  # the device was free before the launch that is due
         self._ticket: Ticket | None = None  # of the last launch
+        self._prompts_s = 0.0  # that prompts add to a frame
+        self._previous_end_s: float | None = None  # expected end of the launch before, if prompts run beside it
+        self._guessed_s = 0.0  # of the last launch's frame: `_prompts_s`, or none
 
-    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float, *, prefills: bool = False) -> None:
-        """The host worked on the launch since `began_s`; the frame will take `frame_s`. `prefills`: the device has work
-        from the launch's beginning on, so the host's time for it does not count."""
-        self._host_s = max(0.0 if prefills else now_s - began_s, _HOST_DECAY * self._host_s)
+    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float, *, admits: bool = False) -> None:
+        """The host worked on the launch since `began_s`; the frame will take `frame_s`. `admits`: with new requests, so
+        the host's time says nothing about other launches."""
+        self._host_s = max(0.0 if admits else now_s - began_s, _HOST_DECAY * self._host_s)
         self.held_back = False
+        with_prompts = self._ticket is not None and self._ticket.with_prompts
+        self._previous_end_s = self._not_begun_s + self._frame_s + self._guessed_s if with_prompts else None
         self._ticket, self._frame_s, self._not_begun_s = ticket, frame_s, now_s
+        self._guessed_s = min(self._prompts_s, frame_s) if ticket.with_prompts else 0.0
 
     def device_freed(self, now_s: float, *, waited: bool) -> None:
-        """The frame before it let it begin. If the host did not have to wait for that, its launch came too late."""
-        if waited:
+        """The frame before it let it begin. If the host `waited` for that, it begins now."""
+        if not self._too_late:
             self._late_s *= _LATE_DECAY
-            self._not_begun_s = now_s
-        else:
+        elif self._previous_end_s is None:
             self._late_s = min(2 * self._late_s + _LATE_STEP_S, self._frame_s)
+        else:  # the guess was too high
+            self._prompts_s /= 2
+        if waited:
+            self._not_begun_s = now_s
+            if self._previous_end_s is not None:
+                error_s = now_s - self._previous_end_s
+                self._prompts_s = min(max(0.0, self._prompts_s + error_s * _SMOOTHING), self._frame_s)
+        self._previous_end_s, self._too_late = None, False  # they say nothing about a frame that nothing follows
 
     def is_due(self, now_s: float) -> bool:
         """Whether to launch the next frame, while the last one is in flight."""
-        due = self.due_s(now_s) <= now_s
+        self._too_late = self._ticket is not None and self._ticket.device_free()
+        due = self._too_late or self.due_s(now_s) <= now_s
         self.held_back |= not due
         return due
 
     def due_s(self, now_s: float) -> float:
         if self._ticket is not None and not self._ticket.begun():
             self._not_begun_s = now_s
-        return self._not_begun_s + self._frame_s - self._host_s - self._late_s - self._margin_s
+        frame_s = self._frame_s + self._guessed_s
+        return self._not_begun_s + frame_s - self._host_s - self._late_s - self._margin_s
 
     def wake_s(self, now_s: float) -> float:
         """When to look again."""
         due_s = self.due_s(now_s)
-        return min(due_s, now_s + _POLL_S) if self._not_begun_s == now_s else due_s
+        if self._not_begun_s == now_s:
+            return min(due_s, now_s + _POLL_S)
+        return min(due_s, max(due_s - self._guessed_s, now_s + _POLL_S))

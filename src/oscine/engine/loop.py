@@ -152,7 +152,7 @@ class EngineLoop:
         previous, self._in_flight = self._in_flight, launched
         if launched:
             frame_s = self.cost.tick_s(len(launched.sessions))
-            self._timer.launched(launched.ticket, begun_s, self._clock(), frame_s, prefills=launched.prefill_rows > 0)
+            self._timer.launched(launched.ticket, begun_s, self._clock(), frame_s, admits=launched.prefill_rows > 0)
         if previous:
             host_waits = not previous.ticket.device_free()
             previous.ticket.wait_device_free()

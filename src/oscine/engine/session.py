@@ -126,8 +126,10 @@ class Session:
 
     def assignment(self, slot: int) -> SlotAssignment:
         assert self.prompt is not None, self.utterance_id
-        trailing_ids = np.concatenate((self.prompt.trailing_ids, np.array(self._unsent_ids, np.int64)))
-        prompt = replace(self.prompt, trailing_ids=trailing_ids)
+        prompt = self.prompt
+        if self._unsent_ids:
+            trailing_ids = np.concatenate((prompt.trailing_ids, np.array(self._unsent_ids, np.int64)))
+            prompt = replace(prompt, trailing_ids=trailing_ids)
         return SlotAssignment(slot, prompt, self.sampling, streaming_text=not self.text_ended)
 
     def _set_budget(self) -> None:

@@ -48,6 +48,7 @@ def _attend(
     qkv, q_weight, cos, sin, keys, values, block_table, positions, out,
     rows, eps, scale, qkv_stride, out_stride, block_stride, head_stride, table_stride,
     heads: tl.constexpr, kv_heads: tl.constexpr, dim: tl.constexpr, block_size: tl.constexpr, tile: tl.constexpr,
+    in_tiles: tl.constexpr,
 ):  # fmt: skip
     kv_head = tl.program_id(1)
     group: tl.constexpr = heads // kv_heads
@@ -92,7 +93,13 @@ def _attend(
             mixed = dot(small, turned, dot(large, turned, total * shrink[:, None]))
             total = tl.where(mine[:, None], mixed, total)  # not 0 * v: another prompt's values may be infinite
             peak = higher
-    place = out + row[:, None] * out_stride + head[:, None] * dim + column
+    output, at_row = head[:, None] * dim + column, row[:, None]
+    if in_tiles:  # as kernels/cuda/tiles.cuh says
+        piece = output // 32 % 2 * 4 + output // 2 % 4
+        within_row = (piece ^ (at_row % 8)) * 8 + output // 8 % 4 * 2 + output % 2
+        place = out + output // 64 * out_stride + at_row * 64 + within_row
+    else:
+        place = out + at_row * out_stride + output
     norm = tl.where(position >= 0, norm, 1.0)
     tl.store(place, to_bf16(total / norm[:, None]), mask=(position >= 0)[:, None])
 
@@ -109,18 +116,20 @@ def prompt_attention(
     position: Tensor,
     out: Tensor,
 ) -> None:
-    """After `write_keys_values`, with the same arguments -> out [rows, heads dim]. Rows of a prompt are adjacent and in
-    order. Rows at a negative position keep their values."""
+    """After `write_keys_values`, with the same arguments -> out [rows, heads dim], or these in tiles
+    (kernels/cuda/tiles.py). Rows of a prompt are adjacent and in order. Rows at a negative position keep theirs."""
     _, kv_heads, block_size, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
-    assert out.shape == (len(qkv), heads * dim) and out.dtype == torch.bfloat16 and out.stride(1) == 1, out.shape
+    in_tiles = out.ndim == 3
+    assert in_tiles or out.shape == (len(qkv), heads * dim), out.shape
+    assert out.numel() >= len(qkv) * heads * dim and out.dtype == torch.bfloat16 and out.stride(-1) == 1, out.shape
     assert block_size & (block_size - 1) == 0 and block_size >= 16, block_size
     _attend[(triton.cdiv(len(qkv), _TILE_ROWS), kv_heads)](
         qkv, q_norm, cos, sin, key_blocks, value_blocks, block_table, position, out,
         len(qkv), eps, dim**-0.5, qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1),
         block_table.stride(0),
         heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size, tile=_TILE_ROWS,
-        num_warps=4, enable_fp_fusion=False,
+        in_tiles=in_tiles, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 

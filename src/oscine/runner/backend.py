@@ -70,14 +70,15 @@ class Backend(BackendMemory, Protocol):
         the last one, which the first frame runs. May leave the work to `flush_admissions`."""
 
     def flush_admissions(self) -> None:
-        """Enqueues all that `admit` left. Required before these slots run, get text or release their blocks."""
+        """Enqueues all that `admit` left. Required before these slots get text or release their blocks."""
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """These blocks are free again. What they hold must never reach another slot, not even where it is masked."""
 
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
-        """Enqueues one frame: talker step, code 0, codes 1..15, codec, next input row. `sampling` (one per slot) and
-        `max_context` (all positions are below it) spare the backend from reading them from the device."""
+        """Enqueues all that `admit` left, and one frame: talker step, code 0, codes 1..15, codec, next input row.
+        `sampling` (one per slot) and `max_context` (all positions are below it) spare the backend from reading them on
+        the device."""
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         """Waits for a frame."""

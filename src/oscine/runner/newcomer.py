@@ -21,4 +21,4 @@ class Newcomer:
     @property
     def prefix_rows(self) -> int:
         """Prompt rows that need no prefill."""
-        return 0 if self.prefix is None else len(self.prefix[0])
+        return 0 if self.prefix is None else self.prefix[0].shape[0]

@@ -50,6 +50,10 @@ class RunnerCounts:
 class Ticket(Protocol):
     """A tick in flight."""
 
+    @property
+    def with_prompts(self) -> bool:
+        """Whether prompts run beside the frames, and not before them: then these take longer."""
+
     def begun(self) -> bool:
         """Whether the device has begun the frames themselves, after the prefills that were enqueued before them."""
 

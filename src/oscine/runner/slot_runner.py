@@ -55,6 +55,7 @@ class SlotRunner:
         self._references: LRUCache[str, tuple[Tensor, ...]] = LRUCache(_CACHED_REFERENCES)
         self._running: dict[int, _RunningSlot] = {}
         self._new_prefixes: list[tuple[str, int, int]] = []  # key, slot, rows: cached after their prefill
+        self._known_memory: tuple[tuple[int, int], int] | None = None  # with these caches, so many bytes
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -83,6 +84,7 @@ class SlotRunner:
         """Compiles and captures everything that a request can trigger, before the first one arrives."""
         with self._on_device():
             self.backend.capture(progress)
+        self._known_memory = None
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
         return blocks_for(self._positions(prompt, sampling)) <= self.free_blocks
@@ -121,10 +123,10 @@ class SlotRunner:
 
     def launch(self, slots: Sequence[int]) -> Ticket:
         with self._on_device():
-            self._flush()
             rows = [self._running[slot] for slot in slots]
             max_context = max(row.position for row in rows) + 1
             ticket = self.backend.launch(slots, [row.sampling for row in rows], max_context)
+            self._cache_prefixes()
             for row in rows:
                 row.position += 1
             return ticket
@@ -144,10 +146,14 @@ class SlotRunner:
 
     def counts(self) -> RunnerCounts:
         prefixes = self._prefixes
-        return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._memory_bytes())
+        caches = prefixes.nbytes, len(self._references)  # nothing else grows
+        if self._known_memory is None or self._known_memory[0] != caches:
+            self._known_memory = caches, self._memory_bytes()
+        return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._known_memory[1])
 
     def _memory_bytes(self) -> int:
-        """Allocated memory on a GPU; elsewhere the planned size, as there is no such counter."""
+        """Allocated memory on a GPU, for which torch collects all counters of its allocator; elsewhere the planned
+        size, as there is no such counter."""
         if self.device.type == "cuda":
             return torch.cuda.memory_allocated(self.device)
         return self._weight_bytes + self._budget.kv_bytes + self._budget.codec_bytes + self._prefixes.nbytes
@@ -172,6 +178,9 @@ class SlotRunner:
     def _flush(self) -> None:
         """Enqueues the admissions together, then caches the new prefixes."""
         self.backend.flush_admissions()
+        self._cache_prefixes()
+
+    def _cache_prefixes(self) -> None:
         for key, slot, shared in self._new_prefixes:
             if key not in self._prefixes:  # requests that came together may share it
                 self._prefixes.put(key, self.backend.kv.read(self.backend.state.block_table[slot], shared))

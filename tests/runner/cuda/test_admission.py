@@ -18,8 +18,9 @@ from oscine.kernels.admit import InputTables
 from oscine.model.config import read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import admission, long_prefill
-from oscine.runner.cuda.admission import BatchedAdmission
+from oscine.runner.cuda.admission import BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
@@ -59,10 +60,10 @@ class RecordingStep:
         self.sizes = LONG_SIZES
         self.packs: list[tuple[int, list[tuple[int, int]], torch.Tensor]] = []  # size, (first block, position), inputs
 
-    def prefill(self, inputs, block_table, positions) -> None:
-        used = positions >= 0
-        rows = zip(block_table[used, 0].tolist(), positions[used].tolist(), strict=True)
-        self.packs.append((len(inputs), list(rows), inputs[used].clone()))
+    def prefill(self, prompts: PromptRows) -> None:
+        used = prompts.positions >= 0
+        rows = zip(prompts.block_table[used, 0].tolist(), prompts.positions[used].tolist(), strict=True)
+        self.packs.append((len(prompts.inputs), list(rows), prompts.inputs[used].clone()))
 
 
 @dataclass
@@ -134,6 +135,24 @@ def test_a_flush_leaves_nothing_pending(rig):
     rig.admission.flush()
     rig.admission.flush()
     assert [(size, noted) for size, noted, _ in rig.step.packs[1:]] == [(16, rows)]
+
+
+def test_a_frame_runs_a_short_pack_with_its_own_rows_if_there_is_room(rig, monkeypatch):
+    monkeypatch.setattr(admission, "BESIDE_SIZES", (16, 32))
+    rows = rig.add(1, random_prompt(8, 1)) + rig.add(2, random_prompt(6, 2))
+    assert rig.admission.flush_beside(5) == PendingRows(12, 32) and rig.step.packs == []
+    placed = rig.admission.placed_beside(32)
+    assert placed.positions.tolist() == [position for _, position in rows] + [-1] * 20
+    assert rig.admission.flush_beside(5) is None and rig.step.packs == [], "it is not run twice"
+    rig.add(3, random_prompt(20, 3))
+    assert rig.admission.flush_beside(14) is None and [size for size, _, _ in rig.step.packs] == [32], "no room"
+
+
+def test_a_frame_leaves_long_packs_alone(long_rig):
+    long_rig.add(1, random_prompt(30, 1))
+    long_rig.add(2, random_prompt(5, 2))
+    assert long_rig.admission.flush_beside(1) is None
+    assert [size for size, _, _ in long_rig.step.packs] == [16, 48]
 
 
 def test_requests_whose_texts_do_not_fit_together_are_sent_one_after_the_other(rig, monkeypatch):
@@ -301,4 +320,4 @@ def test_eight_requests_take_no_more_transfers_and_launches_than_one(rig, monkey
                 rig.add(slot, cloned_prompt())
             rig.admission.flush()
         assert calls.names == ["copy_"]
-        assert launches == ["write_slots", "copy_prefixes", "start_codecs", "place_rows", "prefill"]
+        assert launches == ["write_slots", "copy_prefixes", "place_rows", "prefill", "start_codecs"]

@@ -102,6 +102,28 @@ def test_a_cached_prefix_gives_the_bits_of_a_computed_one(speaker):
     np.testing.assert_array_equal(computed[1], cached[1])
 
 
+@pytest.mark.parametrize("others", [0, 7, 40, 120, 127])
+def test_a_prompt_that_runs_beside_a_frame_gives_the_bits_of_a_prefill_before_it(speaker, others):
+    """For the newcomer, and for the others in its frame."""
+    runner = make_runner(speaker, 128, graphs=True)
+    slots = list(range(others + 1))
+    heard = []
+    for prefill_first in (True, False):
+        for slot in slots[1:]:
+            runner.admit(speaker.assignment(slot, request(slot)))
+        for _ in range(2 if others else 0):
+            runner.collect(runner.launch(slots[1:]))
+        runner.admit(speaker.assignment(0, request(others)))
+        if prefill_first:
+            runner.flush_admissions()
+        outputs = [runner.collect(runner.launch(slots)) for _ in range(6)]
+        heard.append((np.stack([o.codes for o in outputs]), np.stack([o.pcm for o in outputs])))
+        for slot in slots:
+            runner.release(slot)
+    np.testing.assert_array_equal(heard[0][0], heard[1][0])
+    np.testing.assert_array_equal(heard[0][1], heard[1][1])
+
+
 def test_admitting_many_requests_takes_no_more_launches_than_one(speaker, record_property):
     runner = make_runner(speaker, 64, graphs=True, prefix_bytes=2**26)
     speak(speaker, runner, [0])  # its prefix is cached now

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from oscine.model.codec import Codec
 from oscine.model.config import CodecConfig, read_config
+from random_codec import random_codec
 from tests.conftest import CheckpointMaker
 from tests.runner.codec_streams import (
     CPU,
     SLOTS,
     PlainStreams,
-    random_codec,
     random_codes,
     run_ticks,
     short_config,

@@ -106,6 +106,22 @@ def test_the_codes_are_those_of_the_torch_backend(exact: SpeechModel, frames) ->
     np.testing.assert_array_equal(frames[0], np.stack(expected))
 
 
+def test_prompts_that_run_beside_a_frame_change_no_bit(backend: CudaBackend, frames) -> None:
+    """A prompt beside its own first frame; then another one beside the second frame, which reads the first's keys."""
+    codes, pcm, hidden = frames
+    runner = SlotRunner(backend)
+    runner.admit(SlotAssignment(0, PROMPTS[0], SAMPLING[0]))
+    alone = runner.collect(runner.launch([0]))
+    np.testing.assert_array_equal(backend.step.hidden[0].float().numpy(), hidden[0])
+    np.testing.assert_array_equal(alone.codes, codes[0, :1])
+    runner.admit(SlotAssignment(1, PROMPTS[1], SAMPLING[1]))
+    both = runner.collect(runner.launch([1, 0]))
+    np.testing.assert_array_equal(both.codes, [codes[0, 1], codes[1, 0]])
+    np.testing.assert_array_equal(both.pcm[0], pcm[0, 1])
+    for slot in (0, 1):
+        runner.release(slot)
+
+
 def test_the_audio_is_that_of_the_plain_codec(exact: SpeechModel, frames) -> None:
     codes, pcm, _ = frames
     known = torch.from_numpy(codes).transpose(0, 1).clamp(max=exact.codec.dequantizer.codebook_size - 1)

@@ -20,6 +20,7 @@ from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda import long_prefill
 from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.long_prefill import LONG_PACK_SIZES, LongPrefill, sizes_of_equal_bits
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
@@ -57,9 +58,9 @@ def sizes_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     run = LongPrefill.prefill
 
-    def noted(step: LongPrefill, inputs: Tensor, *where: Tensor) -> None:
-        sizes.append(len(inputs))
-        run(step, inputs, *where)
+    def noted(step: LongPrefill, prompts: PromptRows) -> None:
+        sizes.append(len(prompts.inputs))
+        run(step, prompts)
 
     monkeypatch.setattr(LongPrefill, "prefill", noted)
     return sizes

@@ -47,6 +47,7 @@ def test_a_launch_finds_what_was_compiled_ahead(small_checkpoints: CheckpointMak
     assert not result["failed"] and not result["missed"] and result["found"] > 10, result
     for kernel in ("linear._linear", "attention._talker", "sample._sample", "conv._conv"):
         assert any(name.startswith(kernel) for name in result["kernels"]), result["kernels"]
+    assert {*result["in_tiles"]} == {False, True}, "few rows and long packs; the other packs"
 
 
 def write(monkeypatch: pytest.MonkeyPatch, source: str) -> None:

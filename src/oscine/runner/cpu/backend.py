@@ -34,6 +34,7 @@ from oscine.runner.torch.backend import TorchBackend
 class CpuTicket:
     output: FrameOutput  # its PCM is complete when `audio` is done
     audio: Future[float]
+    with_prompts: bool = False
 
     def begun(self) -> bool:
         return True  # prefills and codes were computed before the launch returned

@@ -1,8 +1,9 @@
 """Batched admission: the newcomers of a tick are written together, and their prompt rows run in packs.
 
-A flush is one transfer, one graph that writes slots, and one graph for each pack of prompt rows. Beside them, one
-writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at once; a prompt
-that does not fit continues in the next one, which reads the keys of this one.
+A flush is one transfer, one graph that writes slots, and one graph for each pack of prompt rows. Then, on the codec's
+stream, one writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at
+once; a prompt that does not fit continues in the next one, which reads the keys of this one. A short pack that is left
+when a frame is launched runs in the talker's step of that frame, if both have few rows: the weights are read once.
 
 There are two kinds of packs: short ones run on the kernels of frames, long ones have other products (long_prefill.py).
 A pack has the smallest size of its kind that holds its rows. A row gets the same bits in any pack of its kind
@@ -12,17 +13,18 @@ A pack has the smallest size of its kind that holds its rows. A row gets the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from oscine.kernels.admit import InputTables, copy_prefixes, place_rows, start_codecs, write_slots
 from oscine.runner.backend import CaptureProgress
-from oscine.runner.cuda.admission_block import AdmissionBlock, Records, header_layout, prompt_records
+from oscine.runner.cuda.admission_block import AdmissionBlock, PackKind, Records, header_layout, prompt_records
 from oscine.runner.cuda.codec_pieces import CodecPieces
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.cuda.long_prefill import is_long
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.cuda.side_stream import SideStream, wait_for
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget
@@ -31,9 +33,17 @@ from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.slot_state import SlotState
 
 PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows of a short pack
-_SHORT, _LONG = range(2)  # kinds of packs, in the order of a flush
+BESIDE_SIZES = (32, 64, 128, 192, 256)  # rows of a short pack and of a frame together
 _SLOT_SIZES = (1, 4, 16, 64)  # newcomers
 _DATA_WORDS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRows:
+    """A short pack that a frame runs with its own rows."""
+
+    rows: int
+    size: int  # with those of the frame, and padding
 
 
 class PrefillStep(Protocol):
@@ -42,7 +52,7 @@ class PrefillStep(Protocol):
     @property
     def input_tables(self) -> InputTables: ...
 
-    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
+    def prefill(self, prompts: PromptRows) -> None: ...
 
 
 class LongPrefillStep(Protocol):
@@ -51,7 +61,7 @@ class LongPrefillStep(Protocol):
     @property
     def sizes(self) -> Sequence[int]: ...  # rows of a pack, ascending
 
-    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None: ...
+    def prefill(self, prompts: PromptRows) -> None: ...
 
 
 class BatchedAdmission:
@@ -88,7 +98,8 @@ class BatchedAdmission:
         if long_step is not None:
             self._pack_graphs.append(GraphSet(self._run_long_pack, long_step.sizes, captured=captured))
         self.graph_sets = (self._slot_graphs, self._codec_graphs, *self._pack_graphs)
-        self._codecs_started: torch.cuda.Event | None = None  # of the last flush: until then, they read the block
+        self._codecs_started: torch.cuda.Event | None = None  # of the last transfer: until then, they read the block
+        self._new_codecs = 0  # of the last transfer, with padding, that are to be started
 
     def capture(self, progress: CaptureProgress) -> None:
         """On a block of padding only."""
@@ -109,7 +120,7 @@ class BatchedAdmission:
         block.add_header(newcomer, records[-1:], pieces)
         self._sources.append((newcomer.prefix, newcomer.codec_state))
         self._codec_stream.reads(newcomer.codec_state or ())
-        added = _SHORT
+        added = PackKind.SHORT
         for kind, rows in self._parts(newcomer, records[:-1]):
             if kind < added:
                 self.flush()  # else its pack would run before the earlier rows
@@ -119,7 +130,7 @@ class BatchedAdmission:
                 if block.rows[kind] == block.max_rows[kind]:
                     self.flush()
 
-    def _parts(self, newcomer: Newcomer, records: Records) -> Iterator[tuple[int, Records]]:
+    def _parts(self, newcomer: Newcomer, records: Records) -> Iterator[tuple[PackKind, Records]]:
         """The rows of the prefix that others share, and the rest: each with its kind of pack. A prefix from the cache
         has no records, but the rest may not depend on that."""
         prompt, first = newcomer.assignment.prompt, newcomer.prefix_rows
@@ -127,26 +138,53 @@ class BatchedAdmission:
         for begin, end in ((0, shared), (shared, prompt.rows - 1)):
             rows = records[max(0, begin - first) : max(0, end - first)]
             if len(rows):
-                yield _LONG if self._long_step is not None and is_long(prompt, end - begin) else _SHORT, rows
+                long = self._long_step is not None and is_long(prompt, end - begin)
+                yield PackKind.LONG if long else PackKind.SHORT, rows
 
     def flush(self) -> None:
         block = self._block
         if not block.requests and not any(block.rows):
             return
-        headers = self._slot_graphs.size_for(block.requests) if block.requests else 0
         pending = zip(self._pack_graphs, block.rows, strict=True)
         packs = [graphs.size_for(rows) if rows else 0 for graphs, rows in pending]
-        wait_for(self._codecs_started)
-        block.send(headers, packs)
-        if headers:
-            self._slot_graphs.replay(headers)
-            with self._codec_stream.after_current():
-                self._codec_graphs.replay(headers)
-            self._codecs_started = self._codec_stream.event()
+        self._send(packs)
         for graphs, size in zip(self._pack_graphs, packs, strict=True):
             if size:
                 graphs.replay(size)
+        with self._codec_stream.after_current():
+            self.start_codecs()
+
+    def flush_beside(self, frames: int) -> PendingRows | None:
+        """As `flush`, but a short pack may be left to a frame of so many rows, which runs it with its own rows. The
+        codecs are started after that."""
+        short, *others = self._block.rows
+        if not short or any(others) or short + frames > BESIDE_SIZES[-1]:
+            self.flush()
+            return None
+        size = next(size for size in BESIDE_SIZES if size >= short + frames)
+        self._send([size, *others])
+        return PendingRows(short, size)
+
+    def _send(self, packs: Sequence[int]) -> None:
+        """Transfers the block and writes the slots. `packs`: the size of each pack."""
+        requests = self._block.requests
+        self._new_codecs = self._slot_graphs.size_for(requests) if requests else 0
+        wait_for(self._codecs_started)
+        self._block.send(self._new_codecs, packs)
+        if self._new_codecs:
+            self._slot_graphs.replay(self._new_codecs)
+
+    def start_codecs(self) -> None:
+        """Those of the last transfer, on the codec's stream."""
+        if self._new_codecs:
+            self._codec_graphs.replay(self._new_codecs)
+            self._codecs_started = self._codec_stream.event()
+            self._new_codecs = 0
         self._sources.clear()
+
+    def placed_beside(self, size: int) -> PromptRows:
+        """For the frame's step: the rows of the short pack, then padding."""
+        return self._placed_rows(PackKind.SHORT, size)
 
     def _write_slots(self, size: int) -> None:
         block, headers, layout = self._block, self._block.headers[:size], self._block.layout
@@ -158,15 +196,14 @@ class BatchedAdmission:
             start_codecs(self._block.headers[:size], self._block.layout, self._codec.table, self._codec.max_bytes)
 
     def _run_pack(self, size: int) -> None:
-        self._step.prefill(*self._placed_rows(_SHORT, size))
+        self._step.prefill(self._placed_rows(PackKind.SHORT, size))
 
     def _run_long_pack(self, size: int) -> None:
         assert self._long_step is not None
-        self._long_step.prefill(*self._placed_rows(_LONG, size))
+        self._long_step.prefill(self._placed_rows(PackKind.LONG, size))
 
-    def _placed_rows(self, kind: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, blocks and positions."""
+    def _placed_rows(self, kind: PackKind, size: int) -> PromptRows:
         pack = self._inputs[:size], self._row_blocks[:size], self._positions[:size]
         tables, block = self._step.input_tables, self._block
         place_rows(block.records[kind][:size], block.data, tables, self._state.block_table, *pack)
-        return pack
+        return PromptRows(*pack)

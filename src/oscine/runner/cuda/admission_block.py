@@ -8,9 +8,10 @@ kernels/admit.py reads it. The host fills one buffer while the device may still 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,18 @@ from oscine.types import SPEAKER, Prompt, reference_frame
 
 RECORD_WORDS = RECORD_CODES + CODEBOOKS
 PADDING = -1  # slot of a header, position of a record
-_KIND = 3
+_KIND = 3  # of a row, in its record
 _BUFFERS = 8  # transfers that may wait for the device before the host has to wait too
 
-
+_FLOATS, _FLOAT_BITS = struct.Struct(f"{len(FLOATS)}f"), struct.Struct(f"{len(FLOATS)}i")
 Records = npt.NDArray[np.int32]  # [rows, RECORD_WORDS]
+
+
+class PackKind(IntEnum):
+    """In the order of a flush."""
+
+    SHORT = 0
+    LONG = 1
 
 
 def header_layout(pieces: int, blocks: int) -> HeaderLayout:
@@ -42,7 +50,7 @@ class _Buffer:
     headers: npt.NDArray[np.int64]
     records: list[Records]  # of each kind of pack
     data: npt.NDArray[np.int32]
-    sent: torch.cuda.Event | None = None
+    sent: torch.cuda.Event | None  # None on a CPU
 
 
 def prompt_records(slot: int, prompt: Prompt, first: int) -> Records:
@@ -69,9 +77,6 @@ class AdmissionBlock:
     ) -> None:
         """`max_rows`: of each kind of pack."""
         self.layout, self.max_rows = layout, max_rows
-        numbers = (layout.ints_at, layout.floats_at, layout.record_at)
-        places = (0, *numbers, layout.pieces_at, layout.blocks_at, layout.words)
-        self._parts = [slice(*ends) for ends in pairwise(places)]
         self._sizes = (slots * layout.words * 8, *(rows * RECORD_WORDS * 4 for rows in max_rows), data_words * 4)
         self._device = torch.empty(sum(self._sizes), dtype=torch.uint8, device=device)
         headers, *records, data = self._device.split(self._sizes)
@@ -89,7 +94,8 @@ class AdmissionBlock:
         flat = torch.empty(sum(self._sizes), dtype=torch.uint8, device="cpu", pin_memory=pinned)
         headers, *records, data = np.split(flat.numpy(), np.cumsum(self._sizes[:-1]))
         shaped = [some.view(np.int32).reshape(-1, RECORD_WORDS) for some in records]
-        return _Buffer(flat, headers.view(np.int64).reshape(self.headers.shape), shaped, data.view(np.int32))
+        sent = torch.cuda.Event() if pinned else None
+        return _Buffer(flat, headers.view(np.int64).reshape(self.headers.shape), shaped, data.view(np.int32), sent)
 
     def room_for(self, prompt: Prompt) -> bool:
         """For the header, the text ids and the vectors of all rows."""
@@ -107,19 +113,17 @@ class AdmissionBlock:
         )
         cached = newcomer.prefix
         addresses = (0, 0) if cached is None else (cached[0].data_ptr(), cached[1].data_ptr())
-        header = self._buffers[self._index].headers[self.requests]
         self._place_vector(last, prompt)
         text_at = self._add_data(prompt.trailing_ids)
-        fixed, numbers, bits, record, codec, blocks = self._parts
-        header[fixed] = new.slot, text_at, len(prompt.trailing_ids), newcomer.prefix_rows, *addresses
-        header[numbers] = ints
-        header[bits] = np.array(floats, np.float32).view(np.int32)
-        header[record] = last[0]
-        header[codec] = pieces
-        header[blocks] = [*newcomer.blocks, *[0] * (self.layout.blocks - len(newcomer.blocks))]
+        # In the order of HeaderLayout. One assignment, since each takes as long as the numbers of a request.
+        words = [new.slot, text_at, len(prompt.trailing_ids), newcomer.prefix_rows, *addresses, *ints]
+        words += [*_FLOAT_BITS.unpack(_FLOATS.pack(*floats)), *last[0].tolist(), *pieces, *newcomer.blocks]
+        header = self._buffers[self._index].headers[self.requests]
+        header[: len(words)] = words
+        header[len(words) :] = 0
         self.requests += 1
 
-    def add_rows(self, kind: int, records: Records, prompt: Prompt) -> Records:
+    def add_rows(self, kind: PackKind, records: Records, prompt: Prompt) -> Records:
         """Adds as many as fit. Returns the others."""
         used = self.rows[kind]
         room = self.max_rows[kind] - used
@@ -149,8 +153,7 @@ class AdmissionBlock:
             some[rows:padded, 1] = PADDING
         used = sum(self._sizes[:-1]) + 4 * self._data_used
         self._device[:used].copy_(buffer.flat[:used], non_blocking=True)
-        if self._device.is_cuda:
-            buffer.sent = torch.cuda.Event()
+        if buffer.sent is not None:
             buffer.sent.record()
         self.requests = self._data_used = 0
         self.rows = [0] * len(self.rows)

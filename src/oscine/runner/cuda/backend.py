@@ -1,9 +1,9 @@
 """The backend for NVIDIA GPUs in bf16: kernels, captured graphs for each batch size, pinned memory for transfers.
 
-The host writes the slots of a tick and replays graphs: one for the codes, then one for their audio on a second stream.
-With many rows the next tick's codes are computed beside the audio, with few rows after it. An event follows the one
-copy that returns codes and audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in
-Triton's interpreter on a CPU.
+The host writes the slots of a tick and replays graphs: one for the codes (two if prompts run with the frame), then one
+for their audio on a second stream. With many rows the next tick's codes are computed beside the audio, with few rows
+after it. An event follows the one copy that returns codes and audio. Only `collect` waits; two ticks may be in flight.
+With graphs off it also runs in Triton's interpreter on a CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oscine.kernels.operations import Operations, TritonOperations
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
-from oscine.runner.cuda.admission import PACK_SIZES, BatchedAdmission
+from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
 from oscine.runner.cuda.graphs import GraphSet
@@ -55,6 +55,7 @@ class CudaTicket:
     start: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
     free: torch.cuda.Event | None  # for the next tick
     done: torch.cuda.Event | None
+    with_prompts: bool
 
     def begun(self) -> bool:
         return self.start is None or self.start.query()
@@ -102,7 +103,10 @@ class CudaBackend:
         parts = (self.step, long_prefill, self.state, self.kv, self.codec, self.codec_stream)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
-        self._slots = torch.full((largest,), _PADDING, dtype=torch.int64, device=device)
+        # Of a tick: its slots; and, with prompts beside it, the rows of the frame and the slots of all rows.
+        counts = (largest, largest, BESIDE_SIZES[-1])
+        self._tick_indices = torch.full((sum(counts),), _PADDING, dtype=torch.int64, device=device)
+        self._slots, self._frame_rows, self._row_slots = self._tick_indices.split(counts)
         self._failed = torch.zeros(largest, dtype=torch.int16, device=device)
         # The codec's own copies: the next tick overwrites the others.
         self._codec_slots = torch.full_like(self._slots, self.codec.scratch)
@@ -111,7 +115,9 @@ class CudaBackend:
         # A tick's audio, codes and failures in one buffer, for one copy: [size, samples], [size, 16], [size].
         self._output = torch.zeros(largest * (self._samples + CODEBOOKS + 1), dtype=torch.int16, device=device)
         pinned = device.type == "cuda"
-        self._host_slots = [torch.empty(largest, dtype=torch.int64, pin_memory=pinned) for _ in range(_IN_FLIGHT)]
+        self._host_indices = [
+            torch.empty_like(self._tick_indices, device="cpu", pin_memory=pinned) for _ in range(_IN_FLIGHT)
+        ]
         self._host_outputs = [
             torch.empty_like(self._output, device="cpu", pin_memory=pinned) for _ in range(_IN_FLIGHT)
         ]
@@ -120,6 +126,9 @@ class CudaBackend:
         self._take_graphs = GraphSet(self._take_codes, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
         self._audio_graphs = GraphSet(self._run_audio, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
         self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs)
+        self._beside_graphs = GraphSet(self._run_beside, BESIDE_SIZES, captured=options.graphs)
+        self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs)
+        self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)
 
     @staticmethod
     def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
@@ -134,10 +143,10 @@ class CudaBackend:
 
     @torch.inference_mode()
     def capture(self, progress: CaptureProgress) -> None:
-        frames = sum(len(graphs.sizes) for graphs in self._frame_graphs)
+        frames = sum(len(graphs.sizes) for graphs in self._all_graphs)
         steps, captured = frames + sum(len(graphs.sizes) for graphs in self._admission.graph_sets), 0
-        self._slots.fill_(_PADDING)
-        for graphs in self._frame_graphs:
+        self._tick_indices.fill_(_PADDING)
+        for graphs in self._all_graphs:
             graphs.capture(lambda done, total, before=captured: progress(before + done, steps))  # type: ignore[misc]
             captured += len(graphs.sizes)
         self._admission.capture(lambda done, total: progress(frames + done, steps))
@@ -155,21 +164,40 @@ class CudaBackend:
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> CudaTicket:
         size = self._code_graphs.size_for(len(slots))
         self._tick = (self._tick + 1) % _IN_FLIGHT
-        host_slots, host_output = self._host_slots[self._tick], self._host_outputs[self._tick]
-        host_slots[:size] = torch.tensor([*slots, *[_PADDING] * (size - len(slots))])
+        host_output = self._host_outputs[self._tick]
+        prompts = self._admission.flush_beside(len(slots))
         wait_for(self._free)
-        self._slots[:size].copy_(host_slots[:size], non_blocking=True)
+        self._send_indices(slots, size, prompts)
         start = torch.cuda.current_stream().record_event() if self._output.is_cuda else None
-        self._code_graphs.replay(size)
+        if prompts is None:
+            self._code_graphs.replay(size)
+        else:
+            self._beside_graphs.replay(prompts.size)
+            self._draw_graphs.replay(size)
         used = size * (self._samples + CODEBOOKS + 1)
         with self.codec_stream.after_current():
+            self._admission.start_codecs()
             self._take_graphs.replay(size)
             taken = self.codec_stream.event()
             self._audio_graphs.replay(size)
             host_output[:used].copy_(self._output[:used], non_blocking=True)
         done = self.codec_stream.event()
         self._free = taken if size >= MIN_OVERLAP_ROWS else done
-        return CudaTicket(tuple(slots), size, host_output, start, self._free, done)
+        return CudaTicket(tuple(slots), size, host_output, start, self._free, done, prompts is not None)
+
+    def _send_indices(self, slots: Sequence[int], size: int, prompts: PendingRows | None) -> None:
+        host, count, max_frames = self._host_indices[self._tick], len(slots), len(self._slots)
+        indices = host.numpy()
+        indices[:count] = slots
+        indices[count:size] = _PADDING
+        if prompts is not None:
+            frame_rows, row_slots = indices[max_frames : 2 * max_frames], indices[2 * max_frames :]
+            first, end = prompts.rows, prompts.rows + count
+            frame_rows[:count] = range(first, end)
+            frame_rows[count:] = row_slots[:first] = row_slots[end:] = _PADDING
+            row_slots[first:end] = slots
+        used = size if prompts is None else len(host)
+        self._tick_indices[:used].copy_(host[:used], non_blocking=True)
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, CudaTicket)
@@ -189,13 +217,23 @@ class CudaBackend:
     @torch.inference_mode()
     def run_every_size(self) -> None:
         """Every frame and admission once, without graphs: launches every kernel that a request can launch."""
-        for graphs in (*self._frame_graphs, *self._admission.graph_sets):
+        for graphs in (*self._all_graphs, *self._admission.graph_sets):
             for size in graphs.sizes:
                 graphs.run(size)
 
     def _run_codes(self, size: int) -> None:
         slots = self._slots[:size]
         self.step.sample_codes(slots, self._failed[:size])
+        self.step.advance(slots)
+
+    def _run_beside(self, size: int) -> None:
+        """The talker's step of a frame and of prompt rows."""
+        frame_rows = self._frame_rows[: min(size, len(self._frame_rows))]
+        self.step.talker_step_with_prompts(self._row_slots[:size], frame_rows, self._admission.placed_beside(size))
+
+    def _draw_codes(self, size: int) -> None:
+        slots = self._slots[:size]
+        self.step.draw_codes(slots, self._failed[:size])
         self.step.advance(slots)
 
     def _take_codes(self, size: int) -> None:

@@ -23,11 +23,13 @@ from oscine.model.config import ModelConfig, StackConfig
 from oscine.model.layers import Stack, rope_angles
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda.layer_weights import LayerWeights, layer_weights
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.slot_state import SlotState
 
 _TEXT_TABLE_ROWS = 8192  # projected at a time
 QKV_TABLE_ROWS = 128  # of one product
+
 
 # Layer, its weights, qkv -> what the output product reads; None: the rest of the layer is not needed.
 Attend = Callable[[int, LayerWeights, Tensor], Tensor | None]
@@ -56,7 +58,7 @@ class DecodeStep:
         max_prefill_rows: int,
         make_operations: Callable[[Tensor], Operations] = TritonOperations,
     ) -> None:
-        """`make_operations` gets a buffer for what a product reads: normed rows, or the mixed heads of a prefill."""
+        """`make_operations` gets a buffer for normed rows."""
         self._model, self._state, self._kv = model, state, kv
         talker, predictor, device = model.talker, model.predictor, model.device
         # The predictor's first pass has two rows per sequence.
@@ -67,11 +69,12 @@ class DecodeStep:
         self._mixed = like.new_zeros(rows, max(c.heads * c.head_dim for c in stacks))
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
-        inputs = like.new_zeros(rows, max(max(c.width, c.heads * c.head_dim) for c in stacks))
-        self._operations = make_operations(inputs)
+        normed = like.new_zeros(rows, max(c.width for c in stacks))
+        self._operations = make_operations(normed)
         self._talker_layers = layer_weights(talker.stack, self._operations.prepare)
         self._predictor_layers = layer_weights(predictor.stack, self._operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
+        self._frame_x = like.new_zeros(max_rows, talker.stack.config.width)  # of frames that run beside prompts
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
         self._first_logits = like.new_zeros(max_rows, talker.config.code_vocab)
         self.rest_logits = like.new_zeros(max_rows, predictor.config.vocab)  # of the last code
@@ -105,6 +108,11 @@ class DecodeStep:
         """slots [rows] -> codes [rows, 16], a view of `codes` that the next call overwrites, and failed [rows] int16: 1
         where logits were not finite."""
         self.talker_step(slots)
+        return self.draw_codes(slots, failed)
+
+    @torch.inference_mode()
+    def draw_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
+        """As `sample_codes`, after the talker's step."""
         rows, state, config = len(slots), self._state, self._model.config
         codes = self.codes[:rows]
         rules = FirstCode(
@@ -129,41 +137,61 @@ class DecodeStep:
         next_input(self.codes[: len(slots)], slots, *tables, *text, *counters, state.inputs)
 
     @torch.inference_mode()
-    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:
-        """Fills the KV cache from the rows of any prompts: inputs [rows, width], block_table [rows, blocks], positions
-        [rows]; the rows of a prompt in order. The last layer ends with its keys and values: nobody needs its output."""
-        stack, kv = self._model.talker.stack, self._kv
-        x, eps = self._x[: len(inputs)], stack.config.eps
-        x.copy_(inputs)
-
-        out = self._rows_of(self._mixed, len(inputs), stack.config.heads * stack.config.head_dim)
+    def prefill(self, prompts: PromptRows) -> None:
+        """Fills the KV cache. The last layer ends with its keys and values: nobody needs its output."""
+        stack, kv, rows = self._model.talker.stack, self._kv, len(prompts.inputs)
+        x, eps = self._x[:rows], stack.config.eps
+        x.copy_(prompts.inputs)
+        out = self._mixed_of(stack.config, rows)
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor | None:
-            cache = (*self.rope, kv.keys[layer], kv.values[layer], block_table, positions)
-            write_keys_values(qkv, weights.k_norm, eps, *cache)
+            where = (*self.rope, kv.keys[layer], kv.values[layer], prompts.block_table, prompts.positions)
+            write_keys_values(qkv, weights.k_norm, eps, *where)
             if layer + 1 == stack.config.layers:
                 return None
-            prompt_attention(qkv, weights.q_norm, eps, *cache, out)
+            prompt_attention(qkv, weights.q_norm, eps, *where, out)
             return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
 
     @torch.inference_mode()
     def talker_step(self, slots: Tensor) -> None:
-        stack, state, kv = self._model.talker.stack, self._state, self._kv
         x = self._x[: len(slots)]
-        gather(state.inputs, slots, x)
+        gather(self._state.inputs, slots, x)
+        self._step_rows(x, slots, None)
+        self._norm_hidden(x)
 
-        out = self._mixed_of(stack.config, len(slots))
+    @torch.inference_mode()
+    def talker_step_with_prompts(self, slots: Tensor, frame_rows: Tensor, prompts: PromptRows) -> None:
+        """Prompt rows and the rows of a frame in one step: the weights are read once. slots [rows] are negative for
+        prompt rows; frame_rows [max frames] are the rows of the frame, then negative ones. Each layer writes the keys
+        of prompt rows before rows of the frame read them: a launch that is not programmatic lies between both."""
+        x = self._x[: len(slots)]
+        x.copy_(prompts.inputs)
+        gather(self._state.inputs, slots, x)
+        self._step_rows(x, slots, prompts)
+        gather(x, frame_rows, self._frame_x[: len(frame_rows)])
+        self._norm_hidden(self._frame_x[: len(frame_rows)])
+
+    def _step_rows(self, x: Tensor, slots: Tensor, prompts: PromptRows | None) -> None:
+        stack, state, kv = self._model.talker.stack, self._state, self._kv
+        out, eps = self._mixed_of(stack.config, len(slots)), stack.config.eps
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
-            norms = (weights.q_norm, weights.k_norm, stack.config.eps)
-            cache = (kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
-            self._operations.talker_attention(qkv, *norms, *self.rope, *cache, slots, out)
+            blocks = (kv.keys[layer], kv.values[layer])
+            if prompts is not None:
+                where = (*self.rope, *blocks, prompts.block_table, prompts.positions)
+                write_keys_values(qkv, weights.k_norm, eps, *where)
+                prompt_attention(qkv, weights.q_norm, eps, *where, out)
+            norms, cache = (weights.q_norm, weights.k_norm, eps), (state.block_table, state.int_row("position"))
+            self._operations.talker_attention(qkv, *norms, *self.rope, *blocks, *cache, slots, out)
             return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
-        self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(slots)])
+
+    def _norm_hidden(self, x: Tensor) -> None:
+        stack = self._model.talker.stack
+        self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(x)])
 
     @torch.inference_mode()
     def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:

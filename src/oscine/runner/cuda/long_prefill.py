@@ -22,6 +22,7 @@ from oscine.kernels.swiglu import swiglu
 from oscine.model.config import StackConfig
 from oscine.model.layers import Stack
 from oscine.runner.cuda.layer_weights import layer_weights
+from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.types import Prompt
 
@@ -70,21 +71,20 @@ class LongPrefill:
             self.sizes = self._sizes_of_equal_bits()
 
     @torch.inference_mode()
-    def prefill(self, inputs: Tensor, block_table: Tensor, positions: Tensor) -> None:
+    def prefill(self, prompts: PromptRows) -> None:
         """As DecodeStep.prefill, of one of `sizes` rows."""
-        rows = len(inputs)
-        assert rows in self.sizes, (inputs.shape, self.sizes)
+        x, rows = prompts.inputs, len(prompts.inputs)
+        assert rows in self.sizes, (x.shape, self.sizes)
         kv, eps, layers = self._kv, self._config.eps, self._layers
         total, normed, y, mixed, qkv, gate_up, inner = (buffer[:rows] for buffer in self._buffers)
-        x = inputs
         rms_norm(x, layers[0].attention_norm, eps, normed)
         for index, layer in enumerate(layers):
-            cache = (*self._rope, kv.keys[index], kv.values[index], block_table, positions)
+            where = (*self._rope, kv.keys[index], kv.values[index], prompts.block_table, prompts.positions)
             _linear(layer.qkv, normed, qkv)
-            write_keys_values(qkv, layer.k_norm, eps, *cache)
+            write_keys_values(qkv, layer.k_norm, eps, *where)
             if index + 1 == len(layers):
                 return  # nobody needs its output
-            prompt_attention(qkv, layer.q_norm, eps, *cache, mixed)
+            prompt_attention(qkv, layer.q_norm, eps, *where, mixed)
             _linear(layer.out, mixed, y)
             add_norm(x, y, layer.mlp_norm, eps, total, normed)
             x = total

@@ -24,7 +24,7 @@ from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import sample_launch
 from oscine.kernels.cuda.tiles import tile_launch
 from oscine.model.config import ModelConfig, StackConfig
-from oscine.runner.cuda.admission import PACK_SIZES
+from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
 
 HOPPER = (9, 0)  # compute capability
@@ -55,7 +55,8 @@ def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = Fa
     for rows in PACK_SIZES:
         for product in _of_layers(config.talker.stack, fp8):
             launches += _product_launches(product, rows)
-        launches += _tile_launches(config.talker.stack.heads * config.talker.stack.head_dim, rows)
+    talker = config.talker.stack
+    launches += [talker_launch(talker.heads, talker.kv_heads, rows, tiles=True) for rows in BESIDE_SIZES]
     return list(dict.fromkeys(launch.program for launch in launches))
 
 
@@ -127,18 +128,13 @@ def _product_launches(product: Product, rows: int) -> Iterator[Launch]:
     yield linear_launch(product, rows)
 
 
-def _tile_launches(width: int, rows: int) -> Iterator[Launch]:
-    """Of rows that no kernel has stored in tiles."""
-    if reads_tiles(rows):
-        yield tile_launch(width, rows)
-
-
 def _launches(config: ModelConfig, size: int, fp8: bool) -> Iterator[Launch]:
     for product, rows in _products(config, size, fp8):
         yield from _product_launches(product, rows)
     talker, stack = config.talker.stack, config.predictor.stack
     yield norm_launch(talker.width, size, tiles=False)
-    yield from _tile_launches(talker.width, size)
+    if reads_tiles(size):
+        yield tile_launch(talker.width, size)  # of the hidden states
     yield talker_launch(talker.heads, talker.kv_heads, size, tiles=reads_tiles(size))
     for new in (1, 2):
         yield predictor_launch(stack.heads, stack.kv_heads, size, new, tiles=reads_tiles(size * new))

@@ -23,6 +23,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from oscine.kernels import shared_memory
+from oscine.kernels.cuda.operations import CudaOperations
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
@@ -144,6 +145,8 @@ class _NoOperations:
     """In the place of the CUDA C++ kernels, which are compiled elsewhere."""
 
     def __init__(self, normed: Tensor) -> None: ...
+
+    product_input = CudaOperations.product_input
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight

@@ -29,6 +29,7 @@ MIN_NEW_TOKENS = 2  # speech cannot end earlier; official
 @dataclass(frozen=True, slots=True)
 class FinishedTicket:
     output: FrameOutput
+    with_prompts: bool = False
 
     def begun(self) -> bool:
         return True
