@@ -47,6 +47,7 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class _Frames:
     slots: tuple[int, ...]
+    with_prompts: bool = False
 
     def begun(self) -> bool:
         return True

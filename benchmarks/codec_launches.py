@@ -13,7 +13,6 @@ from torch import Tensor
 
 from checkpoint_shapes import published_codec_config
 from oscine.kernels.conv import Conv, Rows
-from oscine.model.codec import Codec
 from oscine.model.config import CodecConfig, parse_codec_config
 from oscine.runner.cuda import codec as cuda_codec
 from oscine.runner.cuda.codec import CudaCodec
@@ -81,30 +80,6 @@ class Launch:
 
 def published_codec() -> CodecConfig:
     return parse_codec_config(published_codec_config())
-
-
-def random_codec(config: CodecConfig, device: str) -> Codec:
-    """In fp32, with activations near one. On `meta` it holds no weights."""
-    torch.manual_seed(3)
-    with torch.device(device):
-        codec = Codec(config)
-        for name, parameter in codec.named_parameters():
-            noise, leaf = torch.randn(parameter.shape), name.rsplit(".", 1)[-1]
-            if leaf == "cluster_usage":
-                noise = noise.abs() + 1
-            elif leaf in ("alpha", "beta", "bias"):
-                noise *= 0.3
-            elif leaf in ("scale", "gamma") or noise.ndim == 1:
-                noise = 1 + 0.1 * noise
-            else:
-                noise *= (noise.shape[0] if "upsample" in name else noise[0].numel()) ** -0.5
-                gains = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}
-                noise *= next((gain for part, gain in gains.items() if part in name), 1.0)
-            parameter.data = noise
-        for module in list(codec.modules()):
-            if prepare := getattr(module, "prepare", None):
-                prepare()
-    return codec.eval().requires_grad_(False)
 
 
 class Step:

@@ -35,7 +35,6 @@ from benchmarks.codec_launches import (
     launch_times_us,
     layer_names,
     published_codec,
-    random_codec,
     replay_us,
 )
 from benchmarks.codec_tiles import candidates
@@ -46,6 +45,7 @@ from oscine.kernels.conv import Conv, Workspace
 from oscine.kernels.conv_tiles import TILES, Shape, Tile
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
+from random_codec import random_codec
 
 Figures = dict[str, Any]
 TABLE_ROWS = (1, 8, 32, 128)  # of the tiles in conv_tiles.TILES

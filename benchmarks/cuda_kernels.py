@@ -270,15 +270,18 @@ def check_attention(report: Report, operations: CudaOperations, triton: Operatio
             )
 
 
+ALL_DRAWS = (DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawParams(top_k=20, top_p=0.5))
+
+
 @dataclass
 class SampleCase:
-    """Rows with settings of many kinds, each with a slot of its own."""
+    """Rows with these settings in turn, each with a slot of its own."""
 
     rows: int
+    kinds: Sequence[DrawParams] = (DrawParams(),)
 
     def __post_init__(self) -> None:
-        kinds = [DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawParams(top_k=20, top_p=0.5)]
-        params = [kinds[row % len(kinds)] for row in range(self.rows)]
+        params = [self.kinds[row % len(self.kinds)] for row in range(self.rows)]
 
         def column(name: str, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.tensor([getattr(one, name) for one in params], dtype=dtype, device="cuda")
@@ -308,7 +311,7 @@ class SampleCase:
 
 def check_sample(report: Report, operations: CudaOperations, triton: Operations) -> None:
     with report.check("sample") as figures:
-        case = SampleCase(MAX_ROWS)
+        case = SampleCase(MAX_ROWS, ALL_DRAWS)
         codes, x, qkv = case.run(operations, MAX_ROWS)
         expected, _, _ = case.run(triton, MAX_ROWS)
         figures["ok next input"] = torch.equal(x, case.inputs[codes]) and torch.equal(qkv, case.first_qkv[codes])

@@ -1,5 +1,5 @@
 """An engine without a model: ready-made frames, the first one at once, the others at a given pace. The rest of the time
-of a request is the front end's. For front_end.py and overhead.py."""
+of a request is the front end's. For front_end.py."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from typing import Protocol
 
 from oscine.config import ChunkConfig
 from oscine.frames import FRAME_RATE_HZ
-from oscine.types import AudioChunk, ClipData, Command, EngineStatus, ModelCard, SpeechRequest, Usage
+from oscine.types import AudioChunk, ClipData, Command, EngineStatus, SpeechRequest, Usage
 from oscine.voice import Voice
 
-RATE_HZ, FRAME_SAMPLES = 24_000, 1920
+FRAME_SAMPLES = 1920
 FRAME_BYTES = 2 * FRAME_SAMPLES
-CARD = ModelCard("instant", "custom_voice", ("wren",), ("english",), (), True, RATE_HZ, FRAME_SAMPLES, 8)
 # At the start of every chunk: readings of the machine's monotonic clock, which all processes share.
 STAMPS = struct.Struct("<3d")
 _SLOTS = 4096
@@ -98,11 +97,6 @@ class InstantEngine:
         return EngineStatus(True, _SLOTS, 0, 0, 0, 0.0)
 
     def stop(self, drain_s: float = 0.0) -> None: ...
-
-
-def build(progress: Callable[[str, int, int], None]) -> InstantEngine:
-    """One frame per request unless it sets max_new_tokens, and no prompt."""
-    return InstantEngine()
 
 
 def build_with_prompts(model: str, x_real_time: float, progress: Callable[[str, int, int], None]) -> InstantEngine:

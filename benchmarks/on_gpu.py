@@ -35,41 +35,26 @@ class Step:
 
 
 _ROWS = "1 8 32 64 128 256"
+_MODEL = "--size {size} --scratch {scratch} --out {out}"
+_SIZES = "--sizes {size} --scratch {scratch} --out {out}"
 STEPS = (
     Step("tests", 420, "pytest", "-m gpu -q -n 8 --dist loadfile -p no:cacheprovider --continue-on-collection-errors"),
-    Step("checks", 240, "benchmarks.cuda_chain", "--sections checks tiled --out {scratch}"),
-    Step(
-        "frame",
-        300,
-        "benchmarks.frame",
-        f"--sizes {{size}} --rows {_ROWS} --kernels triton cuda fp8 --out {{out}} --scratch {{scratch}}",
-    ),
-    Step("sweep", 150, "benchmarks.cuda_chain", "--sections sweep --out {scratch}"),
-    Step("first_audio", 120, "benchmarks.first_audio", "--size {size} --out {out} --scratch {scratch}"),
-    Step(
-        "first_audio_early",
-        120,
-        "benchmarks.first_audio",
-        "--size {size} --launch-margin 1 --out {scratch} --scratch {scratch}",
-    ),
-    Step("admission", 90, "benchmarks.admission", "--size {size} --out {out} --scratch {scratch}"),
-    Step(
-        "prompts",
-        90,
-        "benchmarks.admission",
-        "--size {size} --prompt-rows 400 --rounds 3 --out {out} --scratch {scratch}",
-    ),
-    Step(
-        "server",
-        240,
-        "benchmarks.server",
-        "--sizes {size} --closed 1 8 32 64 128 --open 20 100 150 230 --out {out} --scratch {scratch}",
-    ),
-    Step("agreement", 150, "benchmarks.agreement", "--sizes {size} --out {out} --scratch {scratch}"),
-    Step("startup", 240, "benchmarks.startup", "--size {size} --slots 128 --out {out} --scratch {scratch}"),
-    Step("front_end", 150, "benchmarks.front_end", "--out {out}"),
     Step("sanitize", 400, "benchmarks.sanitize", "--out {out}"),
-    Step("chain", 300, "benchmarks.cuda_chain", "--out {out}"),
+    Step("frame", 120, "benchmarks.frame", f"{_SIZES} --rows {_ROWS} --kernels cuda"),
+    Step("server", 240, "benchmarks.server", f"{_SIZES} --closed 1 8 32 64 128 --open 20 100 150 230"),
+    Step("first_audio", 120, "benchmarks.first_audio", f"{_MODEL} --callers 1 8 32 64 128 --seconds 5"),
+    Step("startup", 240, "benchmarks.startup", f"{_MODEL} --slots 128"),
+    Step("front_end", 150, "benchmarks.front_end", "--out {out} --rates 1 100 300 --streams 1000"),
+    Step("frame_kernels", 300, "benchmarks.frame", f"{_SIZES} --rows {_ROWS} --kernels cuda fp8 triton"),
+    Step("clone", 240, "benchmarks.server", f"{_SIZES} --kinds clone --closed 1 8 32 128 --open 20"),
+    Step("admission", 90, "benchmarks.admission", _MODEL),
+    Step("prompts", 90, "benchmarks.admission", f"{_MODEL} --prompt-rows 400 --rounds 4"),
+    Step("agreement", 150, "benchmarks.agreement", _SIZES),
+    Step("overload", 180, "benchmarks.soak", f"{_MODEL} --overload --slots 128 --burst 256"),
+    Step("soak", 300, "benchmarks.soak", f"{_MODEL} --slots 128 --seconds 150 --rate 100"),
+    Step("times", 120, "benchmarks.cuda_chain", "--sections times --out {out}"),
+    Step("checks", 240, "benchmarks.cuda_chain", "--sections checks tiled --out {scratch}"),
+    Step("sweep", 150, "benchmarks.cuda_chain", "--sections sweep --out {scratch}"),
 )
 
 

@@ -34,7 +34,7 @@ from benchmarks.report_latency import (
     startup_section,
 )
 from benchmarks.report_reliability import overload_table, soak_table, triton_table
-from benchmarks.report_server import images, load_section, overhead_section, readme_server_table, server_section
+from benchmarks.report_server import images, load_section, readme_server_table, server_section
 from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, paragraph, table
 from demo_card import demo_card
 from demo_files import CARD, DEMO
@@ -71,7 +71,6 @@ class Report:
             self._made("eval-demo", lambda results: demo_load_section(results[0])),
             self._made("listeners-demo", lambda results: demo_speed_section(results[0])),
             self._made("listeners-cpu", lambda results: cpu_listeners_section(results[0])),
-            self._made("overhead", lambda results: overhead_section(results[0])),
             self._made("server-cpu", lambda results: load_section(results[0])),
             self._made("model", lambda results: reference_section(results[0])),
         ]

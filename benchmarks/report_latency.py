@@ -17,10 +17,9 @@ STAGES = {
     "tokenize": "prompt_built",
     "wait for the tick": "admit_begun",
     "admit": "admitted",
-    "others' admission": "launched",  # and the wait until the launch is due (engine/launch_timer.py)
+    "wait for the launch": "launched",  # until it is due (engine/launch_timer.py), and others are admitted
     "wait for the device": "device_begun",
-    "prefill": "prefilled",
-    "first frame, copy": "framed",
+    "prompt, first frame, copy": "framed",
     "wait for the host": "collected",
     "fill the chunk": "delivered",
     "to the front end": "received",

@@ -1,4 +1,4 @@
-"""Sections of docs/benchmarks.md about the server: on a GPU next to other servers, its overhead, a CPU under load."""
+"""Sections of docs/benchmarks.md about the server: on a GPU next to other servers, and a CPU under load."""
 
 from __future__ import annotations
 
@@ -169,28 +169,7 @@ def images(results: Sequence[Result], peers: Result | None) -> dict[str, str]:
     return {name: f"{svg}\n" for name, svg in charts.items() if svg}
 
 
-# --- overhead, and a CPU under load ---
-
-
-def overhead_section(result: Result) -> str:
-    figures = result["figures"]
-    names = {
-        "engine_first_chunk_ms": "engine process alone: submit to first chunk",
-        "http_first_byte_ms": "over HTTP: first byte sent to first byte of audio",
-        "overhead_ms": "overhead: HTTP minus the engine's median",
-    }
-    rows = [[text, *(f"{figures[name][share]:.2f}" for share in ("p50", "p95", "p99"))] for name, text in names.items()]
-    return "\n".join(
-        [
-            "## Overhead of the server",
-            "",
-            f"{figures['requests']} sequential requests to an engine process that makes its first frame at once.",
-            "",
-            origin(result),
-            "",
-            table(["ms", "p50", "p95", "p99"], rows),
-        ]
-    )
+# --- a CPU under load ---
 
 
 def load_section(result: Result) -> str:

@@ -47,27 +47,23 @@ class DeviceClock:
 
 
 class TimedBackend:
-    """Marks the work of a tick on the device: its prefills, then its frame with the copy to the host."""
+    """Marks the work of a tick on the device: its prompts and its frame, with the copy to the host."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend, self.device_clock = backend, DeviceClock(backend.model.device)
         self.launch_begun_s = 0.0
-        self.marks: list[torch.cuda.Event | float] = []  # of the last launch: begun, prefilled, framed
+        self.marks: list[torch.cuda.Event | float] = []  # of the last launch: begun, framed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def flush_admissions(self) -> None:
+    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
         self.launch_begun_s = clock()
         begun = self.device_clock.record()
-        self._backend.flush_admissions()
-        self.marks = [begun, self.device_clock.record()]
-
-    def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
         ticket = self._backend.launch(slots, sampling, max_context)
         # The audio may be made beside the next tick, on a stream of its own.
         side: SideStream | None = getattr(self._backend, "codec_stream", None)
-        self.marks.append(self.device_clock.record(side.stream if side else None))
+        self.marks = [begun, self.device_clock.record(side.stream if side else None)]
         return ticket
 
 
@@ -114,7 +110,7 @@ class TimedRunner:
         device_clock.wait(marks[-1])
         output = self._runner.collect(ticket)
         if seeds:
-            for name, mark in zip(("device_begun", "prefilled", "framed"), marks, strict=True):
+            for name, mark in zip(("device_begun", "framed"), marks, strict=True):
                 at_s = device_clock.at_s(mark)
                 for seed in seeds:
                     self.points.mark(seed, name, at_s)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks import cuda_kernels
-from benchmarks.cuda_kernels import PRODUCTS, Case, PredictorCase, SampleCase, TalkerCase
+from benchmarks.cuda_kernels import ALL_DRAWS, PRODUCTS, Case, PredictorCase, SampleCase, TalkerCase
 from benchmarks.results import save
 from oscine.kernels.cuda.compiler import default_cache
 from oscine.kernels.cuda.operations import CudaOperations
@@ -82,7 +82,7 @@ def launch_all() -> None:
 
 
 def draw(operations: CudaOperations, slot: int | None = None) -> None:
-    case = SampleCase(5)
+    case = SampleCase(5, ALL_DRAWS)
     if slot is not None:
         case.slots.fill_(slot)
     case.run(operations, 5)

@@ -24,6 +24,7 @@ import psutil  # type: ignore[import-untyped]
 
 START_S = 600.0  # a process that has ended is noticed at once
 _POLL_S = 0.02
+_WORKER = "oscine.engine.remote.worker"  # in the command of the engine's process
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -84,7 +85,9 @@ class ServerProcess:
 
     @property
     def engine_pid(self) -> int:
-        (engine,) = psutil.Process(self.process.pid).children()
+        """Other children decode clips."""
+        children = psutil.Process(self.process.pid).children()
+        (engine,) = [child for child in children if any(_WORKER in word for word in child.cmdline())]
         return int(engine.pid)
 
     def terminate(self, within_s: float = 30.0) -> int:

@@ -35,6 +35,8 @@ from oscine.runner.cuda.triton_programs import (
 )
 from oscine.runner.memory_budget import plan_memory
 
+HOPPER = 90  # where CUDA kernels may run beside Triton's
+
 
 def published(size: str) -> ModelConfig:
     """Few layers of each stack: the others launch the same kernels. Two of the talker, whose last layer of a prompt
@@ -56,7 +58,11 @@ def programs(size: str, rows: list[int], capability: int) -> list[TritonProgram]
     budget = plan_memory(
         config, slots=max(rows), positions_per_slot=2048, positions_total=None, element_bytes=2, available_bytes=None
     )
-    launches = record_launches(config, budget, BackendOptions(tuple(rows)), BLOCK_BYTES[capability])
+    launches = []
+    for kernels in ("triton", "cuda") if capability == HOPPER else ("triton",):
+        launches += record_launches(
+            config, budget, BackendOptions(tuple(rows), kernels=kernels), BLOCK_BYTES[capability]
+        )
     return distinct_programs(launches, gpu_target(capability))
 
 

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from benchmarks import codec_sweep
-from benchmarks.codec_launches import Step, layer_names, random_codec
+from benchmarks.codec_launches import Step, layer_names
 from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, with_warps
 from benchmarks.codec_tiles import candidates
 from oscine.kernels.conv import Workspace
@@ -17,6 +17,7 @@ from oscine.kernels.shared_memory import BLOCK_BYTES
 from oscine.model.config import parse_codec_config
 from oscine.runner.cuda.codec import CudaCodec
 from random_checkpoint import tiny_codec_config
+from random_codec import random_codec
 from tests.runner.codec_streams import short_config
 
 pytestmark = pytest.mark.slow
