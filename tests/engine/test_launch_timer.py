@@ -105,7 +105,7 @@ def test_without_a_wait_the_frame_may_have_begun_when_it_was_launched() -> None:
 
 
 class Arrivals:
-    """32 streams that start again when they end, and a loop that sleeps in virtual time."""
+    """Streams that start again when they end, and a loop that sleeps in virtual time."""
 
     def __init__(self, margin_s: float, **costs: float) -> None:
         self.clock, self.rng = VirtualClock(), random.Random(0)
@@ -113,18 +113,28 @@ class Arrivals:
         self.runner = ScriptedRunner(64, self.clock, **costs)
         config = dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=margin_s))
         self.config, self.loop = config, EngineLoop(self.runner, config, self.clock)
+        self.loop._admission.wait = self.wait  # type: ignore[method-assign]
         self.coming_s = [self.rng.random() * 0.2 for _ in range(32)]
         self.arrived: list[tuple[float, Listener]] = []
 
     def run(self, until_s: float) -> None:
         while self.clock.now_s < until_s:
-            for at_s in [at_s for at_s in self.coming_s if at_s <= self.clock.now_s]:
-                self.coming_s.remove(at_s)
-                self.speak(at_s)
+            self.arrive()
             if not self.loop.tick():
-                wake_s = self.loop.wake_s
-                next_s = [*self.coming_s, *(() if wake_s is None else (wake_s,))]
-                self.clock.now_s = max(self.clock.now_s, min(next_s))
+                self.loop._sleep()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        next_s = [*self.coming_s, *(() if timeout_s is None else (self.clock.now_s + timeout_s,))]
+        self.clock.now_s = max(self.clock.now_s, min(next_s))
+        return self.arrive()
+
+    def arrive(self) -> bool:
+        """Whether somebody did."""
+        arriving_s = [at_s for at_s in self.coming_s if at_s <= self.clock.now_s]
+        for at_s in arriving_s:
+            self.coming_s.remove(at_s)
+            self.speak(at_s)
+        return bool(arriving_s)
 
     def speak(self, at_s: float) -> None:
         listener = Listener(self.clock)
@@ -188,7 +198,21 @@ def test_a_guess_of_the_time_for_prompts_does_not_keep_a_free_device_waiting() -
     ends_s = 2.52 + FRAME_S
     assert not timer.is_due(ends_s) and timer.wake_s(ends_s) <= ends_s + 0.0005
     ticket.is_free = True
+    assert timer.wake_s(ends_s) == ends_s, "the loop wakes up"
     assert timer.is_due(ends_s)
+
+
+def test_a_frame_after_a_pause_says_nothing_about_the_time_for_prompts() -> None:
+    timer = in_flight(FakeTicket(with_prompts=True))
+    timer.launched(FakeTicket(), 60.0, 60.0, FRAME_S, follows=False)
+    timer.device_freed(60.0 + FRAME_S, waited=True)
+    timer.launched(FakeTicket(with_prompts=True), 61.0, 61.0, FRAME_S, follows=False)
+    assert timer.due_s(61.0) == pytest.approx(61.0 + FRAME_S - 0.001)
+
+
+def test_a_device_that_never_begins_a_frame_gets_another_launch_for_which_the_loop_waits() -> None:
+    timer = in_flight(FakeTicket(is_begun=False))
+    assert not timer.is_due(2.9) and timer.is_due(3.1)
 
 
 @pytest.mark.parametrize(("codes_s", "audio_s"), [(0.011, 0.009), (0.009, 0.011), (0.011, 0.002), (0.002, 0.011)])

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from oscine.config import EngineConfig, RunawayConfig
+from oscine.config import EngineConfig, PacingConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, Shutdown, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.errors import EngineError, OverloadedError, RequestError, TooLongError
@@ -253,6 +253,20 @@ def test_a_dead_runner_ends_the_engine(stage: str) -> None:
     assert not rig.loop.status().ready and rig.loop.finished
     with pytest.raises(EngineError, match="failed and stopped"):
         rig.say(3, frames=5)
+
+
+def test_a_device_that_fails_while_the_loop_sleeps_ends_the_engine() -> None:
+    def begun() -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    rig = Rig(config=dataclasses.replace(PLAIN, pacing=PacingConfig(launch_margin_s=0.001)))
+    listener = rig.say(1, frames=20)
+    while rig.loop.tick():
+        pass
+    rig.runner.flying[-1].begun = begun  # type: ignore[method-assign]
+    rig.loop.run()
+    assert listener.ends == ["error"]
+    assert not rig.loop.status().ready and rig.loop.finished
 
 
 def test_repeated_failures_of_the_runner_end_the_engine() -> None:

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from oscine.errors import EngineError, TooLongError
+from oscine.runner import slot_runner
 from oscine.runner.backend import Backend
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.factory import make_backend
+from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import SlotAssignment
@@ -126,19 +129,48 @@ def test_a_prefix_is_computed_once(base, requests):
     assert (counts.prefix_hits, counts.prefix_misses) == (2, 1) and counts.prefix_bytes > 0
 
 
-def test_memory_is_measured_again_only_when_a_cache_has_grown(base, requests, monkeypatch):
-    runner = make_runner(base)
-    measured = []
-    monkeypatch.setattr(runner, "_memory_bytes", lambda: measured.append(runner._prefixes.nbytes) or measured[-1])
-    for _ in range(3):
+def test_allocated_memory_is_measured_once_a_second(base, monkeypatch):
+    runner, now_s, measured = make_runner(base), [100.0], []
+    monkeypatch.setattr(runner, "device", torch.device("cuda"))
+    monkeypatch.setattr(slot_runner.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: measured.append(device) or len(measured))
+    assert [runner.counts().memory_bytes for _ in range(3)] == [1, 1, 1]
+    now_s[0] += 1.1
+    assert [runner.counts().memory_bytes for _ in range(3)] == [2, 2, 2]
+
+
+def test_a_launch_that_fails_caches_no_prefix(base, requests, expected, monkeypatch):
+    """Nobody knows which keys were computed."""
+    runner = SlotRunner(LateBackend(base.model, budget(base)))
+
+    def fail(*args):
+        runner.backend.pending.clear()
+        raise RuntimeError("the launch failed")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(runner.backend, "launch", fail)
         runner.admit(base.assignment(0, requests[0]))
-        runner.release(0)
-        counts = runner.counts()
-        assert counts.memory_bytes == counts.prefix_bytes > 0
-    assert len(measured) == 1
-    runner.capture()
-    runner.counts()
-    assert len(measured) == 2
+        with pytest.raises(RuntimeError, match="the launch failed"):
+            runner.launch([0])
+    runner.release(0)
+    assert runner.counts().prefix_bytes == 0
+    runner.admit(base.assignment(0, requests[0]))
+    codes = [runner.collect(runner.launch([0])).codes[0] for _ in range(5)]
+    np.testing.assert_array_equal(codes, expected[0].codes[:5])
+
+
+def test_a_prefix_for_which_there_is_no_memory_is_not_cached(base, requests, expected, monkeypatch, caplog):
+    runner = make_runner(base)
+
+    def read(kv, block_table, rows):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(PagedKVCache, "read", read)
+    runner.admit(base.assignment(0, requests[0]))
+    codes = [runner.collect(runner.launch([0])).codes[0] for _ in range(5)]
+    np.testing.assert_array_equal(codes, expected[0].codes[:5])
+    runner.release(0)
+    assert runner.counts().prefix_bytes == 0 and "no memory for a cached prefix" in caplog.text
 
 
 class LateBackend(TorchBackend):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from oscine.runner.runner import Ticket
 
 _POLL_S = 0.0005  # while prefills run before the frame, or prompts beside it
+_MAX_PREFILLS_S = 1.0  # before a frame. A device that hangs must be noticed: by a launch, and the wait that follows it
 _HOST_DECAY = 0.9  # per launch, of the longest time that a launch took
 _LATE_STEP_S = 0.0005  # added to the margin by a launch that came too late; twice as much by each further one
 _LATE_DECAY = 0.98
@@ -24,6 +25,7 @@ class LaunchTimer:
     def __init__(self, margin_s: float) -> None:
         self._margin_s = margin_s
         self._late_s = self._host_s = self._frame_s = self._not_begun_s = 0.0
+        self._could_begin_s = 0.0  # the last launch, with its prefills
         self.held_back = False  # the next launch had to wait since the last one
         self._too_late = False  # the device was free before the launch that is due
         self._ticket: Ticket | None = None  # of the last launch
@@ -31,14 +33,23 @@ class LaunchTimer:
         self._previous_end_s: float | None = None  # expected end of the launch before, if prompts run beside it
         self._guessed_s = 0.0  # of the last launch's frame: `_prompts_s`, or none
 
-    def launched(self, ticket: Ticket, began_s: float, now_s: float, frame_s: float, *, admits: bool = False) -> None:
+    def launched(
+        self,
+        ticket: Ticket,
+        began_s: float,
+        now_s: float,
+        frame_s: float,
+        *,
+        admits: bool = False,
+        follows: bool = True,
+    ) -> None:
         """The host worked on the launch since `began_s`; the frame will take `frame_s`. `admits`: with new requests, so
-        the host's time says nothing about other launches."""
+        the host's time says nothing about other launches. `follows`: the frame before it is still in flight."""
         self._host_s = max(0.0 if admits else now_s - began_s, _HOST_DECAY * self._host_s)
         self.held_back = False
-        with_prompts = self._ticket is not None and self._ticket.with_prompts
-        self._previous_end_s = self._not_begun_s + self._frame_s + self._guessed_s if with_prompts else None
-        self._ticket, self._frame_s, self._not_begun_s = ticket, frame_s, now_s
+        after_prompts = follows and self._ticket is not None and self._ticket.with_prompts
+        self._previous_end_s = self._not_begun_s + self._frame_s + self._guessed_s if after_prompts else None
+        self._ticket, self._frame_s, self._could_begin_s, self._not_begun_s = ticket, frame_s, now_s, now_s
         self._guessed_s = min(self._prompts_s, frame_s) if ticket.with_prompts else 0.0
 
     def device_freed(self, now_s: float, *, waited: bool) -> None:
@@ -49,6 +60,7 @@ class LaunchTimer:
             self._late_s = min(2 * self._late_s + _LATE_STEP_S, self._frame_s)
         else:  # the guess was too high
             self._prompts_s /= 2
+        self._could_begin_s = now_s
         if waited:
             self._not_begun_s = now_s
             if self._previous_end_s is not None:
@@ -65,12 +77,14 @@ class LaunchTimer:
 
     def due_s(self, now_s: float) -> float:
         if self._ticket is not None and not self._ticket.begun():
-            self._not_begun_s = now_s
+            self._not_begun_s = min(now_s, self._could_begin_s + _MAX_PREFILLS_S)
         frame_s = self._frame_s + self._guessed_s
         return self._not_begun_s + frame_s - self._host_s - self._late_s - self._margin_s
 
     def wake_s(self, now_s: float) -> float:
-        """When to look again."""
+        """When to look again; at once if prompts took less time than expected."""
+        if self._guessed_s > 0.0 and self._ticket is not None and self._ticket.device_free():
+            return now_s
         due_s = self.due_s(now_s)
         if self._not_begun_s == now_s:
             return min(due_s, now_s + _POLL_S)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from oscine.config import EngineConfig
 from oscine.engine import policy
@@ -20,9 +20,10 @@ from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
+from oscine.engine.tick_in_flight import TickInFlight
 from oscine.errors import EngineError, OscineError, RequestError, TooLongError
 from oscine.levels import rms_dbfs
-from oscine.runner.runner import Runner, Ticket
+from oscine.runner.runner import Runner
 from oscine.types import AudioChunk, EngineStatus, FinishReason
 
 _log = logging.getLogger(__name__)
@@ -36,16 +37,6 @@ _MAX_QUEUE_SLEEP_S = 0.1  # while requests wait for the slots of such streams
 _MIN_TICK_S = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class _TickInFlight:
-    """Holds sessions, not slots: a slot may have a new owner when the frame arrives."""
-
-    ticket: Ticket
-    sessions: tuple[Session, ...]
-    prefill_rows: int
-    begun_s: float
-
-
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
@@ -55,7 +46,7 @@ class EngineLoop:
         self._by_slot: dict[int, Session] = {}
         self._waiting: deque[Session] = deque()  # for a slot: continuations, resumed ones, then the longest waiting
         self._running: tuple[Session, ...] = ()  # copy of _by_slot's values that other threads may read
-        self._in_flight: _TickInFlight | None = None
+        self._in_flight: TickInFlight | None = None
         self._timer = LaunchTimer(config.pacing.launch_margin_s)
         self._prefill_rows = 0  # admitted since the last launch
         self._cost_model = TickCostModel()
@@ -113,24 +104,29 @@ class EngineLoop:
         """Runs until shutdown or death. Every session gets its last chunk."""
         while not self.finished:
             if not self.tick():
-                self._sleep()
+                self._guarded(self._sleep)
 
     @property
     def finished(self) -> bool:
         return self._dead or (self._stop_s is not None and not self._sessions and self._in_flight is None)
 
     def tick(self) -> bool:
-        """Runs one tick. Returns False if there was nothing to do. An unhandled error ends the engine."""
+        """Runs one tick. Returns False if there was nothing to do."""
         self._tick_begun_s = self._clock()
         try:
-            return self._run_tick()
+            return self._guarded(self._run_tick)
+        finally:
+            self._tick_begun_s = None
+
+    def _guarded(self, step: Callable[[], bool]) -> bool:
+        """An unhandled error ends the engine."""
+        try:
+            return step()
         except BaseException as error:
             self._die(error)
             if not isinstance(error, Exception):
                 raise
             return False
-        finally:
-            self._tick_begun_s = None
 
     def _run_tick(self) -> bool:
         self._slots_changed = False
@@ -151,8 +147,9 @@ class EngineLoop:
         launched, held_back = self._launch(sessions, begun_s), self._timer.held_back
         previous, self._in_flight = self._in_flight, launched
         if launched:
-            frame_s = self.cost.tick_s(len(launched.sessions))
-            self._timer.launched(launched.ticket, begun_s, self._clock(), frame_s, admits=launched.prefill_rows > 0)
+            frame_s, admits = self.cost.tick_s(len(launched.sessions)), launched.prefill_rows > 0
+            times_s = begun_s, self._clock(), frame_s
+            self._timer.launched(launched.ticket, *times_s, admits=admits, follows=previous is not None)
         if previous:
             host_waits = not previous.ticket.device_free()
             previous.ticket.wait_device_free()
@@ -181,16 +178,15 @@ class EngineLoop:
         """When the loop must look at the frame in flight again; None: there is none."""
         return self._timer.wake_s(self._clock()) if self._in_flight else None
 
-    def _sleep(self) -> None:
+    def _sleep(self) -> bool:
         """Waits for a message; with a limit while a frame is in flight, or streams wait for text or a slot."""
         while (wake_s := self.wake_s) is not None:
             if wake_s <= (now_s := self._clock()) or self._admission.wait(wake_s - now_s):
-                return
+                return True
         timeout_s = _MAX_QUEUE_SLEEP_S if self._waiting else _MAX_SLEEP_S if self._sessions else None
         if self._stop_s is not None:
             timeout_s = max(0.0, min(self._stop_s - self._clock(), _MAX_SLEEP_S))
-        if not self.finished:
-            self._admission.wait(timeout_s)
+        return not self.finished and self._admission.wait(timeout_s)
 
     # --- messages ---
 
@@ -284,7 +280,7 @@ class EngineLoop:
         self._admission.forget(session)
         self._slots_changed = True
 
-    def _launch(self, sessions: Sequence[Session], begun_s: float) -> _TickInFlight | None:
+    def _launch(self, sessions: Sequence[Session], begun_s: float) -> TickInFlight | None:
         sessions = [session for session in sessions if session.can_launch]
         if not sessions:
             return None
@@ -296,11 +292,11 @@ class EngineLoop:
             return None
         for session in sessions:
             session.frames_launched += 1
-        return _TickInFlight(ticket, tuple(sessions), prefill_rows, begun_s)
+        return TickInFlight(ticket, tuple(sessions), prefill_rows, begun_s)
 
     # --- delivering ---
 
-    def _collect(self, tick: _TickInFlight, *, timed: bool = True) -> None:
+    def _collect(self, tick: TickInFlight, *, timed: bool = True) -> None:
         try:
             output = self._runner.collect(tick.ticket)
         except Exception as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +22,10 @@ from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Tick
 from oscine.runner.slot_codec import SilentCodec
 from oscine.types import Prompt, SamplingParams
 
+_log = logging.getLogger(__name__)
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a reference
 _CACHED_REFERENCES = 32
+_MEMORY_AGE_S = 1.0
 
 # Since torch 2.8 most device errors have their own class; Triton's and older ones are recognized by their text. Running
 # out of memory is not one of them: the device still works.
@@ -55,7 +59,7 @@ class SlotRunner:
         self._references: LRUCache[str, tuple[Tensor, ...]] = LRUCache(_CACHED_REFERENCES)
         self._running: dict[int, _RunningSlot] = {}
         self._new_prefixes: list[tuple[str, int, int]] = []  # key, slot, rows: cached after their prefill
-        self._known_memory: tuple[tuple[int, int], int] | None = None  # with these caches, so many bytes
+        self._allocated_bytes, self._measured_s = 0, float("-inf")  # on a GPU
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -84,7 +88,6 @@ class SlotRunner:
         """Compiles and captures everything that a request can trigger, before the first one arrives."""
         with self._on_device():
             self.backend.capture(progress)
-        self._known_memory = None
 
     def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
         return blocks_for(self._positions(prompt, sampling)) <= self.free_blocks
@@ -125,8 +128,8 @@ class SlotRunner:
         with self._on_device():
             rows = [self._running[slot] for slot in slots]
             max_context = max(row.position for row in rows) + 1
-            ticket = self.backend.launch(slots, [row.sampling for row in rows], max_context)
-            self._cache_prefixes()
+            with self._caching_prefixes():
+                ticket = self.backend.launch(slots, [row.sampling for row in rows], max_context)
             for row in rows:
                 row.position += 1
             return ticket
@@ -146,16 +149,15 @@ class SlotRunner:
 
     def counts(self) -> RunnerCounts:
         prefixes = self._prefixes
-        caches = prefixes.nbytes, len(self._references)  # nothing else grows
-        if self._known_memory is None or self._known_memory[0] != caches:
-            self._known_memory = caches, self._memory_bytes()
-        return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._known_memory[1])
+        return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._memory_bytes())
 
     def _memory_bytes(self) -> int:
-        """Allocated memory on a GPU, for which torch collects all counters of its allocator; elsewhere the planned
-        size, as there is no such counter."""
+        """Allocated memory on a GPU, not measured each time, because torch collects all counters of its allocator for
+        it; elsewhere the planned size, as there is no such counter."""
         if self.device.type == "cuda":
-            return torch.cuda.memory_allocated(self.device)
+            if time.monotonic() - self._measured_s > _MEMORY_AGE_S:
+                self._allocated_bytes, self._measured_s = torch.cuda.memory_allocated(self.device), time.monotonic()
+            return self._allocated_bytes
         return self._weight_bytes + self._budget.kv_bytes + self._budget.codec_bytes + self._prefixes.nbytes
 
     def _positions(self, prompt: Prompt, sampling: SamplingParams) -> int:
@@ -176,15 +178,23 @@ class SlotRunner:
             )
 
     def _flush(self) -> None:
-        """Enqueues the admissions together, then caches the new prefixes."""
-        self.backend.flush_admissions()
-        self._cache_prefixes()
+        """Enqueues the admissions together."""
+        with self._caching_prefixes():
+            self.backend.flush_admissions()
 
-    def _cache_prefixes(self) -> None:
-        for key, slot, shared in self._new_prefixes:
-            if key not in self._prefixes:  # requests that came together may share it
+    @contextmanager
+    def _caching_prefixes(self) -> Iterator[None]:
+        """For calls that enqueue the admissions: caches the new prefixes afterwards. If the call fails, none is cached,
+        because its keys may not have been computed."""
+        new, self._new_prefixes = self._new_prefixes, []
+        yield
+        for key, slot, shared in new:
+            if key in self._prefixes:  # requests that came together may share it
+                continue
+            try:
                 self._prefixes.put(key, self.backend.kv.read(self.backend.state.block_table[slot], shared))
-        self._new_prefixes.clear()
+            except torch.OutOfMemoryError:
+                _log.warning("there is no memory for a cached prefix of %d rows", shared)
 
     def _codec_state(self, slot: int, prompt: Prompt) -> tuple[Tensor, ...] | None:
         """None: silence; or the state after the reference of an in-context voice. A reference is decoded once per
