@@ -58,17 +58,18 @@ def by_kernels(figure: Row) -> dict[str, Row]:
 
 
 def kernels_table(measured: dict[str, Row]) -> str:
-    """Kinds of kernels side by side, in ms, and how much faster the last kind's tick is than the first kind's."""
-    names = [KERNELS[kernels] for kernels in measured]
+    """Kinds of kernels side by side, in ms, and how many times as fast as Triton's tick the others' are."""
     parts = {"talker": "talker", "predictor": "predictor", "tick": "whole tick"}
-    head = ["streams", *(f"{part}, {name}" for part in parts.values() for name in names), "speed-up"]
-    columns = [figure["frames"] for figure in measured.values()]
+    others = [kernels for kernels in measured if kernels != "triton" and "triton" in measured]
+    times = [f"{part}, {KERNELS[kernels]}" for part in parts.values() for kernels in measured]
+    head = ["streams", *times, *(f"{KERNELS[kernels]}, times as fast as Triton" for kernels in others)]
+    columns = {kernels: figure["frames"] for kernels, figure in measured.items()}
     rows = []
-    for streams in columns[0]:
-        if all(streams in column for column in columns):
-            ticks = [column[streams]["tick_ms"] for column in columns]
-            times = [f"{column[streams][f'{part}_ms']:.2f}" for part in parts for column in columns]
-            rows.append([streams, *times, f"{ticks[0] / ticks[-1]:.2f}"])
+    for streams in next(iter(columns.values())):
+        if all(streams in column for column in columns.values()):
+            ticks = {kernels: column[streams]["tick_ms"] for kernels, column in columns.items()}
+            row = [f"{column[streams][f'{part}_ms']:.2f}" for part in parts for column in columns.values()]
+            rows.append([streams, *row, *(f"{ticks['triton'] / ticks[kernels]:.2f}" for kernels in others)])
     return table(head, rows)
 
 

@@ -63,7 +63,7 @@ def _comparable(peers: Result | None, figures: Row) -> list[Row]:
 
 def _started(server: Row) -> str:
     before, after = server["memory_ready"], server.get("memory_after")
-    kernels = "compiled kernels were cached" if server["kernels_cached"] else "kernels compiled at start"
+    kernels = "Triton's cache was not empty" if server["kernels_cached"] else "kernels compiled at start"
     where = f"{server['device']}, " if "device" in server else ""  # older results do not say it
     start = f"{where}{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
     if before["gpu_used_mib"] is None:

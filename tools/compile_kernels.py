@@ -19,12 +19,11 @@ from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"
 
-import triton
-
 from checkpoint_shapes import published_codec_config, published_config
+from oscine.config import EngineConfig
 from oscine.kernels.shared_memory import BLOCK_BYTES
 from oscine.model.config import ModelConfig, read_config
-from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions
+from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.triton_programs import (
     Compiled,
     TritonProgram,
@@ -34,6 +33,7 @@ from oscine.runner.cuda.triton_programs import (
     record_launches,
 )
 from oscine.runner.memory_budget import plan_memory
+from oscine_bench.record import script_result, write_result
 
 HOPPER = 90  # where CUDA kernels may run beside Triton's
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", type=int, nargs="+", default=sorted(BLOCK_BYTES))
     parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
-    parser.add_argument("--rows", type=int, nargs="+", default=list(DEFAULT_OPTIONS.frame_sizes))
+    parser.add_argument("--rows", type=int, nargs="+", default=list(EngineConfig().graph_buckets))
     parser.add_argument("--every", type=int, default=1, help="compile only every n-th program")
     parser.add_argument("--out", type=Path, help="write the summaries to this JSON file")
     options = parser.parse_args()
@@ -111,7 +111,8 @@ def main() -> None:
         summaries.append(summary(capability, results))
         print(json.dumps(summaries[-1]))
     if options.out:
-        options.out.write_text(json.dumps({"triton": triton.__version__, "targets": summaries}, indent=1) + "\n")
+        result = script_result("kernels_by_gpu", sys.argv, {"targets": summaries}, "triton")
+        write_result(options.out, result)
     sys.exit(any(one["problems"] for one in summaries))
 
 

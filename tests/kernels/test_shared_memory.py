@@ -54,6 +54,6 @@ def test_kernels_compile_for_a_gpu_that_is_not_here(tmp_path: Path) -> None:
     }
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
-    (summary,) = json.loads(out.read_text())["targets"]
+    (summary,) = json.loads(out.read_text())["figures"]["targets"]
     assert summary["target"] == f"sm_{target}" and summary["problems"] == 0 and summary["programs"] >= 10, summary
     assert 0 < summary["largest_shared_bytes"] <= summary["limit_bytes"], summary

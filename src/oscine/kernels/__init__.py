@@ -1,4 +1,4 @@
-"""Triton kernels of the decode step (linear, attention, sample, embed) and of the codec.
+"""Triton kernels of admission, prefill, the decode step and the codec; `cuda/` has CUDA C++ kernels for Hopper.
 
 The caller passes outputs and scratch. No kernel allocates or synchronizes, so a CUDA graph can capture all of them.
 A row with a negative slot pads the batch; kernels that read slots skip it.

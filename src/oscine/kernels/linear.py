@@ -1,4 +1,4 @@
-"""Matrix product for few rows, fused with the operations that follow it in a layer.
+"""Matrix product, fused with the operations that follow it in a layer.
 
     y = bf16(x @ weight.T + bias)                                      fp32 sums, one rounding with the bias
     glu:       y = bf16(bf16(silu(gate)) * up), gate and up rounded to bf16 first; weight holds gate rows, then up rows

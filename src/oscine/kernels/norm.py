@@ -1,6 +1,7 @@
 """RMSNorm of several rows.
 
     y = bf16(bf16(x * rsqrt(mean(x^2) + eps)) * weight)        inner expression in fp32; x and weight bf16
+    add_norm:  total = bf16(x + y), and its norm
 
 A separate launch, not fused into the next matrix product: there every program would normalize all rows again, and the
 rounded rows could not go directly from memory to the tensor cores. On an H200 a tick with the fused norm was slower at

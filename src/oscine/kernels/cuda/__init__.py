@@ -4,5 +4,5 @@ The kernels make the roundings of the Triton kernels, in bf16 at the same places
 A row's bits depend neither on the other rows nor on their number.
 
 `program` names a kernel and its constants, `compiler` makes machine code of it, `driver` launches it. `linear`, `norm`,
-`attention` and `sample` choose launches; `operations` makes them from tensors.
+`tiles`, `attention` and `sample` choose launches; `operations` makes them from tensors.
 """

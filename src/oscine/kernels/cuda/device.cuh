@@ -19,7 +19,8 @@ typedef unsigned long long u64;
 // ---------------------------------------------------------------- programmatic dependent launch
 // Every kernel calls both. A kernel's `wait_for_previous` returns when the kernel before it has ended, which itself
 // waited for the one before, and so on. Before the call a kernel may read only what was written before the last launch
-// that was not programmatic (weights, and what the comments of a kernel name), and it may write nothing.
+// that was not programmatic, or before the last `sample` (weights, and what the comments of a kernel name), and it may
+// write nothing.
 FUNCTION void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 FUNCTION void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

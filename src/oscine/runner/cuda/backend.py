@@ -1,9 +1,9 @@
 """The backend for NVIDIA GPUs in bf16: kernels, captured graphs for each batch size, pinned memory for transfers.
 
-The host writes the slots of a tick and replays graphs: one for the codes (two if prompts run with the frame), then one
-for their audio on a second stream. With many rows the next tick's codes are computed beside the audio, with few rows
-after it. An event follows the one copy that returns codes and audio. Only `collect` waits; two ticks may be in flight.
-With graphs off it also runs in Triton's interpreter on a CPU.
+The host writes the slots of a tick and replays graphs: one for the codes (two if prompts run with the frame), then, on
+a second stream, one that copies them and one for their audio. With many rows the next tick's codes are computed beside
+the audio, with few rows after it. An event follows the one copy that returns codes and audio. Only `collect` waits; two
+ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
 """
 
 from __future__ import annotations
