@@ -88,7 +88,8 @@ class Frames:
         stack, norm = predictor.stack, cast(Tensor, predictor.stack.norm.weight)
         step.hidden[:rows] = hidden
         x = step._narrow_x[: 2 * rows]
-        step._first_inputs(codes, x)
+        step._narrow_hidden(x[0::2])
+        x[1::2].copy_(step._first_table[codes[:, 0]])
         step._pass(x, position=0, new=2)
         last, found = x[1::2], []
         qkv = step._rows_of(step._qkv, rows, step.rest_qkv.shape[-1])

@@ -20,13 +20,13 @@ from oscine.kernels.cuda.program import Program
 from oscine.kernels.cuda.sample import sample_launch
 from oscine.kernels.cuda.tiles import from_tiles, in_tiles, tile_launch
 from oscine.kernels.operations import Following, Operations, TritonOperations
-from oscine.kernels.sample import Draws
+from oscine.kernels.sample import Draws, FirstCode
 from oscine.types import DrawParams
 
 EPS = 1e-6
 HEADS, KV_HEADS = 16, 8
 MAX_ROWS = 256
-IDS = 2048
+IDS, FIRST_IDS = 2048, 3072
 ROWS_ALONE = (1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200)
 PEAK_BYTES_PER_US = 4.3e6  # an H200's memory bandwidth, as measured with copies
 
@@ -61,6 +61,7 @@ def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129, 257)) -> list[P
     found += [talker_launch(HEADS, KV_HEADS, 17, tiles=True)]
     found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
     found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
+    found += [sample_launch(FIRST_IDS, 1024, 0, 1, first=True)]
     return [launch.program for launch in found]
 
 
@@ -275,10 +276,11 @@ ALL_DRAWS = (DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawPar
 
 @dataclass
 class SampleCase:
-    """Rows with these settings in turn, each with a slot of its own."""
+    """Rows with these settings in turn, each with a slot of its own. `first`: code 0, after half of the ids."""
 
     rows: int
     kinds: Sequence[DrawParams] = (DrawParams(),)
+    first: bool = False
 
     def __post_init__(self) -> None:
         params = [self.kinds[row % len(self.kinds)] for row in range(self.rows)]
@@ -290,34 +292,45 @@ class SampleCase:
         frames = torch.arange(self.rows, device="cuda")
         floats = (column("temperature", torch.float32), column("tail", torch.float32))
         self.draws = Draws(floats[0], column("top_k"), floats[1], column("greedy"), low, high, frames)
-        self.logits = _random(self.rows, IDS, seed=0) * 4
+        self.book, ids = (0, FIRST_IDS) if self.first else (3, IDS)
+        self.logits = _random(self.rows, ids, seed=0) * 4
+        self.seen = _random(self.rows, ids, seed=3) > 0
+        penalty, hold_eos = torch.full_like(floats[0], 1.05), torch.zeros_like(frames)
+        rules = FirstCode(penalty, self.seen, hold_eos, codes=IDS, eos=IDS + 102)
+        self.rules = rules if self.first else None
         self.slots = torch.arange(self.rows, device="cuda").flip(0)
-        self.inputs, self.first_qkv = _random(IDS, 1024, seed=1), _random(IDS, 4096, seed=2)
+        self.inputs, self.first_qkv = _random(ids, 1024, seed=1), _random(ids, 4096, seed=2)
         self.codes = torch.zeros(self.rows, 16, dtype=torch.int64, device="cuda")
         self.failed = torch.zeros(self.rows, dtype=torch.int16, device="cuda")
         self.x, self.qkv = self.inputs.new_zeros(self.rows, 1024), self.inputs.new_zeros(self.rows, 4096)
 
     def run(self, operations: Operations, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Codes, and the rows that follow from them."""
+        seen = self.seen.clone()
         self.launch(operations, count)
-        return self.codes[:count, 3].clone(), self.x[:count].clone(), self.qkv[:count].clone()
+        self.seen.copy_(seen)
+        return self.codes[:count, self.book].clone(), self.x[:count].clone(), self.qkv[:count].clone()
 
     def launch(self, operations: Operations, count: int) -> None:
-        following = Following(self.inputs, self.first_qkv, self.x[:count], self.qkv[:count])
         parts = (self.logits, self.slots, self.codes, self.failed)
         logits, slots, codes, failed = (part[:count] for part in parts)
-        operations.sample(logits, slots, self.draws, codes, 3, failed, following)
+        following = Following(self.inputs, self.x[:count], self.first_qkv, self.qkv[:count])
+        if self.first:
+            following = Following(self.inputs, self.x[:count])
+        operations.sample(logits, slots, self.draws, codes, self.book, failed, following, first=self.rules)
 
 
 def check_sample(report: Report, operations: CudaOperations, triton: Operations) -> None:
-    with report.check("sample") as figures:
-        case = SampleCase(MAX_ROWS, ALL_DRAWS)
-        codes, x, qkv = case.run(operations, MAX_ROWS)
-        expected, _, _ = case.run(triton, MAX_ROWS)
-        figures["ok next input"] = torch.equal(x, case.inputs[codes]) and torch.equal(qkv, case.first_qkv[codes])
-        figures["equal codes"] = (codes == expected).float().mean().item()
-        figures["ok codes"] = figures["equal codes"] > 0.99  # of draws on a border between two ids, some may differ
-        figures["ok alone as in a batch"] = all(torch.equal(case.run(operations, n)[0], codes[:n]) for n in (1, 17))
+    for first in (False, True):
+        with report.check("sample code 0" if first else "sample") as figures:
+            case = SampleCase(MAX_ROWS, ALL_DRAWS, first)
+            codes, x, qkv = case.run(operations, MAX_ROWS)
+            expected, _, _ = case.run(triton, MAX_ROWS)
+            figures["ok next input"] = torch.equal(x, case.inputs[codes])
+            figures["ok its qkv"] = first or torch.equal(qkv, case.first_qkv[codes])
+            figures["equal codes"] = (codes == expected).float().mean().item()
+            figures["ok codes"] = figures["equal codes"] > 0.99  # of draws on a border between two ids, some may differ
+            figures["ok alone as in a batch"] = all(torch.equal(case.run(operations, n)[0], codes[:n]) for n in (1, 17))
 
 
 def time_rest(report: Report, operations: CudaOperations, triton: Operations, rows: Sequence[int]) -> None:
@@ -326,9 +339,10 @@ def time_rest(report: Report, operations: CudaOperations, triton: Operations, ro
             figures[f"{label}_us"] = graph_us(lambda using=using: call(using), copies=20)  # type: ignore[misc]
 
     for count in rows:
-        with report.check(f"time sample {count}") as figures:
-            draws = SampleCase(count)
-            both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
+        for name, first in (("sample", False), ("sample code 0", True)):
+            with report.check(f"time {name} {count}") as figures:
+                draws = SampleCase(count, first=first)
+                both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
         with report.check(f"time predictor attention {count}") as figures:
             case = PredictorCase(count, 9, 1)
             both(figures, lambda using, case=case, count=count: case.launch(using, count))  # type: ignore[misc]

@@ -78,11 +78,12 @@ def launch_all() -> None:
         PredictorCase(5, position, new).run(operations, 5)
     for rows in (1, 12, 20):  # a head in four blocks, two, one
         TalkerCase(rows, CONTEXT).run(operations, rows)
-    draw(operations)
+    for first in (False, True):
+        draw(operations, first=first)
 
 
-def draw(operations: CudaOperations, slot: int | None = None) -> None:
-    case = SampleCase(5, ALL_DRAWS)
+def draw(operations: CudaOperations, slot: int | None = None, *, first: bool = False) -> None:
+    case = SampleCase(5, ALL_DRAWS, first)
     if slot is not None:
         case.slots.fill_(slot)
     case.run(operations, 5)

@@ -1,10 +1,14 @@
 """Sampling settings of every kind and logits to draw from, for the tests of both samplers."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor
 
+from oscine.runner.sampling import DrawTable, draw, penalize
 from oscine.types import DrawParams
+from tests.reference.generate import uniforms
 
 PARAMS = {
     "default": DrawParams(),
@@ -37,3 +41,38 @@ def random_logits(device, rows: int, vocab: int, seed: int, *, ties: bool = Fals
     if ties:  # many equal values, also at the borders of top-k and top-p, and both zeros
         logits = logits.round() * torch.where(torch.rand(rows, vocab, generator=generator) < 0.5, 1.0, -1.0)
     return logits.to(device)
+
+
+class FirstCodeReference:
+    """Code 0 of several frames, by runner/sampling.py. Of the ids from `codes` on, only `eos` can be drawn."""
+
+    vocab, codes, eos = 96, 64, 70
+
+    def __init__(self, params: list[DrawParams], penalty: float, hold: Sequence[int]) -> None:
+        rows, cpu = len(params), torch.device("cpu")
+        self.rows, self.table = rows, DrawTable.of(params, cpu)
+        self.seeds = [row * 12345 + 6 for row in range(rows)]
+        self.hold = torch.tensor(hold) != 0
+        self.seen = torch.zeros(rows, self.vocab, dtype=torch.bool)
+        self.penalty = torch.full((rows, 1), penalty)
+
+    def logits(self, frame: int) -> Tensor:
+        logits = random_logits(torch.device("cpu"), self.rows, self.vocab, seed=frame)
+        logits[:, self.eos] += 6  # likely from the first frame on
+        logits[:, self.codes] += 9  # not a code
+        return logits
+
+    def draw(self, logits: Tensor, frame: int) -> list[int]:
+        logits = penalize(logits.float(), self.seen, self.penalty)
+        eos_logits = logits[:, self.eos].clone()
+        logits[:, self.codes :] = float("-inf")
+        if frame >= 2:
+            logits[:, self.eos] = eos_logits.masked_fill(self.hold, float("-inf"))
+        codes = draw(logits, self.table, uniforms(self.seeds, frame, 1, torch.device("cpu"))[:, 0, 0])
+        self.seen.scatter_(1, codes[:, None], True)
+        return codes.tolist()
+
+    def check_ends(self, codes: list[int], frame: int) -> None:
+        """No speech has fewer than two frames, and none ends while it is held."""
+        ended = torch.tensor(codes) == self.eos
+        assert not ended.any() if frame < 2 else not ended[self.hold].any()

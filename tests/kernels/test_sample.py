@@ -7,9 +7,15 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
 from oscine.kernels.sample import Draws, FirstCode, sample
-from oscine.runner.sampling import DrawTable, draw, penalize, probabilities
+from oscine.runner.sampling import DrawTable, draw, probabilities
 from oscine.types import DrawParams
-from tests.kernels.draw_cases import MIXED, PARAMS, order_of_equals, random_logits  # noqa: F401  (a fixture)
+from tests.kernels.draw_cases import (  # noqa: F401  (order_of_equals is a fixture)
+    MIXED,
+    PARAMS,
+    FirstCodeReference,
+    order_of_equals,
+    random_logits,
+)
 from tests.kernels.measures import graph_seconds
 from tests.reference.generate import uniforms
 
@@ -111,57 +117,28 @@ def test_rows_without_a_slot_keep_their_code(device):
     assert codes[:, 2].tolist() == [logits[0].argmax().item(), 9, logits[2].argmax().item()]
 
 
-class Speech:
-    """Code 0 over several frames, next to the reference's steps."""
-
-    vocab, codes, eos = 96, 64, 70
-
-    def __init__(self, device, params: list[DrawParams], penalty: float, hold: list[int]) -> None:
-        rows = len(params)
-        self.device, self.params, self.rows = device, params, rows
-        self.seeds = [row * 12345 + 6 for row in range(rows)]
-        self.first = FirstCode(
-            penalty=torch.full((rows,), penalty, device=device),
-            seen=torch.zeros(rows, self.vocab, dtype=torch.uint8, device=device),
-            hold_eos=torch.tensor(hold, dtype=torch.uint8, device=device),
-            codes=self.codes,
-            eos=self.eos,
-        )
-        self.seen = torch.zeros(rows, self.vocab, dtype=torch.bool)
-        self.penalty = torch.full((rows, 1), penalty)
-
-    def step(self, logits: Tensor, frame: int) -> tuple[list[int], list[int]]:
-        codes = torch.zeros(self.rows, 16, dtype=torch.int32, device=self.device)
-        slot = torch.arange(self.rows, dtype=torch.int32, device=self.device)
-        draws, failed = state(self.device, self.params, self.seeds, frame), no_failures(self.rows, self.device)
-        sample(logits, slot, draws, codes, 0, failed, first=self.first)
-        return codes[:, 0].tolist(), self.reference(logits.cpu().float(), frame)
-
-    def reference(self, logits: Tensor, frame: int) -> list[int]:
-        logits = penalize(logits, self.seen, self.penalty)
-        eos_logits = logits[:, self.eos].clone()
-        logits[:, self.codes :] = float("-inf")
-        if frame >= 2:
-            logits[:, self.eos] = eos_logits.masked_fill(self.first.hold_eos.cpu() != 0, float("-inf"))
-        uniform = uniforms(self.seeds, frame, 1, torch.device("cpu"))[:, 0, 0]
-        codes = draw(logits, DrawTable.of(self.params, torch.device("cpu")), uniform)
-        self.seen.scatter_(1, codes[:, None], True)
-        return codes.tolist()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("penalty", [1.0, 1.3, 0.7])
 def test_the_rules_of_code_0(device, dtype, penalty):
-    speech = Speech(device, MIXED, penalty, hold=[row % 2 for row in range(len(MIXED))])
+    hold = [row % 2 for row in range(len(MIXED))]
+    reference = FirstCodeReference(MIXED, penalty, hold)
+    rules = FirstCode(
+        penalty=torch.full((len(MIXED),), penalty, device=device),
+        seen=torch.zeros(len(MIXED), reference.vocab, dtype=torch.uint8, device=device),
+        hold_eos=torch.tensor(hold, dtype=torch.uint8, device=device),
+        codes=reference.codes,
+        eos=reference.eos,
+    )
+    slot = torch.arange(len(MIXED), dtype=torch.int32, device=device)
     for frame in range(5):
-        logits = random_logits(device, len(MIXED), speech.vocab, seed=frame)
-        logits[:, speech.eos] += 6  # likely from the first frame on
-        logits[:, speech.codes] += 9  # not a code
-        drawn, expected = speech.step(logits.to(dtype), frame)
-        assert drawn == expected
-        ended = [code == speech.eos for code in drawn]
-        assert not any(ended) if frame < 2 else not any(ended[1::2])
-        assert torch.equal(speech.first.seen.cpu() != 0, speech.seen)
+        logits = reference.logits(frame).to(dtype)
+        codes = torch.zeros(len(MIXED), 16, dtype=torch.int32, device=device)
+        draws, failed = state(device, MIXED, reference.seeds, frame), no_failures(len(MIXED), device)
+        sample(logits.to(device), slot, draws, codes, 0, failed, first=rules)
+        drawn = codes[:, 0].tolist()
+        assert drawn == reference.draw(logits, frame)
+        reference.check_ends(drawn, frame)
+        assert torch.equal(rules.seen.cpu() != 0, reference.seen)
 
 
 @pytest.mark.gpu

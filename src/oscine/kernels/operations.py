@@ -15,17 +15,18 @@ from oscine.kernels.embed import gather
 from oscine.kernels.fp8 import Weight
 from oscine.kernels.linear import SplitKScratch, linear
 from oscine.kernels.norm import rms_norm
-from oscine.kernels.sample import Draws, sample
+from oscine.kernels.sample import Draws, FirstCode, sample
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The predictor's next input by code: x[r] = inputs[code], qkv[r] = first_qkv[code]."""
+    """The predictor's next input by code: x[r] = inputs[code]; and, unless other rows run beside it, what its first
+    layer makes of it: qkv[r] = first_qkv[code]."""
 
     inputs: Tensor  # [codes, width]
-    first_qkv: Tensor  # [codes, q k v of the first layer]
     x: Tensor
-    qkv: Tensor
+    first_qkv: Tensor | None = None  # [codes, q k v]
+    qkv: Tensor | None = None
 
 
 class Operations(Protocol):
@@ -100,8 +101,10 @@ class Operations(Protocol):
         book: int,
         failed: Tensor,
         following: Following | None,
+        *,
+        first: FirstCode | None = None,
     ) -> None:
-        """codes[:, book], as kernels/sample.py draws it, and what follows from it. Not for codebook 0."""
+        """codes[:, book], as kernels/sample.py draws it, and what follows from it. `first` is for codebook 0."""
 
 
 class TritonOperations:
@@ -150,8 +153,11 @@ class TritonOperations:
         book: int,
         failed: Tensor,
         following: Following | None,
+        *,
+        first: FirstCode | None = None,
     ) -> None:
-        sample(logits, slots, draws, codes, book, failed)
+        sample(logits, slots, draws, codes, book, failed, first=first)
         if following is not None:
             gather(following.inputs, codes[:, book], following.x)
-            gather(following.first_qkv, codes[:, book], following.qkv)
+            if following.first_qkv is not None and following.qkv is not None:
+                gather(following.first_qkv, codes[:, book], following.qkv)

@@ -52,11 +52,12 @@ class PlainOperations:
     def norm_linear(self, x, scale, eps, weight, out, *, glu=False) -> None:
         self.linear(normed(x, scale, eps), weight, out, glu=glu)
 
-    def sample(self, logits, slots, draws, codes, book, failed, following) -> None:
-        sample(logits, slots, draws, codes, book, failed)  # Triton's
+    def sample(self, logits, slots, draws, codes, book, failed, following, *, first=None) -> None:
+        sample(logits, slots, draws, codes, book, failed, first=first)  # Triton's
         if following is not None:
             following.x.copy_(following.inputs[codes[:, book]])
-            following.qkv.copy_(following.first_qkv[codes[:, book]])
+            if following.qkv is not None:
+                following.qkv.copy_(following.first_qkv[codes[:, book]])
 
     def talker_attention(
         self, qkv, q_norm, k_norm, eps, cos, sin, key_blocks, value_blocks, block_table, position, slot, out

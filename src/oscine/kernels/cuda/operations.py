@@ -33,7 +33,7 @@ from oscine.kernels.cuda.sample import SampleArguments, sample_launch
 from oscine.kernels.cuda.tiles import TileArguments, tile_launch, tile_shape, tiles_of
 from oscine.kernels.fp8 import Fp8Weight, Weight, quantize
 from oscine.kernels.operations import Following
-from oscine.kernels.sample import Draws
+from oscine.kernels.sample import Draws, FirstCode
 
 _ALIGNMENT = 16  # bytes
 
@@ -191,28 +191,27 @@ class CudaOperations:
         book: int,
         failed: Tensor,
         following: Following | None,
+        *,
+        first: FirstCode | None = None,
     ) -> None:
         rows, ids = logits.shape
         assert slots.shape == failed.shape == (rows,) and len(codes) >= rows, (slots.shape, failed.shape, codes.shape)
-        assert 0 < book < codes.shape[1] and codes.dtype == torch.int64, (book, codes.dtype)
-        assert failed.dtype == torch.int16, failed.dtype
+        assert 0 <= book < codes.shape[1] and codes.dtype == torch.int64, (book, codes.dtype)
+        assert (book == 0) == (first is not None) and failed.dtype == torch.int16, (book, failed.dtype)
         floats = (draws.temperature, draws.tail)
         ints = (draws.top_k, draws.greedy, draws.seed_low, draws.seed_high, draws.frame)
-        assert all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in floats), floats
-        assert all(tensor.dtype == torch.int64 and tensor.is_contiguous() for tensor in (*ints, slots)), ints
+        _check_packed(torch.float32, *floats)
+        _check_packed(torch.int64, *ints, slots)
         _check(logits)
-        tables: tuple[Tensor, ...] = ()
-        if following is not None:
-            tables = (following.inputs, following.first_qkv, following.x, following.qkv)
-            assert following.inputs.is_contiguous() and following.first_qkv.is_contiguous(), "packed tables"
-            assert len(following.inputs) == len(following.first_qkv) == ids, (len(following.inputs), ids)
-            _check(*tables)
-        x_width, qkv_width = (tensor.shape[1] for tensor in tables[2:]) if tables else (0, 0)
-        strides = [tensor.stride(0) for tensor in tables[2:]] or [0, 0]
-        tensors = (logits, slots, codes[:, book:], failed, *floats, *ints, *tables)
-        addresses = [tensor.data_ptr() for tensor in tensors] + [None] * (4 - len(tables))
-        arguments = SampleArguments(*addresses, book, logits.stride(0), codes.stride(0), *strides)
-        self.launch(sample_launch(ids, x_width, qkv_width, rows), arguments, logits.device)
+        tensors = (logits, slots, codes[:, book:], failed, *floats, *ints)
+        arguments = SampleArguments(
+            *(tensor.data_ptr() for tensor in tensors),
+            book=book, logits_stride=logits.stride(0), code_stride=codes.stride(0),
+        )  # fmt: skip
+        if first is not None:
+            _set_rules(arguments, first, ids)
+        widths = (0, 0) if following is None else _set_following(arguments, following, ids)
+        self.launch(sample_launch(ids, *widths, rows, first=first is not None), arguments, logits.device)
 
     def _product(
         self,
@@ -273,6 +272,38 @@ def _product_of(weight: Weight, epilogue: Epilogue, *, norm: bool = False) -> Pr
     rows, inputs = weight.shape
     outputs = rows // 2 if epilogue == Epilogue.GLU else rows
     return Product(outputs, inputs, epilogue, norm, fp8=isinstance(weight, Fp8Weight))
+
+
+def _set_rules(arguments: SampleArguments, first: FirstCode, ids: int) -> None:
+    _check_packed(torch.float32, first.penalty)
+    _check_packed(torch.int64, first.hold_eos)
+    _check_packed(torch.bool, first.seen)
+    assert first.seen.shape[1] == ids and first.seen.data_ptr() % 8 == 0, first.seen.shape
+    assert first.eos < ids and first.codes <= ids, (first.eos, first.codes, ids)
+    arguments.penalty, arguments.hold_eos = first.penalty.data_ptr(), first.hold_eos.data_ptr()
+    arguments.seen, arguments.seen_stride = first.seen.data_ptr(), first.seen.stride(0)
+    arguments.code_count, arguments.eos, arguments.min_frames = first.codes, first.eos, first.min_frames
+
+
+def _set_following(arguments: SampleArguments, following: Following, ids: int) -> tuple[int, int]:
+    """Returns the widths of both tables."""
+    inputs, first_qkv, x, qkv = following.inputs, following.first_qkv, following.x, following.qkv
+    _check_table(inputs, x, ids)
+    arguments.inputs, arguments.next_x, arguments.x_stride = inputs.data_ptr(), x.data_ptr(), x.stride(0)
+    if first_qkv is None or qkv is None:
+        return x.shape[1], 0
+    _check_table(first_qkv, qkv, ids)
+    arguments.first_qkv, arguments.next_qkv, arguments.qkv_stride = first_qkv.data_ptr(), qkv.data_ptr(), qkv.stride(0)
+    return x.shape[1], qkv.shape[1]
+
+
+def _check_table(table: Tensor, out: Tensor, ids: int) -> None:
+    assert table.shape == (ids, out.shape[1]) and table.is_contiguous(), (table.shape, out.shape, ids)
+    _check(table, out)
+
+
+def _check_packed(dtype: torch.dtype, *tensors: Tensor) -> None:
+    assert all(tensor.dtype == dtype and tensor.is_contiguous() for tensor in tensors), (dtype, tensors)
 
 
 def _holds(tensor: Tensor, rows: int, width: int) -> bool:

@@ -1,9 +1,11 @@
 // Samples one code per row from bf16 logits, and looks up the predictor's next input by that code.
 //
-//     greedy:  the id of the largest logit, the first of equals
-//     else:    x = logit / temperature; keep the k largest and ties with the k-th; drop the least likely ids that
-//              together hold at most the tail (equals in the order of ids), but never the likeliest; softmax; the first
-//              id whose cumulative mass is above u * total
+//     code 0:  x = logit < 0 ? logit * p : logit / p for ids seen before; ids that are not codes are excluded, but for
+//              end-of-speech, once it may come
+//     greedy:  the id of the largest x, the first of equals
+//     else:    x / temperature; keep the k largest and ties with the k-th; drop the least likely ids that together hold
+//              at most the tail (equals in the order of ids), but never the likeliest; softmax; the first id whose
+//              cumulative mass is above u * total
 //     u = 24 bits of word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the two halves of the seed
 //     next_x[r] = inputs[code],  next_qkv[r] = first_qkv[code]
 //
@@ -11,17 +13,18 @@
 // fp64, in a fixed order, and are rounded to fp32 before comparisons: the rules of kernels/sample.py.
 //
 // A block per row, eight adjacent ids per thread. Bits of the k-th largest key are found two at a time: a sum counts
-// the keys that are not below three candidates. The key of a bf16 number is its 16 bits, in the order of the numbers.
+// the keys that are not below three candidates. The key of a number is its bits, in the order of the numbers: 16 of a
+// bf16 number, since temperature keeps order and ties, and all 32 after a repetition penalty.
 //
 // It lets the next kernel start only after its own wait: then all kernels of this pass have ended, and the next pass may
-// read their keys and values before it waits.
+// read their keys and values before it waits. What it reads before the wait was written before this frame.
 //
-// Defines: IDS, X_WIDTH, QKV_WIDTH (0 after the last code, which nothing follows). Grid: rows.
+// Defines: IDS, FIRST (1: code 0), X_WIDTH, QKV_WIDTH (0: no such look-up). Grid: rows.
 #include "device.cuh"
 
 constexpr int OWN = 8;  // ids of a thread
 constexpr int WARPS = (IDS + OWN * 32 - 1) / (OWN * 32), THREADS = WARPS * 32;
-constexpr int KEY_BITS = 16;
+constexpr int KEY_BITS = FIRST ? 32 : 16, UNUSED_BITS = 32 - KEY_BITS;
 static_assert(IDS % OWN == 0 && WARPS <= 32, "ids in groups of eight, one block");
 static_assert(X_WIDTH % 8 == 0 && QKV_WIDTH % 8 == 0, "rows of whole pieces of 16 bytes");
 
@@ -34,7 +37,12 @@ struct Arguments {
   const u64 *top_k, *greedy, *seed_low, *seed_high, *frame;  // of a slot
   const u16 *inputs, *first_qkv;                              // [ids][X_WIDTH], [ids][QKV_WIDTH]
   u16 *next_x, *next_qkv;                                     // [rows][X_WIDTH], [rows][QKV_WIDTH]
+  // Of code 0. Only ids below `code_count` are codes.
+  const float* penalty;  // of a slot
+  const u64* hold_eos;   // of a slot; not 0: speech must not end
+  unsigned char* seen;   // [slots][IDS], `seen_stride` apart; not 0: drawn before
   int book, logits_stride, code_stride, x_stride, qkv_stride;
+  int code_count, eos, min_frames, seen_stride;  // of code 0
 };
 
 // Sums and maxima over the block, each with one barrier. A buffer is used again only after another barrier.
@@ -54,6 +62,15 @@ struct Block {
 #pragma unroll
     for (int i = 0; i < WARPS; i++) total += (u32)all[i];
     return total;
+  }
+  FUNCTION u64 largest(u64 value) {
+    const u32 high = warp_largest((u32)(value >> 32));
+    const u32 low = warp_largest((u32)(value >> 32) == high ? (u32)value : 0);
+    const u64* const all = exchange((u64)high << 32 | low);
+    u64 best = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) best = all[i] > best ? all[i] : best;
+    return best;
   }
   FUNCTION u32 largest(u32 value) {
     const u64* const all = exchange(warp_largest(value));
@@ -89,14 +106,27 @@ struct Block {
   }
 };
 
-// The upper 16 bits of fp32 bits in the order of the numbers; both zeros are equal.
+// The upper fp32 bits in the order of the numbers; both zeros are equal.
 FUNCTION u32 key_of(float x) {
   const u32 bits = x == 0.f ? 0 : bits_of(x);
-  return (bits >> 31 ? ~bits : bits | 0x80000000u) >> 16;
+  return (bits >> 31 ? ~bits : bits | 0x80000000u) >> UNUSED_BITS;
 }
-FUNCTION float of_key(u32 key) { return of_bits(key >> 15 ? (key & 0x7fff) << 16 : (~key & 0xffff) << 16); }
+FUNCTION float of_key(u32 key) {
+  const bool negative = key >> (KEY_BITS - 1) == 0;
+  return of_bits(negative ? ~key << UNUSED_BITS : key << UNUSED_BITS & 0x7fffffffu);
+}
 
-FUNCTION u32 kth_largest(Block& block, const u32 (&key)[OWN], u32 k) {
+// A key, then its id counted backwards: of equal keys, the first is the largest.
+#if FIRST
+typedef u64 Ranked;
+#else
+typedef u32 Ranked;
+#endif
+constexpr Ranked LAST_ID = (Ranked)~(Ranked)0 >> KEY_BITS;
+FUNCTION Ranked ranked(u32 key, int id) { return (Ranked)key << (sizeof(Ranked) * 8 - KEY_BITS) | (LAST_ID - id); }
+
+// The k-th largest key, or a smaller one that is above the next.
+FUNCTION u32 border_of(Block& block, const u32 (&key)[OWN], u32 k) {
   u32 best = 0;
 #pragma unroll 1
   for (int shift = KEY_BITS - 2; shift >= 0; shift -= 2) {
@@ -112,7 +142,9 @@ FUNCTION u32 kth_largest(Block& block, const u32 (&key)[OWN], u32 k) {
     for (int i = 0; i < WARPS; i++)
 #pragma unroll
       for (int digit = 0; digit < 3; digit++) totals[digit] += (u32)all[i] >> 10 * digit & 0x3ff;
-    best |= (totals[2] >= k ? 3u : totals[1] >= k ? 2u : totals[0] >= k ? 1u : 0u) << shift;
+    const u32 digit = totals[2] >= k ? 3u : totals[1] >= k ? 2u : totals[0] >= k ? 1u : 0u;
+    best |= digit << shift;
+    if (digit && totals[digit - 1] == k) break;
   }
   return best;
 }
@@ -189,45 +221,64 @@ KERNEL(sample, THREADS) {
   const u64 at = slot < 0 ? 0 : slot;
   const float temperature = load_float_early(p.temperature + at), tail = load_float_early(p.tail + at);
   const bool greedy = load_index_early(p.greedy + at) != 0;
-  const u64 top_k = load_index_early(p.top_k + at);
-  const float u = uniform((u32)load_index_early(p.seed_low + at), (u32)load_index_early(p.seed_high + at),
-                          (u32)load_index_early(p.frame + at), p.book);
+  const u64 top_k = load_index_early(p.top_k + at), frame = load_index_early(p.frame + at);
+  const float u = uniform((u32)load_index_early(p.seed_low + at), (u32)load_index_early(p.seed_high + at), (u32)frame,
+                          p.book);
+  const bool has = first < IDS;
+  u64 seen = 0;  // a byte per id
+  float penalty = 1.f;
+  bool may_end = false;
+  if (FIRST) {
+    if (has) seen = load_index_early((const u64*)(p.seen + at * p.seen_stride + first));
+    penalty = load_float_early(p.penalty + at);
+    may_end = frame >= p.min_frames && load_index_early(p.hold_eos + at) == 0;
+  }
   wait_for_previous();
   let_next_start();
   if (slot < 0) return;
 
   Block block{(u64(*)[WARPS])shared_memory(), thread / 32, thread % 32};
-  const bool has = first < IDS;
   const uint4 raw = has ? load(p.logits + (u64)row * p.logits_stride + first) : make_uint4(0, 0, 0, 0);
   const u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
   float x[OWN];
-  u32 key[OWN], best = 0;
+  const float infinite = of_bits(0x7f800000u);
+  u32 key[OWN];
+  Ranked best = 0;
   bool keep[OWN], bad = false;
 #pragma unroll
   for (int i = 0; i < OWN; i++) {
     x[i] = i % 2 ? high(pairs[i / 2]) : low(pairs[i / 2]);
-    if (!(x[i] < of_bits(0x7f800000u))) bad = true, x[i] = 0.f;
+    if (!(x[i] < infinite)) bad = true, x[i] = 0.f;
+    if (FIRST) {
+      if (seen >> 8 * i & 0xff) x[i] = x[i] < 0.f ? x[i] * penalty : divide(x[i], penalty);
+      if (first + i >= p.code_count && !(first + i == p.eos && may_end)) x[i] = -infinite;
+    }
     key[i] = has ? key_of(x[i]) : 0;
     keep[i] = has;
-    const u32 ranked = key[i] << 16 | (0xffffu - (first + i));  // the first of equals is the largest
-    if (has && ranked > best) best = ranked;
+    if (has && ranked(key[i], first + i) > best) best = ranked(key[i], first + i);
   }
+  if (FIRST && thread == 0) p.failed[row] = 0;
+  best = block.largest(best);  // its barrier is between both stores
   if (bad) p.failed[row] = 1;
-  best = block.largest(best);
-  u32 code = 0xffffu - (best & 0xffffu);
+  u32 code = (u32)(LAST_ID - (best & LAST_ID));
   if (!greedy) {
-    const float maximum = divide(of_key(best >> 16), temperature);
+    u32 highest = (u32)(best >> (sizeof(Ranked) * 8 - KEY_BITS));
+    const float maximum = divide(of_key(highest), temperature);
 #pragma unroll
-    for (int i = 0; i < OWN; i++) x[i] = divide(x[i], temperature);
+    for (int i = 0; i < OWN; i++) {
+      x[i] = divide(x[i], temperature);
+      if (FIRST && has) key[i] = key_of(x[i]);  // a division may make equals
+    }
+    if (FIRST) highest = key_of(maximum);
     if (top_k > 0) {
-      const u32 border = kth_largest(block, key, top_k < IDS ? (u32)top_k : IDS);
+      const u32 border = border_of(block, key, top_k < IDS ? (u32)top_k : IDS);
 #pragma unroll
       for (int i = 0; i < OWN; i++) keep[i] = keep[i] && key[i] >= border;
     }
     float share[OWN];
     find_shares(block, x, keep, maximum, share);
     if (tail > 0.f) {
-      keep_nucleus(block, key, share, best >> 16, tail, first, keep);
+      keep_nucleus(block, key, share, highest, tail, first, keep);
       find_shares(block, x, keep, maximum, share);
     }
     double own = 0.0, all;
@@ -245,7 +296,10 @@ KERNEL(sample, THREADS) {
     }
     code = block.sum(not_above);
   }
-  if (thread == 0) p.codes[(u64)row * p.code_stride] = code;
+  if (thread == 0) {
+    p.codes[(u64)row * p.code_stride] = code;
+    if (FIRST) p.seen[at * p.seen_stride + code] = 1;
+  }
 #pragma unroll
   for (int i = thread * 8; i < X_WIDTH; i += THREADS * 8)
     *(uint4*)(p.next_x + (u64)row * p.x_stride + i) = load(p.inputs + (u64)code * X_WIDTH + i);

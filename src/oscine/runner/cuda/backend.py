@@ -18,6 +18,7 @@ from torch import Tensor
 
 from oscine.frames import CODEBOOKS
 from oscine.kernels.operations import Operations, TritonOperations
+from oscine.kernels.take_codes import take_codes
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress
@@ -238,17 +239,15 @@ class CudaBackend:
 
     def _take_codes(self, size: int) -> None:
         """The codes of the next tick can be computed after it."""
-        _, _, failed = self._views(self._output, size)
-        slots = self._slots[:size]
-        self._codec_slots[:size].copy_(torch.where(slots < 0, self.codec.scratch, slots))
-        self._codec_codes[:size].copy_(self.step.codes[:size])
-        failed.copy_(self._failed[:size])
+        _, codes_out, failed_out = self._views(self._output, size)
+        taken = self._slots[:size], self.step.codes[:size], self._failed[:size]
+        take_codes(
+            *taken, self.codec.scratch, self._codec_slots[:size], self._codec_codes[:size], codes_out, failed_out
+        )
 
     def _run_audio(self, size: int) -> None:
-        pcm, codes_out, _ = self._views(self._output, size)
-        codes = self._codec_codes[:size]
-        codes_out.copy_(codes)
-        self.codec.run(codes, self._codec_slots[:size], pcm)
+        pcm, _, _ = self._views(self._output, size)
+        self.codec.run(self._codec_codes[:size], self._codec_slots[:size], pcm)
 
     def _views(self, flat: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
         widths = (size * self._samples, size * CODEBOOKS, size)

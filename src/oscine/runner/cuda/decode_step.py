@@ -18,7 +18,7 @@ from oscine.kernels.admit import InputTables
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.prefill import prompt_attention, write_keys_values
-from oscine.kernels.sample import Draws, FirstCode, sample
+from oscine.kernels.sample import Draws, FirstCode
 from oscine.model.config import ModelConfig, StackConfig
 from oscine.model.layers import Stack, rope_angles
 from oscine.model.speech_model import SpeechModel
@@ -114,7 +114,7 @@ class DecodeStep:
     def draw_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
         """As `sample_codes`, after the talker's step."""
         rows, state, config = len(slots), self._state, self._model.config
-        codes = self.codes[:rows]
+        codes, logits = self.codes[:rows], self._first_logits[:rows]
         rules = FirstCode(
             penalty=state.float_row("penalty"),
             seen=state.seen,
@@ -122,8 +122,9 @@ class DecodeStep:
             codes=config.predictor.vocab,
             eos=config.talker.eos_id,
         )
-        self._operations.linear(self.hidden[:rows], self._model.talker.head.weight, self._first_logits[:rows])
-        sample(self._first_logits[:rows], slots, self._draws("first"), codes, 0, failed, first=rules)
+        following = Following(self._first_table, self._narrow_x[1 : 2 * rows : 2])
+        self._operations.linear(self.hidden[:rows], self._model.talker.head.weight, logits)
+        self._operations.sample(logits, slots, self._draws("first"), codes, 0, failed, following, first=rules)
         self.predict_codes(slots, codes, failed)
         return codes
 
@@ -195,13 +196,14 @@ class DecodeStep:
 
     @torch.inference_mode()
     def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
-        """Samples codes 1..15. The first pass has two rows per sequence: the talker's hidden state and code 0."""
+        """Samples codes 1..15. The first pass has two rows per sequence: the talker's hidden state, and code 0, whose
+        input row is there already."""
         predictor, sequences = self._model.predictor, len(slots)
         stack, draws = predictor.stack, self._draws("rest")
         x, logits = self._narrow_x[: 2 * sequences], self.rest_logits[:sequences]
         norm = (cast(Tensor, stack.norm.weight), stack.config.eps)
         qkv = self._rows_of(self._qkv, sequences, self.rest_qkv.shape[-1])
-        self._first_inputs(codes, x)
+        self._narrow_hidden(x[0::2])
         self._pass(x, position=0, new=2)
         last = x[1::2]
         for book in range(1, CODEBOOKS):
@@ -209,18 +211,17 @@ class DecodeStep:
             following = None
             if book < CODEBOOKS - 1:
                 last = self._narrow_x[:sequences]
-                following = Following(self.rest_tables[book - 1], self.rest_qkv[book - 1], last, qkv)
+                following = Following(self.rest_tables[book - 1], last, self.rest_qkv[book - 1], qkv)
             self._operations.sample(logits, slots, draws, codes, book, failed, following)
             if following is not None:
                 self._pass(last, position=book + 1, new=1)
 
-    def _first_inputs(self, codes: Tensor, x: Tensor) -> None:
-        hidden, narrow = self.hidden[: len(x) // 2], self._model.predictor.narrow
+    def _narrow_hidden(self, x: Tensor) -> None:
+        hidden, narrow = self.hidden[: len(x)], self._model.predictor.narrow
         if isinstance(narrow, nn.Linear):
-            self._operations.linear(hidden, narrow.weight, x[0::2], bias=narrow.bias)
+            self._operations.linear(hidden, narrow.weight, x, bias=narrow.bias)
         else:
-            x[0::2].copy_(hidden)
-        gather(self._first_table, codes[:, 0], x[1::2])
+            x.copy_(hidden)
 
     def _pass(self, x: Tensor, *, position: int, new: int) -> None:
         """One pass of the predictor. After position 0 the first layer's qkv are in their buffer, from the tables."""

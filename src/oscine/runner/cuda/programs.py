@@ -138,5 +138,6 @@ def _launches(config: ModelConfig, size: int, fp8: bool) -> Iterator[Launch]:
     yield talker_launch(talker.heads, talker.kv_heads, size, tiles=reads_tiles(size))
     for new in (1, 2):
         yield predictor_launch(stack.heads, stack.kv_heads, size, new, tiles=reads_tiles(size * new))
+    yield sample_launch(config.talker.code_vocab, stack.width, 0, size, first=True)
     for widths in ((stack.width, stack_products(stack)[0].outputs), (0, 0)):
         yield sample_launch(config.predictor.vocab, *widths, size)
