@@ -80,6 +80,8 @@ def expected_codes(logits: Tensor, params: list[DrawParams]) -> Tensor:
 def test_codes_are_those_of_the_reference(ids: int, ties: bool, folder: Path) -> None:
     for seed in range(3):
         logits = random_logits(CPU, len(MIXED), ids, seed, ties=ties)
+        if seed == 2:
+            logits -= 30  # all are negative
         drawn = run(folder, logits, MIXED, order=seed)
         assert drawn.codes[:-1, BOOK][::-1].tolist() == expected_codes(logits, MIXED).tolist()
         assert not drawn.failed.any()

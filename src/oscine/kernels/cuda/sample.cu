@@ -12,9 +12,9 @@
 // NaN and infinity fail the row and count as 0, so that every code is a valid index. Divisions are IEEE; sums run in
 // fp64, in a fixed order, and are rounded to fp32 before comparisons: the rules of kernels/sample.py.
 //
-// A block per row, eight adjacent ids per thread. Bits of the k-th largest key are found two at a time: a sum counts
-// the keys that are not below three candidates. The key of a number is its bits, in the order of the numbers: 16 of a
-// bf16 number, since temperature keeps order and ties, and all 32 after a repetition penalty.
+// A block per row, eight adjacent ids per thread. The key of a number is its bits, in the order of the numbers: 16 of a
+// bf16 number, since temperature keeps order and ties, and all 32 after a repetition penalty. Bits of the k-th largest
+// key are found two at a time: a sum counts the keys that are not below three candidates.
 //
 // It lets the next kernel start only after its own wait: then all kernels of this pass have ended, and the next pass may
 // read their keys and values before it waits. What it reads before the wait was written before this frame.
@@ -25,6 +25,7 @@
 constexpr int OWN = 8;  // ids of a thread
 constexpr int WARPS = (IDS + OWN * 32 - 1) / (OWN * 32), THREADS = WARPS * 32;
 constexpr int KEY_BITS = FIRST ? 32 : 16, UNUSED_BITS = 32 - KEY_BITS;
+constexpr int NEAR_BITS = FIRST ? 22 : 6;  // half a binade: the first distance from the highest key that is looked at
 static_assert(IDS % OWN == 0 && WARPS <= 32, "ids in groups of eight, one block");
 static_assert(X_WIDTH % 8 == 0 && QKV_WIDTH % 8 == 0, "rows of whole pieces of 16 bytes");
 
@@ -125,26 +126,45 @@ typedef u32 Ranked;
 constexpr Ranked LAST_ID = (Ranked)~(Ranked)0 >> KEY_BITS;
 FUNCTION Ranked ranked(u32 key, int id) { return (Ranked)key << (sizeof(Ranked) * 8 - KEY_BITS) | (LAST_ID - id); }
 
-// The k-th largest key, or a smaller one that is above the next.
-FUNCTION u32 border_of(Block& block, const u32 (&key)[OWN], u32 k) {
-  u32 best = 0;
+// How many keys are not below each candidate.
+FUNCTION void count_from(Block& block, const u32 (&key)[OWN], const u32 (&candidate)[3], u32 (&totals)[3]) {
+  u32 counts = 0;  // three of 10 bits: a warp has at most 256 keys
+#pragma unroll
+  for (int i = 0; i < OWN; i++)
+#pragma unroll
+    for (int c = 0; c < 3; c++) counts += (u32)(key[i] >= candidate[c]) << 10 * c;
+  counts = warp_sum(counts);
+  // In 16 bits each, all warps' counts can be added at once.
+  const u64* const all = block.exchange((u64)(counts >> 20) << 32 | (counts >> 10 & 0x3ff) << 16 | (counts & 0x3ff));
+  u64 total = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS; i++) total += all[i];
+#pragma unroll
+  for (int c = 0; c < 3; c++) totals[c] = (u32)(total >> 16 * c) & 0xffff;
+}
+
+// The k-th largest key, or a smaller one that is above the next. It is searched near the highest key, if it is there.
+FUNCTION u32 border_of(Block& block, const u32 (&key)[OWN], u32 highest, u32 k) {
+  u32 best = 0, candidate[3], totals[3];
+  int bits = KEY_BITS;  // `best` and the next 2^bits - 1 keys are searched
+#pragma unroll
+  for (int c = 0; c < 3; c++) {
+    const u32 reach = (1u << (NEAR_BITS + 2 * c)) - 1;
+    candidate[c] = highest > reach ? highest - reach : 0xffffffffu;
+  }
+  count_from(block, key, candidate, totals);
+#pragma unroll
+  for (int c = 2; c >= 0; c--)
+    if (totals[c] >= k) bits = NEAR_BITS + 2 * c, best = candidate[c];
 #pragma unroll 1
-  for (int shift = KEY_BITS - 2; shift >= 0; shift -= 2) {
-    u32 counts = 0;  // three of 10 bits: a warp has at most 256 keys
+  for (int shift = bits - 2; shift >= 0; shift -= 2) {
 #pragma unroll
-    for (int i = 0; i < OWN; i++)
+    for (u32 c = 0; c < 3; c++) candidate[c] = best + ((c + 1) << shift);
+    count_from(block, key, candidate, totals);
 #pragma unroll
-      for (u32 digit = 1; digit < 4; digit++)
-        counts += (u32)(key[i] >= (best | digit << shift)) << 10 * (digit - 1);
-    const u64* const all = block.exchange(warp_sum(counts));
-    u32 totals[3] = {0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < WARPS; i++)
-#pragma unroll
-      for (int digit = 0; digit < 3; digit++) totals[digit] += (u32)all[i] >> 10 * digit & 0x3ff;
-    const u32 digit = totals[2] >= k ? 3u : totals[1] >= k ? 2u : totals[0] >= k ? 1u : 0u;
-    best |= digit << shift;
-    if (digit && totals[digit - 1] == k) break;
+    for (int c = 0; c < 3; c++)
+      if (totals[c] >= k) best = candidate[c];
+    if (totals[0] == k || totals[1] == k || totals[2] == k) break;
   }
   return best;
 }
@@ -271,7 +291,7 @@ KERNEL(sample, THREADS) {
     }
     if (FIRST) highest = key_of(maximum);
     if (top_k > 0) {
-      const u32 border = border_of(block, key, top_k < IDS ? (u32)top_k : IDS);
+      const u32 border = border_of(block, key, highest, top_k < IDS ? (u32)top_k : IDS);
 #pragma unroll
       for (int i = 0; i < OWN; i++) keep[i] = keep[i] && key[i] >= border;
     }
