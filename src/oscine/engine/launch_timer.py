@@ -25,7 +25,7 @@ class LaunchTimer:
     def __init__(self, margin_s: float) -> None:
         self._margin_s = margin_s
         self._late_s = self._host_s = self._frame_s = self._not_begun_s = 0.0
-        self._could_begin_s = 0.0  # the last launch, with its prefills
+        self._could_begin_s = 0.0  # since when nothing keeps the device from the last launch, but its own prefills
         self.held_back = False  # the next launch had to wait since the last one
         self._too_late = False  # the device was free before the launch that is due
         self._ticket: Ticket | None = None  # of the last launch
