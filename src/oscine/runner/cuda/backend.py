@@ -1,9 +1,10 @@
 """The backend for NVIDIA GPUs in bf16: kernels, captured graphs for each batch size, pinned memory for transfers.
 
 The host writes the slots of a tick and replays graphs: one for the codes (two if prompts run with the frame), then, on
-a second stream, one that copies them and one for their audio. With many rows the next tick's codes are computed beside
-the audio, with few rows after it. An event follows the one copy that returns codes and audio. Only `collect` waits; two
-ticks may be in flight. With graphs off it also runs in Triton's interpreter on a CPU.
+a second stream, one that copies them and one for their audio, while another one makes the next input rows. With many
+rows the next tick's codes are computed beside the audio, with few rows after it. An event follows the one copy that
+returns codes and audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's
+interpreter on a CPU.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class CudaBackend:
         self._codec_slots = torch.full_like(self._slots, self.codec.scratch)
         self._codec_codes = torch.zeros_like(self.step.codes)
         self._free: torch.cuda.Event | None = None  # of the last tick
+        self._sent_slots: list[int] = []  # of the last tick, with padding
         # A tick's audio, codes and failures in one buffer, for one copy: [size, samples], [size, 16], [size].
         self._output = torch.zeros(largest * (self._samples + CODEBOOKS + 1), dtype=torch.int16, device=device)
         pinned = device.type == "cuda"
@@ -126,7 +128,8 @@ class CudaBackend:
         self._code_graphs = GraphSet(self._run_codes, sizes, captured=options.graphs)
         self._take_graphs = GraphSet(self._take_codes, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
         self._audio_graphs = GraphSet(self._run_audio, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
-        self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs)
+        self._advance_graphs = GraphSet(self._advance, sizes, captured=options.graphs)
+        self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs, self._advance_graphs)
         self._beside_graphs = GraphSet(self._run_beside, BESIDE_SIZES, captured=options.graphs)
         self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs)
         self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)
@@ -147,6 +150,7 @@ class CudaBackend:
         frames = sum(len(graphs.sizes) for graphs in self._all_graphs)
         steps, captured = frames + sum(len(graphs.sizes) for graphs in self._admission.graph_sets), 0
         self._tick_indices.fill_(_PADDING)
+        self._sent_slots = []
         for graphs in self._all_graphs:
             graphs.capture(lambda done, total, before=captured: progress(before + done, steps))  # type: ignore[misc]
             captured += len(graphs.sizes)
@@ -183,14 +187,17 @@ class CudaBackend:
             self._audio_graphs.replay(size)
             host_output[:used].copy_(self._output[:used], non_blocking=True)
         done = self.codec_stream.event()
+        self._advance_graphs.replay(size)  # beside the audio
         self._free = taken if size >= MIN_OVERLAP_ROWS else done
         return CudaTicket(tuple(slots), size, host_output, start, self._free, done, prompts is not None)
 
     def _send_indices(self, slots: Sequence[int], size: int, prompts: PendingRows | None) -> None:
         host, count, max_frames = self._host_indices[self._tick], len(slots), len(self._slots)
+        padded = [*slots, *[_PADDING] * (size - count)]
+        if prompts is None and padded == self._sent_slots:
+            return  # the device has them
         indices = host.numpy()
-        indices[:count] = slots
-        indices[count:size] = _PADDING
+        indices[:size] = padded
         if prompts is not None:
             frame_rows, row_slots = indices[max_frames : 2 * max_frames], indices[2 * max_frames :]
             first, end = prompts.rows, prompts.rows + count
@@ -199,6 +206,7 @@ class CudaBackend:
             row_slots[first:end] = slots
         used = size if prompts is None else len(host)
         self._tick_indices[:used].copy_(host[:used], non_blocking=True)
+        self._sent_slots = padded
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         assert isinstance(ticket, CudaTicket)
@@ -212,6 +220,7 @@ class CudaBackend:
     def run_eagerly(self, slots: Sequence[int]) -> None:
         """One frame without a graph, for profilers."""
         self._slots[: len(slots)] = torch.tensor(slots, device=self._slots.device)
+        self._sent_slots = []
         for graphs in self._frame_graphs:
             graphs.run(len(slots))
 
@@ -223,9 +232,7 @@ class CudaBackend:
                 graphs.run(size)
 
     def _run_codes(self, size: int) -> None:
-        slots = self._slots[:size]
-        self.step.sample_codes(slots, self._failed[:size])
-        self.step.advance(slots)
+        self.step.sample_codes(self._slots[:size], self._failed[:size])
 
     def _run_beside(self, size: int) -> None:
         """The talker's step of a frame and of prompt rows."""
@@ -233,9 +240,10 @@ class CudaBackend:
         self.step.talker_step_with_prompts(self._row_slots[:size], frame_rows, self._admission.placed_beside(size))
 
     def _draw_codes(self, size: int) -> None:
-        slots = self._slots[:size]
-        self.step.draw_codes(slots, self._failed[:size])
-        self.step.advance(slots)
+        self.step.draw_codes(self._slots[:size], self._failed[:size])
+
+    def _advance(self, size: int) -> None:
+        self.step.advance(self._slots[:size])
 
     def _take_codes(self, size: int) -> None:
         """The codes of the next tick can be computed after it."""
