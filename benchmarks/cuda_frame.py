@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.cuda_report import Report, graph_us
+from benchmarks.predictor_part import place_code_0, predict
 from checkpoint_shapes import published_codec_config, published_config
 from oscine.frames import CODEBOOKS
 from oscine.kernels.cuda.operations import CudaOperations
@@ -89,7 +90,7 @@ class Frames:
         step.hidden[:rows] = hidden
         x = step._narrow_x[: 2 * rows]
         step._narrow_hidden(x[0::2])
-        x[1::2].copy_(step._first_table[codes[:, 0]])
+        place_code_0(step, codes)
         step._pass(x, position=0, new=2)
         last, found = x[1::2], []
         qkv = step._rows_of(step._qkv, rows, step.rest_qkv.shape[-1])
@@ -159,7 +160,7 @@ def time_frame(frames: Frames, count: int, figures: dict[str, Any]) -> None:
         codes = step.sample_codes(index, failed)
         parts: dict[str, Callable[[], object]] = {
             "talker": lambda step=step: step.talker_step(index),  # type: ignore[misc]
-            "predictor": lambda step=step, codes=codes: step.predict_codes(index, codes, failed),  # type: ignore[misc]
+            "predictor": lambda step=step, codes=codes: predict(step, index, codes, failed),  # type: ignore[misc]
             "both": lambda step=step: step.sample_codes(index, failed),  # type: ignore[misc]
         }
         for part, call in parts.items():

@@ -341,6 +341,7 @@ def time_rest(report: Report, operations: CudaOperations, triton: Operations, ro
     for count in rows:
         for name, first in (("sample", False), ("sample code 0", True)):
             with report.check(f"time {name} {count}") as figures:
+                # Copies of code 0 may read `seen` too early: nobody looks at their codes.
                 draws = SampleCase(count, first=first)
                 both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
         with report.check(f"time predictor attention {count}") as figures:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
+from benchmarks.predictor_part import predict
 from benchmarks.results import save
 from benchmarks.ticks import time_ticks
 from oscine.model.speech_model import SpeechModel
@@ -82,7 +83,7 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
     failed = torch.zeros(rows, dtype=torch.int16, device="cuda")
     parts: dict[str, Callable[[int], None]] = {
         "talker": lambda size: step.talker_step(index),
-        "predictor": lambda size: step.predict_codes(index, codes, failed),
+        "predictor": lambda size: predict(step, index, codes, failed),
         "codec": lambda size: codec.run(codes, index, pcm),
     }
     times = {}

@@ -23,7 +23,7 @@ from oscine.kernels.cuda.compiler import (
 from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch
 from oscine.kernels.cuda.program import Program
 
-SAMPLE = Program.of("sample", IDS=64, X_WIDTH=64, QKV_WIDTH=128)
+SAMPLE = Program.of("sample", FIRST=0, IDS=64, X_WIDTH=64, QKV_WIDTH=128)
 
 
 @dataclass
@@ -49,7 +49,7 @@ def test_every_difference_makes_another_key(tmp_path: Path, monkeypatch: pytest.
     cache = CubinCache(tmp_path, CountingCompiler())
     keys = {
         cache.key(SAMPLE),
-        cache.key(Program.of("sample", IDS=64, X_WIDTH=64, QKV_WIDTH=256)),
+        cache.key(Program.of("sample", FIRST=0, IDS=64, X_WIDTH=64, QKV_WIDTH=256)),
         cache.key(Program.of("rms_norm", X_WIDTH=64, QKV_WIDTH=128)),
         CubinCache(tmp_path, CountingCompiler("counting 2")).key(SAMPLE),
         CubinCache(tmp_path, CountingCompiler(), "sm_100a").key(SAMPLE),
@@ -62,12 +62,12 @@ def test_every_difference_makes_another_key(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_order_of_constants_does_not_matter(tmp_path: Path) -> None:
-    assert Program.of("sample", IDS=64, QKV_WIDTH=128, X_WIDTH=64) == SAMPLE
+    assert Program.of("sample", FIRST=0, IDS=64, QKV_WIDTH=128, X_WIDTH=64) == SAMPLE
 
 
 def test_a_build_compiles_each_program_once_and_tells_its_progress(tmp_path: Path) -> None:
     compiler, seen = CountingCompiler(), []
-    programs = [Program.of("sample", IDS=64, X_WIDTH=width, QKV_WIDTH=128) for width in (8, 16, 8, 64)]
+    programs = [Program.of("sample", FIRST=0, IDS=64, X_WIDTH=width, QKV_WIDTH=128) for width in (8, 16, 8, 64)]
     cache = CubinCache(tmp_path, compiler)
     cache.cubin(SAMPLE)
     cache.build(programs, lambda done, total: seen.append((done, total)))
@@ -93,7 +93,7 @@ def test_a_damaged_cubin_is_compiled_again(tmp_path: Path) -> None:
 
 def test_processes_that_start_at_once_find_whole_cubins(tmp_path: Path) -> None:
     """Threads with caches of their own, which share the folder alone. A reader never sees half a file."""
-    programs = [Program.of("sample", IDS=64, X_WIDTH=width, QKV_WIDTH=128) for width in range(8, 24)]
+    programs = [Program.of("sample", FIRST=0, IDS=64, X_WIDTH=width, QKV_WIDTH=128) for width in range(8, 24)]
     start, done, read = threading.Barrier(5), threading.Event(), []
 
     def begin() -> None:
@@ -123,7 +123,7 @@ def test_processes_that_start_at_once_find_whole_cubins(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
-    programs = [SAMPLE, Program.of("sample", IDS=64, X_WIDTH=8, QKV_WIDTH=128)]
+    programs = [SAMPLE, Program.of("sample", FIRST=0, IDS=64, X_WIDTH=8, QKV_WIDTH=128)]
     for folder, warnings in ((tmp_path / "file" / "kernels", 1), (None, 0)):
         compiler = CountingCompiler()
         cache = CubinCache(folder, compiler)
@@ -143,7 +143,7 @@ def test_a_user_without_a_home_has_no_folder(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
-    broken = Program.of("sample", IDS=64, X_WIDTH=7, QKV_WIDTH=128)
+    broken = Program.of("sample", FIRST=0, IDS=64, X_WIDTH=7, QKV_WIDTH=128)
     cache = CubinCache(tmp_path, CountingCompiler())
     with pytest.raises(CompileError, match="whole pieces"):
         cache.build([broken], lambda done, total: None)
@@ -170,7 +170,7 @@ def test_the_compiler_to_install_is_that_of_torchs_cuda() -> None:
 
 
 def test_options_forbid_the_compiler_to_fuse_sums() -> None:
-    defines = ["-DIDS=64", "-DQKV_WIDTH=128", "-DX_WIDTH=64"]
+    defines = ["-DFIRST=0", "-DIDS=64", "-DQKV_WIDTH=128", "-DX_WIDTH=64"]
     assert options(SAMPLE, "sm_90a") == ["-arch=sm_90a", "-std=c++17", "-fmad=false", *defines]
 
 
@@ -187,4 +187,4 @@ def test_nvcc_compiles_without_spills_and_reports_errors() -> None:
         usage = compiler.resource_usage(program, "sm_90a")
         assert " 0 bytes spill stores, 0 bytes spill loads" in usage and "serialized" not in usage
     with pytest.raises(CompileError, match="whole pieces"):
-        compiler.compile(Program.of("sample", IDS=64, X_WIDTH=7, QKV_WIDTH=128), "sm_90a")
+        compiler.compile(Program.of("sample", FIRST=0, IDS=64, X_WIDTH=7, QKV_WIDTH=128), "sm_90a")
