@@ -135,9 +135,11 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
     launched = set(frame.step._operations.launched)
     assert launched <= set(decode_programs(model.config, [3], fp8=fp8)), "all programs are compiled at the start"
 
-    if not fp8:  # below, it is alone but for a row that is not finite
-        for part, together in zip(frame.codes([0]), (codes, hidden, logits), strict=True):
-            assert torch.equal(part[0], together[1])
+    if fp8:
+        return  # a row's bits depend on the products, which test_fp8.py tests; the rest is that of bf16
+
+    for part, together in zip(frame.codes([0]), (codes, hidden, logits), strict=True):
+        assert torch.equal(part[0], together[1])
 
     def tiled(product: Product, rows: int) -> Tiled:
         return Tiled(32, 1, 4 if product.epilogue == Epilogue.RESIDUAL else 1, 3)
