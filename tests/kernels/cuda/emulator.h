@@ -305,13 +305,11 @@ T read(const void* from) {
 }
 inline uint4 load_early(const void* from) { return read<uint4>(from); }
 inline uint4 load_early_if(bool wanted, const void* from) { return wanted ? read<uint4>(from) : uint4{}; }
-inline u32 load_pair_early_if(bool wanted, const void* from) { return wanted ? read<u32>(from) : 0; }
 inline u64 load_index_early(const u64* from) { return read<u64>(from); }
 inline float load_float_early(const float* from) { return read<float>(from); }
 inline u32 load_pair_early(const void* from) { return read<u32>(from); }
 inline uint4 load(const void* from) { return read<uint4>(from); }
 inline uint2 load_two_pairs(const void* from) { return read<uint2>(from); }
-inline u32 load_pair(const void* from) { return read<u32>(from); }
 inline u16 load_one(const u16* from) { return read<u16>(from); }
 
 inline char* shared_memory() { return emulator::block().shared; }
@@ -489,9 +487,12 @@ inline u32 select_bytes(u32 v, u32 digits) {
   }
   return out;
 }
+inline u32 lower_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
+inline u32 upper_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline float inverse_root(float x) { return 1.f / std::sqrt(x); }
 inline float exponential(float x) { return std::exp(x); }
+inline float power_of_two(float x) { return x < -126.f ? 0.f : std::exp2(x); }
 inline float quotient(float a, float b) { return a / b; }
 inline float larger(float a, float b) { return std::fmax(a, b); }
 

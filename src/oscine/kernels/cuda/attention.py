@@ -10,7 +10,8 @@ DIM = 128  # of a head
 BLOCK_POSITIONS = 64  # of a block of the KV cache
 CAPACITY = 16  # positions of the predictor
 _WARPS = 4  # of talker_attention, in one to four blocks
-_PARTIAL_BYTES = (2 * DIM + 8) * 4  # of a warp's sums
+_PARTS_BYTES = 4 * DIM * 2  # of a new position: two queries, the key, the value
+_PARTIAL_BYTES = (2 * 2 * DIM + 8) * 4  # of a warp: sums of two heads with rounded weights and with their rest
 
 _POINTERS = ("qkv", "q_scale", "k_scale", "cos", "sin", "keys", "values")
 
@@ -38,7 +39,7 @@ def supports(heads: int, kv_heads: int, dim: int) -> bool:
 def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int, *, tiles: bool) -> Launch:
     """`tiles`: of the output."""
     program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new, OUT_IN_TILES=int(tiles))
-    return Launch(program, (kv_heads, sequences, 1), heads // kv_heads * 32)
+    return Launch(program, (kv_heads, sequences, 1), 32, new * _PARTS_BYTES)
 
 
 def choose_split(rows: int) -> int:

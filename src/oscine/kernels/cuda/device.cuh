@@ -48,15 +48,6 @@ FUNCTION u64 load_index_early(const u64* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
   return v;
 }
-FUNCTION u32 load_pair_early_if(bool wanted, const void* from) {
-  u32 v;
-  asm volatile(
-      "{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %2, 0;\n"
-      "mov.u32 %0, 0;\n@wanted ld.relaxed.gpu.global.u32 %0, [%1];\n}"
-      : "=&r"(v)
-      : "l"(from), "r"((u32)wanted));
-  return v;
-}
 FUNCTION u32 load_pair_early(const void* from) {
   u32 v;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from));
@@ -75,11 +66,6 @@ FUNCTION uint4 load(const void* from) {
 FUNCTION uint2 load_two_pairs(const void* from) {
   uint2 v;
   asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from) : "memory");
-  return v;
-}
-FUNCTION u32 load_pair(const void* from) {
-  u32 v;
-  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
 FUNCTION u16 load_one(const u16* from) {
@@ -206,9 +192,16 @@ FUNCTION u32 multiply_pairs(u32 a, u32 b) {  // rounded like pack(): the product
 }
 // Byte i of the result is the byte of {v, 0} that digit i of `digits` (the lowest first) selects; 4 selects a zero.
 FUNCTION u32 select_bytes(u32 v, u32 digits) { return __byte_perm(v, 0, digits); }
+FUNCTION u32 lower_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }  // of two pairs
+FUNCTION u32 upper_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
 FUNCTION float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 FUNCTION float inverse_root(float x) { return rsqrtf(x); }
 FUNCTION float exponential(float x) { return __expf(x); }
+FUNCTION float power_of_two(float x) {  // 2^x; 0 where that is below the normal numbers
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 FUNCTION float quotient(float a, float b) { return __fdividef(a, b); }
 FUNCTION float larger(float a, float b) { return fmaxf(a, b); }
 

@@ -14,11 +14,7 @@ FUNCTION u32* pair_in_tile(u16* x, int row, int column, int stride) {
   return (u32*)(tile + ((piece ^ (row & 7)) << 3) + word * 2);
 }
 
-// A pair of columns of a row, or two adjacent pairs; in tiles or in rows.
-template <bool IN_TILES>
-FUNCTION void store_pair(u16* x, int row, int column, int stride, u32 pair) {
-  *(IN_TILES ? pair_in_tile(x, row, column, stride) : (u32*)(x + (u64)row * stride + column)) = pair;
-}
+// Two adjacent pairs of columns of a row; in tiles or in rows.
 template <bool IN_TILES>
 FUNCTION void store_two_pairs(u16* x, int row, int column, int stride, const uint2& pairs) {
   if (IN_TILES) {
