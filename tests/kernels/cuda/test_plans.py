@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from oscine.kernels.cuda.attention import choose_split, talker_launch
 from oscine.kernels.cuda.linear import (
     FEW_ROWS,
     SEGMENTS,
@@ -85,10 +84,3 @@ def test_a_norm_has_the_segments_of_the_product_that_follows() -> None:
         norm, product = norm_launch(width, 300, tiles=True), linear_launch(Product(4096, width), 300)
         assert dict(norm.program.defines)["SEGMENTS"] == dict(product.program.defines)["SEGMENTS"]
         assert norm.grid[0] * 4 >= 300
-
-
-def test_few_rows_share_a_talker_head_among_more_blocks() -> None:
-    assert [choose_split(rows) for rows in (1, 8, 9, 16, 17, 128)] == [4, 4, 2, 2, 1, 1]
-    for split in (1, 2, 4):
-        launch = talker_launch(16, 8, 5, tiles=False, split=split)
-        assert launch.grid == (split, 8, 5) and launch.cluster == split and launch.threads * split == 128

@@ -9,7 +9,7 @@ from oscine.kernels.cuda.program import Launch, Program
 DIM = 128  # of a head
 BLOCK_POSITIONS = 64  # of a block of the KV cache
 CAPACITY = 16  # positions of the predictor
-_WARPS = 4  # of talker_attention, in one to four blocks
+_WARPS = 4  # of a block of talker_attention
 _PARTS_BYTES = 4 * DIM * 2  # of a new position: two queries, the key, the value
 _PARTIAL_BYTES = (2 * 2 * DIM + 8) * 4  # of a warp: sums of two heads with rounded weights and with their rest
 
@@ -42,13 +42,7 @@ def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int, *, til
     return Launch(program, (kv_heads, sequences, 1), 32, new * _PARTS_BYTES)
 
 
-def choose_split(rows: int) -> int:
-    """Blocks per key head. More of them read a long cache faster; with many rows the GPU is full anyway."""
-    return 4 if rows <= 8 else 2 if rows <= 16 else 1
-
-
-def talker_launch(heads: int, kv_heads: int, rows: int, *, tiles: bool, split: int | None = None) -> Launch:
-    split = split or choose_split(rows)
-    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, SPLIT=split, OUT_IN_TILES=int(tiles))
-    warps = _WARPS // split
-    return Launch(program, (split, kv_heads, rows), warps * 32, warps * _PARTIAL_BYTES, cluster=split)
+def talker_launch(heads: int, kv_heads: int, rows: int, *, tiles: bool) -> Launch:
+    """`tiles`: of the output."""
+    program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, OUT_IN_TILES=int(tiles))
+    return Launch(program, (kv_heads, rows, 1), _WARPS * 32, _WARPS * _PARTIAL_BYTES)

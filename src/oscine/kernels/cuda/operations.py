@@ -132,8 +132,6 @@ class CudaOperations:
         position: Tensor,
         slot: Tensor,
         out: Tensor,
-        *,
-        split: int | None = None,
     ) -> None:
         _, kv_heads, block_size, dim = key_blocks.shape
         heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
@@ -149,7 +147,7 @@ class CudaOperations:
             qkv.stride(0), out.stride(0), key_blocks.stride(0), key_blocks.stride(1), block_table.stride(0),
             eps, dim**-0.5,
         )  # fmt: skip
-        launch = talker_launch(heads, kv_heads, len(qkv), tiles=out.ndim == 3, split=split)
+        launch = talker_launch(heads, kv_heads, len(qkv), tiles=out.ndim == 3)
         self.launch(launch, arguments, qkv.device)
 
     def predictor_attention(

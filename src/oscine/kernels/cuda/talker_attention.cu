@@ -4,21 +4,18 @@
 //
 // Order of the sums, the same for every number of rows: four warps per key head. Warp w takes positions 16w .. 16w + 15
 // of each cache block, from the block of the new position down to the first, with a running maximum; then the warps are
-// added in order. They are in SPLIT blocks of a cluster: many for few rows, one for many rows. That changes where a
-// warp runs, not what it adds.
+// added in order.
 //
 // A warp's first positions are read before the wait, and so are slots, positions and the block table: all were written
 // before the last launch that is not programmatic. Rows with a negative slot keep their values.
 //
-// Defines: HEADS, KV_HEADS (two query heads per key head), SPLIT (1, 2 or 4), OUT_IN_TILES (tiles.cuh).
-// Grid: SPLIT, KV_HEADS, rows.
+// Defines: HEADS, KV_HEADS (two query heads per key head), OUT_IN_TILES (tiles.cuh). Grid: KV_HEADS, rows.
 #include "device.cuh"
 #include "rope.cuh"
 #include "attend.cuh"
 #include "tiles.cuh"
 
 constexpr int BLOCK = 64, WARPS = BLOCK / POSITIONS;  // positions of a cache block; who share them
-constexpr int WARPS_HERE = WARPS / SPLIT, THREADS = WARPS_HERE * 32;
 // Floats of a warp: sums with rounded weights, those with their rest, then peaks and norms, each padded to four.
 constexpr int REST = GROUP * DIM, PEAKS = 2 * REST, NORMS = PEAKS + 4, PARTIAL = NORMS + 4;
 
@@ -33,10 +30,10 @@ struct Arguments {
   float epsilon, scale;
 };
 
-KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
+KERNEL_OF_BLOCKS(talker_attention, WARPS * 32, 3) {
   const Arguments& p = arguments;
-  const int rank = block_x(), kv_head = block_y(), row = block_z();
-  const int lane = thread_index() & 31, g = lane / 4, t = lane % 4, warp = rank * WARPS_HERE + thread_index() / 32;
+  const int kv_head = block_x(), row = block_y();
+  const int warp = thread_index() / 32, lane = thread_index() & 31, g = lane / 4, t = lane % 4;
 
   let_next_start();
   const long long slot = (long long)load_index_early(p.slots + row);
@@ -68,8 +65,8 @@ KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
   load_rounded_early(angles.sin, p.sin + (u64)position * HALF + place);
   wait_for_previous();
 
-  float* const partial = (float*)shared_memory();  // [WARPS_HERE][PARTIAL]
-  float* const mine = partial + thread_index() / 32 * PARTIAL;
+  float* const partial = (float*)shared_memory();  // [WARPS][PARTIAL]
+  float* const mine = partial + warp * PARTIAL;
   const int member = g % GROUP;                       // the head of which this lane has weights
   float peak = LOWEST, norm = 0.f, mixed[8][4] = {};  // norm: of this lane's positions; mixed[e]: attend.cuh
   if (last >= 0) {
@@ -132,21 +129,11 @@ KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
             make_float4(mixed[e][i], mixed[e + 1][i], mixed[e + 2][i], mixed[e + 3][i]);
   norm = sum_of_lanes(norm, 4);
   if (g < GROUP && t == 0) mine[PEAKS + g] = peak, mine[NORMS + g] = norm;
-  if (SPLIT > 1)
-    sync_cluster();
-  else
-    sync_block();
+  sync_block();
 
-  auto of_warp = [&](int i, int at) {  // four adjacent floats
-    const float* const there = partial + i % WARPS_HERE * PARTIAL + at;
-    if constexpr (SPLIT > 1)
-      return load_from_block(there, i / WARPS_HERE);
-    else
-      return *(const float4*)there;
-  };
-  constexpr int FOURS = GROUP * DIM / 4 / SPLIT;  // groups of four outputs of this block
-  for (int i = thread_index(); i < FOURS; i += THREADS) {
-    const int at = (rank * FOURS + i) * 4, head = at / DIM;
+  auto of_warp = [&](int w, int at) { return *(const float4*)(partial + w * PARTIAL + at); };
+  if (thread_index() < GROUP * DIM / 4) {  // four outputs each
+    const int at = thread_index() * 4, head = at / DIM;
     float peaks[WARPS], norms[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
@@ -171,5 +158,4 @@ KERNEL_OF_BLOCKS(talker_attention, THREADS, 3 * SPLIT) {
                                      pack(quotient(sum.z, total), quotient(sum.w, total)));
     store_two_pairs<OUT_IN_TILES>(p.out, row, kv_head * GROUP * DIM + at, p.out_stride, outputs);
   }
-  if (SPLIT > 1) sync_cluster();  // the others may still read this block's memory
 }
