@@ -263,7 +263,9 @@ def check_attention(report: Report, operations: CudaOperations, triton: Operatio
             figures |= differences(actual, expected, 0.03)
             figures["key flips"] = (written[0] != talker.cache[0]).float().mean().item()
             figures["ok values"] = torch.equal(written[1], talker.cache[1])
-            figures["ok alone as in a batch"] = all(torch.equal(talker.run(operations, n), actual[:n]) for n in (1, 5, 33))
+            figures["ok alone as in a batch"] = all(
+                torch.equal(talker.run(operations, n), actual[:n]) for n in (1, 5, 33)
+            )
 
 
 ALL_DRAWS = (DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawParams(top_k=20, top_p=0.5))

@@ -5,10 +5,10 @@
 // Both products run on mma, with keys and values as the left operand; g = lane / 4 and t = lane % 4 as there.
 //  * Scores: 8 positions have 16 rows, one with the even pairs of dimensions and one with the odd pairs. So a query has
 //    two columns, and a lane's 16 bytes of a key are its operand as they are.
-//  * Mixing: rows are dimensions; columns are weights, rounded to bf16, and what that rounding left over. So weights have
-//    16 bits, and the result is as with fp32 weights.
+//  * Mixing: rows are dimensions; columns are weights, rounded to bf16, and what that rounding left over. So weights
+//    have 16 bits.
 //
-// Include device.cuh, rope.cuh and, before, define HEADS and KV_HEADS (two query heads per key head).
+// Defines of the kernel: HEADS, KV_HEADS (two query heads per key head).
 constexpr int GROUP = 2, POSITIONS = 16;
 constexpr float LOWEST = -1e30f, LOG2_E = 1.44269504f;  // softmax with powers of two
 static_assert(HEADS == GROUP * KV_HEADS, "two query heads per key head");
@@ -21,10 +21,10 @@ struct Keys {
 struct Values {
   uint4 piece[4][2];
 };
-FUNCTION int key_position(int i) { return i * 8; }                 // from g on
-FUNCTION int value_position(int i) { return i % 2 + i / 2 * 8; }   // from 2t on
-FUNCTION int key_dimension(int n) { return n * (DIM / 4); }        // from 8t on
-FUNCTION int value_dimension(int n) { return n * HALF; }           // from 8g on
+FUNCTION int key_position(int i) { return i * 8; }                // from g on
+FUNCTION int value_position(int i) { return i % 2 + i / 2 * 8; }  // from 2t on
+FUNCTION int key_dimension(int n) { return n * (DIM / 4); }       // from 8t on
+FUNCTION int value_dimension(int n) { return n * HALF; }          // from 8g on
 
 // `from`: the first of the lane's places. load(piece, position, address)
 template <typename Load>
@@ -118,7 +118,8 @@ FUNCTION u32 word(const uint4& v, int i) { return i < 2 ? (i ? v.y : v.x) : (i =
 FUNCTION void operand_of(u32 (&a)[4], const Values& values, int e) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const u32 first = word(values.piece[i / 2 * 2][i % 2], e / 2), second = word(values.piece[i / 2 * 2 + 1][i % 2], e / 2);
+    const uint4 &one = values.piece[i / 2 * 2][i % 2], &two = values.piece[i / 2 * 2 + 1][i % 2];
+    const u32 first = word(one, e / 2), second = word(two, e / 2);
     a[i] = e % 2 ? upper_halves(first, second) : lower_halves(first, second);
   }
 }
