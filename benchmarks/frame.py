@@ -2,9 +2,7 @@
 audio; startup time and memory. With several kinds of kernels, each is measured on the same checkpoint.
 
     python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128 256] [--context 64]
-        [--kernels triton cuda fp8]
-
-The result is frame.json, that of several kinds of kernels frame-kernels.json.
+        [--kernels cuda fp8 triton]
 """
 
 from __future__ import annotations
@@ -266,7 +264,7 @@ def main() -> None:
             print(f"--- {size}, {kernels} kernels", flush=True)
             words = (folder, max(options.rows), options.rows, options.context, bandwidth, KINDS[kernels])
             figures[size][kernels] = measure(*words)
-            print(save(options.out, "frame" if len(options.kernels) == 1 else "frame-kernels", figures))
+            print(save(options.out, "frame", figures))
 
 
 if __name__ == "__main__":

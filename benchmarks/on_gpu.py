@@ -40,12 +40,11 @@ _SIZES = "--sizes {size} --scratch {scratch} --out {out}"
 STEPS = (
     Step("tests", 420, "pytest", "-m gpu -q -n 8 --dist loadfile -p no:cacheprovider --continue-on-collection-errors"),
     Step("sanitize", 400, "benchmarks.sanitize", "--out {out}"),
-    Step("frame", 120, "benchmarks.frame", f"{_SIZES} --rows {_ROWS} --kernels cuda"),
+    Step("frame", 300, "benchmarks.frame", f"{_SIZES} --rows {_ROWS} --kernels cuda fp8 triton"),
     Step("server", 240, "benchmarks.server", f"{_SIZES} --closed 1 8 32 64 128 --open 20 100 150 230"),
     Step("first_audio", 120, "benchmarks.first_audio", f"{_MODEL} --callers 1 8 32 64 128 --seconds 5"),
     Step("startup", 240, "benchmarks.startup", f"{_MODEL} --slots 128"),
     Step("front_end", 150, "benchmarks.front_end", "--out {out} --rates 1 100 300 --streams 1000"),
-    Step("frame_kernels", 300, "benchmarks.frame", f"{_SIZES} --rows {_ROWS} --kernels cuda fp8 triton"),
     Step("clone", 240, "benchmarks.server", f"{_SIZES} --kinds clone --closed 1 8 32 128 --open 20"),
     Step("admission", 90, "benchmarks.admission", _MODEL),
     Step("prompts", 90, "benchmarks.admission", f"{_MODEL} --prompt-rows 400 --rounds 4"),

@@ -3,9 +3,11 @@ device, between events of the current stream."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +23,24 @@ class TickTimes:
 
 def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:
     """Runs `count` frames after one that fills the pipeline. Like the engine loop, launches a frame before it collects
-    the previous one, and collects at once when results are ready at once (a CPU without a thread for the codec)."""
+    the previous one, and collects at once when results are ready at once (a CPU without a thread for the codec).
+
+    Without garbage collections: a process that has compiled kernels has a large heap, which the engine's has not."""
+    with _no_collection():
+        return _timed(runner, slots, count, device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _timed(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:
     marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
     collected_s: list[float] = []
 

@@ -240,7 +240,7 @@ def test_the_engine_alone_has_a_table_for_each_model(report: Report) -> None:
 
 
 def test_kernels_that_were_measured_in_one_run_stand_side_by_side(report: Report) -> None:
-    measured = json.loads((RESULTS / "frame-kernels.json").read_text())
+    measured = json.loads((RESULTS / "frame.json").read_text())
     figures = measured["figures"]
     triton = figures["1b7"]["triton"]
     for size in ("1b7", "0b6"):

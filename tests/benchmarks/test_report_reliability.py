@@ -34,6 +34,7 @@ def test_gaps_and_refusals_of_an_overload_are_shown() -> None:
     result = copy.deepcopy(OVERLOAD)
     result["figures"]["overload"]["underruns"]["requests"] = 7
     result["figures"]["burst"]["results"] = {"ok": 250, "http_429": 6}
+    result["figures"]["burst"]["tries"] = {"1": 191, "2": 65}
     result["figures"]["burst"]["deficit_ms"]["most"] = 120.0
     text = overload_table(result)
     assert "| 7 | some, at most 120 ms |" in text and "| 0 | 6 |" in text and "250, 65 of them" in text
