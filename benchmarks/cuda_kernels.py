@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.cuda_report import Report, differences, graph_us
 from oscine.kernels.cuda.attention import BLOCK_POSITIONS, CAPACITY, DIM, predictor_launch, talker_launch
-from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch, reads_tiles
+from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
@@ -57,7 +57,7 @@ def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129, 257)) -> list[P
         ]
     found += [norm_launch(width, 1, tiles=tiles) for width in (1024, 2048) for tiles in (False, True)]
     found += [tile_launch(width, 1) for width in (1024, 2048, 3072, 6144)]
-    found += [talker_launch(HEADS, KV_HEADS, rows, tiles=reads_tiles(rows)) for rows in row_counts]
+    found += [talker_launch(HEADS, KV_HEADS, 1, tiles=tiles) for tiles in (False, True)]
     found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
     found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
     found += [sample_launch(FIRST_IDS, 1024, 0, 1, first=True)]

@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 64, 128])
     parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--kernels", nargs="+", choices=list(KINDS), default=["triton"])
+    parser.add_argument("--kernels", nargs="+", choices=list(KINDS), default=["cuda", "fp8", "triton"])
     options = parser.parse_args()
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}

@@ -76,8 +76,8 @@ def launch_all() -> None:
             case.run(operations, slice(0, rows))
     for position, new in ((0, 2), (9, 1), (15, 1)):
         PredictorCase(5, position, new).run(operations, 5)
-    for rows in (1, 12, 20):  # a head in four blocks, two, one
-        TalkerCase(rows, CONTEXT).run(operations, rows)
+    for context, rows in ((0, 1), (0, 20), (CONTEXT, 20)):  # warps without positions; an output in tiles
+        TalkerCase(rows, context).run(operations, rows)
     for first in (False, True):
         draw(operations, first=first)
 

@@ -25,19 +25,21 @@ def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.d
     """Runs `count` frames after one that fills the pipeline. Like the engine loop, launches a frame before it collects
     the previous one, and collects at once when results are ready at once (a CPU without a thread for the codec).
 
-    Without garbage collections: a process that has compiled kernels has a large heap, which the engine's has not."""
+    Without garbage collections: the engine excludes what exists after its start from them (`freeze_gc`)."""
     with _no_collection():
         return _timed(runner, slots, count, device)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 def _timed(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:

@@ -203,8 +203,12 @@ inline void enter() {
     barrier->expected--;
     if (barrier->expected && barrier->arrived == barrier->expected) barrier->arrived = 0, barrier->generation++;
   }
-  // A block that has ended loses its memory; others of the cluster must not read it any more.
-  if (!block().barrier.expected) std::fill(block().memory.begin(), block().memory.end(), (char)0xff);
+  if (!block().barrier.expected) {
+    const char *end = block().shared + launch->shared_bytes, *past = block().memory.data() + block().memory.size();
+    if (std::any_of(end, past, [](char byte) { return byte != (char)0xff; })) fail("a store outside of shared memory");
+    // A block that has ended loses its memory; others of the cluster must not read it any more.
+    std::fill(block().memory.begin(), block().memory.end(), (char)0xff);
+  }
   switch_stacks(&current->stack_pointer, scheduler);
 }
 
@@ -215,7 +219,7 @@ inline void run_cluster(int first_x, int y, int z, u32& random) {
   for (int b = 0; b < l.cluster; b++) {
     Block& block = blocks[b];
     block.x = first_x + b, block.y = y, block.z = z;
-    block.memory.assign(l.shared_bytes + 1024, (char)0xff);
+    block.memory.assign(l.shared_bytes + 2048, (char)0xff);  // aligned, and 1 KB or more after it
     block.shared = (char*)(((uintptr_t)block.memory.data() + 1023) & ~(uintptr_t)1023);
     block.barrier.expected = l.threads;
     block.warps.assign(l.threads / 32, Exchange());
@@ -307,7 +311,6 @@ inline uint4 load_early(const void* from) { return read<uint4>(from); }
 inline uint4 load_early_if(bool wanted, const void* from) { return wanted ? read<uint4>(from) : uint4{}; }
 inline u64 load_index_early(const u64* from) { return read<u64>(from); }
 inline float load_float_early(const float* from) { return read<float>(from); }
-inline u32 load_pair_early(const void* from) { return read<u32>(from); }
 inline uint4 load(const void* from) { return read<uint4>(from); }
 inline uint2 load_two_pairs(const void* from) { return read<uint2>(from); }
 inline u16 load_one(const u16* from) { return read<u16>(from); }
@@ -383,7 +386,6 @@ inline void wait_for_arrival(u64* at, int turn) {
 inline int thread_index() { return emulator::current->index; }
 inline int block_x() { return emulator::block().x; }
 inline int block_y() { return emulator::block().y; }
-inline int block_z() { return emulator::block().z; }
 inline void sync_block() { emulator::arrive(emulator::block().barrier); }
 inline void sync_warp() { emulator::arrive(emulator::warp().barrier); }
 inline bool arrived_last(int id, int threads) {  // at a named barrier

@@ -106,9 +106,10 @@ def test_predictor_attention(position: int, new: int, folder: Path) -> None:
 
 
 class Talker:
-    """Slots of different lengths whose blocks are scattered over the cache; one row pads the batch."""
+    """Slots of different lengths whose blocks are scattered over the cache; one row pads the batch. The new position is
+    in each of the four warps, at its beginning and at its end, in the first cache block and in others."""
 
-    POSITIONS = (0, 5, 63, 64, 65, 150)
+    POSITIONS = (0, 16, 63, 64, 111, 150)
 
     def __init__(self) -> None:
         slots, blocks = len(self.POSITIONS), 3

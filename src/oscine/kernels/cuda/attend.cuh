@@ -2,11 +2,11 @@
 //
 //     q, k: norm and rotation (rope.cuh);  weights = softmax(q . k / sqrt(DIM));  weights @ v            fp32 sums
 //
-// Both products run on mma, with keys and values as the left operand; g = lane / 4 and t = lane % 4 as there.
+// Both products run on mma, with keys and values as the left operand; g = lane / 4 and t = lane % 4 (device.cuh).
 //  * Scores: 8 positions have 16 rows, one with the even pairs of dimensions and one with the odd pairs. So a query has
 //    two columns, and a lane's 16 bytes of a key are its operand as they are.
-//  * Mixing: rows are dimensions; columns are weights, rounded to bf16, and what that rounding left over. So weights
-//    have 16 bits.
+//  * Mixing: rows are dimensions, columns are weights, rounded to bf16. What that rounding left over is added too, so
+//    weights have 16 bits.
 //
 // Defines of the kernel: HEADS, KV_HEADS (two query heads per key head).
 constexpr int GROUP = 2, POSITIONS = 16;
@@ -26,7 +26,7 @@ FUNCTION int value_position(int i) { return i % 2 + i / 2 * 8; }  // from 2t on
 FUNCTION int key_dimension(int n) { return n * (DIM / 4); }       // from 8t on
 FUNCTION int value_dimension(int n) { return n * HALF; }          // from 8g on
 
-// `from`: the first of the lane's places. load(piece, position, address)
+// `from`: the first of the lane's places. load(piece, position, address); the position counts from g or 2t on.
 template <typename Load>
 FUNCTION void fetch(Keys& to, const u16* from, Load load) {
 #pragma unroll

@@ -11,7 +11,7 @@ BLOCK_POSITIONS = 64  # of a block of the KV cache
 CAPACITY = 16  # positions of the predictor
 _WARPS = 4  # of a block of talker_attention
 _PARTS_BYTES = 4 * DIM * 2  # of a new position: two queries, the key, the value
-_PARTIAL_BYTES = (2 * 2 * DIM + 8) * 4  # of a warp: sums of two heads with rounded weights and with their rest
+_PARTIAL_BYTES = (2 * 2 * DIM + 8) * 4  # of a warp: two sums of two heads; peaks and norms
 
 _POINTERS = ("qkv", "q_scale", "k_scale", "cos", "sin", "keys", "values")
 

@@ -48,12 +48,11 @@ FUNCTION u64 load_index_early(const u64* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
   return v;
 }
-FUNCTION u32 load_pair_early(const void* from) {
-  u32 v;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from));
+FUNCTION float load_float_early(const float* from) {
+  float v;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(from));
   return v;
 }
-FUNCTION float load_float_early(const float* from) { return __uint_as_float(load_pair_early(from)); }
 // From L2: another kernel has just written it.
 FUNCTION uint4 load(const void* from) {
   uint4 v;
@@ -130,7 +129,6 @@ FUNCTION void wait_for_arrival(u64* at, int turn) {
 FUNCTION int thread_index() { return threadIdx.x; }
 FUNCTION int block_x() { return blockIdx.x; }
 FUNCTION int block_y() { return blockIdx.y; }
-FUNCTION int block_z() { return blockIdx.z; }
 FUNCTION void sync_block() { __syncthreads(); }
 FUNCTION void sync_warp() { __syncwarp(); }
 // Barriers 1 to 15 of a block, for parts of its threads: `threads` is the number of those that arrive or synchronize.

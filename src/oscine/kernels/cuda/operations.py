@@ -327,5 +327,6 @@ def _check_heads(qkv: Tensor, kv_heads: int, dim: int, cos: Tensor, sin: Tensor,
     assert attention.supports(heads, kv_heads, dim) and (heads + 2 * kv_heads) * dim == qkv.shape[1], (heads, dim)
     assert _holds(out, len(qkv), heads * dim), (out.shape, qkv.shape)
     assert cos.shape == sin.shape and cos.shape[1] == dim // 2 and cos.dtype == sin.dtype == torch.float32, cos.shape
-    assert cos.is_contiguous() and sin.is_contiguous(), (cos.stride(), sin.stride())
+    for angles in (cos, sin):
+        assert angles.is_contiguous() and angles.data_ptr() % _ALIGNMENT == 0, (angles.stride(), angles.data_ptr())
     return heads

@@ -3,8 +3,8 @@
 //     x = bf16(bf16(x * rsqrt(mean(x^2) + epsilon)) * scale)                                      per head of 128
 //     low' = bf16(bf16(low * cos) - bf16(high * sin)), high' = bf16(bf16(high * cos) + bf16(low * sin))
 //
-// cos and sin are rounded to bf16. `low` are dimensions 0 .. 63 and `high` 64 .. 127. Eight adjacent lanes share a head;
-// each holds 8 adjacent dimensions of both halves.
+// cos and sin are rounded to bf16. `low` are dimensions 0 .. 63 and `high` 64 .. 127. Eight adjacent lanes share a
+// head; each holds 8 adjacent dimensions of both halves.
 constexpr int DIM = 128, HALF = DIM / 2;
 
 struct Piece {  // a lane's dimensions of a head, as pairs

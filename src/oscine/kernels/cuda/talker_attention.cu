@@ -6,7 +6,7 @@
 // of each cache block, from the block of the new position down to the first, with a running maximum; then the warps are
 // added in order.
 //
-// A warp's first positions are read before the wait, and so are slots, positions and the block table: all were written
+// The positions that a warp takes first are read before the wait, and so are slots, positions and the block table: all were written
 // before the last launch that is not programmatic. Rows with a negative slot keep their values.
 //
 // Defines: HEADS, KV_HEADS (two query heads per key head), OUT_IN_TILES (tiles.cuh). Grid: KV_HEADS, rows.
@@ -43,7 +43,8 @@ KERNEL_OF_BLOCKS(talker_attention, WARPS * 32, 3) {
   }
   const int position = (int)load_index_early(p.positions + slot);
   const u64* const table = p.block_table + slot * p.table_stride;
-  const int begin = warp * POSITIONS, last = (position + BLOCK - begin) / BLOCK - 1;  // block of this warp; -1: none
+  const int begin = warp * POSITIONS;
+  const int last = (position + BLOCK - begin) / BLOCK - 1;  // block with positions of this warp; -1: it has none
   const int newest = position - begin - last * BLOCK;  // among the warp's positions there, if below 16
   const u64 offset = (u64)kv_head * p.head_stride + begin * DIM;
   const u16* const lane_keys = p.keys + offset + (g * DIM + t * 8);
@@ -68,7 +69,7 @@ KERNEL_OF_BLOCKS(talker_attention, WARPS * 32, 3) {
   float* const partial = (float*)shared_memory();  // [WARPS][PARTIAL]
   float* const mine = partial + warp * PARTIAL;
   const int member = g % GROUP;                       // the head of which this lane has weights
-  float peak = LOWEST, norm = 0.f, mixed[8][4] = {};  // norm: of this lane's positions; mixed[e]: attend.cuh
+  float peak = LOWEST, norm = 0.f, mixed[8][4] = {};  // norm: of this lane's positions; mixed: as in operand_of
   if (last >= 0) {
     const u16* const own = p.qkv + (u64)row * p.qkv_stride + head_of_part(part, kv_head) * DIM + place;
     const Piece fresh = fresh_piece(own, part, scale, angles, p.epsilon);
@@ -131,9 +132,9 @@ KERNEL_OF_BLOCKS(talker_attention, WARPS * 32, 3) {
   if (g < GROUP && t == 0) mine[PEAKS + g] = peak, mine[NORMS + g] = norm;
   sync_block();
 
-  auto of_warp = [&](int w, int at) { return *(const float4*)(partial + w * PARTIAL + at); };
+  auto of_warp = [&](int w, int column) { return *(const float4*)(partial + w * PARTIAL + column); };
   if (thread_index() < GROUP * DIM / 4) {  // four outputs each
-    const int at = thread_index() * 4, head = at / DIM;
+    const int column = thread_index() * 4, head = column / DIM;
     float peaks[WARPS], norms[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
@@ -147,15 +148,15 @@ KERNEL_OF_BLOCKS(talker_attention, WARPS * 32, 3) {
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
       const float shrink = power_of_two(peaks[w] - highest);
-      const float4 part = of_warp(w, at), rest = of_warp(w, REST + at);
+      const float4 rounded = of_warp(w, column), rest = of_warp(w, REST + column);
       total = multiply_add(norms[w], shrink, total);
-      sum.x = multiply_add(part.x + rest.x, shrink, sum.x);
-      sum.y = multiply_add(part.y + rest.y, shrink, sum.y);
-      sum.z = multiply_add(part.z + rest.z, shrink, sum.z);
-      sum.w = multiply_add(part.w + rest.w, shrink, sum.w);
+      sum.x = multiply_add(rounded.x + rest.x, shrink, sum.x);
+      sum.y = multiply_add(rounded.y + rest.y, shrink, sum.y);
+      sum.z = multiply_add(rounded.z + rest.z, shrink, sum.z);
+      sum.w = multiply_add(rounded.w + rest.w, shrink, sum.w);
     }
     const uint2 outputs = make_uint2(pack(quotient(sum.x, total), quotient(sum.y, total)),
                                      pack(quotient(sum.z, total), quotient(sum.w, total)));
-    store_two_pairs<OUT_IN_TILES>(p.out, row, kv_head * GROUP * DIM + at, p.out_stride, outputs);
+    store_two_pairs<OUT_IN_TILES>(p.out, row, kv_head * GROUP * DIM + column, p.out_stride, outputs);
   }
 }
