@@ -51,6 +51,7 @@ STEPS = (
     Step("agreement", 150, "benchmarks.agreement", _SIZES),
     Step("overload", 180, "benchmarks.soak", f"{_MODEL} --overload --slots 128 --burst 256"),
     Step("soak", 300, "benchmarks.soak", f"{_MODEL} --slots 128 --seconds 150 --rate 100"),
+    Step("demo", 120, "benchmarks.demo_recordings", "--out {scratch}/demo"),
     Step("times", 120, "benchmarks.cuda_chain", "--sections times --out {out}"),
     Step("checks", 240, "benchmarks.cuda_chain", "--sections checks tiled --out {scratch}"),
     Step("sweep", 150, "benchmarks.cuda_chain", "--sections sweep --out {scratch}"),
