@@ -6,12 +6,12 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from oscine.runner.cuda.graphs import no_collection
 from oscine.runner.runner import Runner, Ticket
 
 
@@ -26,20 +26,9 @@ def time_ticks(runner: Runner, slots: Sequence[int], count: int, device: torch.d
     the previous one, and collects at once when results are ready at once (a CPU without a thread for the codec).
 
     Without garbage collections: the engine excludes what exists after its start from them (`freeze_gc`)."""
-    with _no_collection():
-        return _timed(runner, slots, count, device)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
     gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    with no_collection():
+        return _timed(runner, slots, count, device)
 
 
 def _timed(runner: Runner, slots: Sequence[int], count: int, device: torch.device) -> TickTimes:

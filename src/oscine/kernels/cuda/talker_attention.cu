@@ -6,8 +6,8 @@
 // of each cache block, from the block of the new position down to the first, with a running maximum; then the warps are
 // added in order.
 //
-// The positions that a warp takes first are read before the wait, and so are slots, positions and the block table: all were written
-// before the last launch that is not programmatic. Rows with a negative slot keep their values.
+// The positions that a warp takes first are read before the wait, and so are slots, positions and the block table: all
+// were written before the last launch that is not programmatic. Rows with a negative slot keep their values.
 //
 // Defines: HEADS, KV_HEADS (two query heads per key head), OUT_IN_TILES (tiles.cuh). Grid: KV_HEADS, rows.
 #include "device.cuh"

@@ -34,7 +34,7 @@ class GraphSet:
         pool = torch.cuda.graph_pool_handle()
         stream = torch.cuda.Stream(priority=self._priority)
         stream.wait_stream(torch.cuda.current_stream())
-        with _no_collection(), torch.cuda.stream(stream):
+        with no_collection(), torch.cuda.stream(stream):
             for done, size in enumerate(reversed(self.sizes), start=1):
                 self.run(size)  # loads kernels and lets libraries allocate: a capture cannot
                 self._graphs[size] = self._captured_run(size, pool)
@@ -62,8 +62,9 @@ class GraphSet:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """A collection may free the graphs of an engine that has ended, which the device does not allow in a capture."""
+def no_collection() -> Iterator[None]:
+    """A collection pauses the process, and may free the graphs of an engine that has ended, which the device does not
+    allow in a capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
