@@ -20,8 +20,7 @@ from benchmarks.server_process import ServerProcess
 _TAKES = 2  # of every text, as in docs/eval.md
 
 
-def record(url: str, out: Path, at_once: int, texts: str) -> None:
-    name = "one by one" if at_once == 1 else f"{at_once} at once"
+def record(url: str, out: Path, name: str, at_once: int, texts: str) -> None:
     command = [sys.executable, "-c", "from oscine.commands.main import main; main()", "eval", "run", url]
     command += ["--out", str(out), "--name", name, "-c", str(at_once), "--repeat", str(_TAKES)]
     command += ["--texts", texts, "--no-dnsmos"]
@@ -34,7 +33,9 @@ def record_all(devices: str, counts: Sequence[int], out: Path, texts: str = "eng
         try:
             url = server.wait_ready()
             for at_once in counts:
-                record(url, out / str(at_once), at_once, texts)
+                load = "one by one" if at_once == 1 else f"{at_once} at once"
+                name = f"{'CPU' if devices == 'cpu' else 'GPU'}, {load}"
+                record(url, out / str(at_once), name, at_once, texts)
             server.terminate()
         finally:
             server.close()

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.report_alignment import alignment_table
-from benchmarks.report_demo import demo_load_section, demo_quality_section, demo_speed_section, speed_words
+from benchmarks.report_demo import (
+    demo_gpu_section,
+    demo_load_section,
+    demo_quality_section,
+    demo_speed_section,
+    speed_words,
+)
 from benchmarks.report_engine import (
     KERNELS,
     by_kernels,
@@ -69,6 +75,7 @@ class Report:
             self._made("listeners-gpu-*", gpu_listeners_section),
             self._made("demo", lambda results: demo_quality_section(results[0])),
             self._made("eval-demo", lambda results: demo_load_section(results[0])),
+            self._made("eval-demo-gpu-*", demo_gpu_section),
             self._made("listeners-demo", lambda results: demo_speed_section(results[0])),
             self._made("listeners-cpu", lambda results: cpu_listeners_section(results[0])),
             self._made("server-cpu", lambda results: load_section(results[0])),

@@ -1,7 +1,10 @@
 """Sections about the demo voice, in docs/benchmarks.md and its card: quality and speed, from docs/results/demo.json
-(training/judge.py), eval-demo.json (oscine eval) and listeners-demo.json (benchmarks.listeners --model demo)."""
+(training/judge.py), eval-demo.json and eval-demo-gpu-*.json (oscine eval) and listeners-demo.json
+(benchmarks.listeners --model demo)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from benchmarks.report_engine import listeners_table
 from benchmarks.report_table import Result, Row, origin, paragraph, table
@@ -35,6 +38,25 @@ def demo_load_section(result: Result) -> str:
     rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]
     shown_table = table(["", *figures["names"], "difference", "verdict"], rows)
     return "\n\n".join(["## The demo voice under load", paragraph(how), origin(result), shown_table])
+
+
+def demo_gpu_section(results: Sequence[Result]) -> str:
+    """Of `oscine eval compare`: recordings of a CPU against those of a GPU, alone and under load."""
+    machines = [result["figures"]["settings"].get("machine") for result in results]
+    devices = sorted({f"{one[0]}, and {one[1]}" for one in machines if one})
+    how = f"""The same texts and seeds, recorded on different devices or with different numbers of requests at once, and
+    transcribed by the same recognizer: the built-in English texts (40) and the sentences that were held out of the
+    voice's training (100), two recordings of each ({"; ".join(devices)}). A CPU computes in fp32 and a GPU in bf16, so
+    their codes are different samples of the same speech. Equal: no sample differs by more than one step of 16 bits."""
+    rows = []
+    for result in results:
+        figures, wer = result["figures"], result["figures"]["differences"]["wer"]
+        _, *shown_wer = _compared(_FIGURES["wer"], wer)
+        equal = f"{figures['equal_recordings']} of {figures['recordings']}"
+        rows.append([f"{wer['texts']}", *figures["names"], *shown_wer, equal])
+    head = ["texts", "first", "second", "WER, first", "WER, second", "difference", "verdict", "equal recordings"]
+    origins = list(map(origin, results))
+    return "\n\n".join(["## The demo voice on a GPU", paragraph(how), *origins, table(head, rows)])
 
 
 def _compared(figure: Figure, found: Row) -> list[str]:

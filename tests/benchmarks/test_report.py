@@ -114,7 +114,7 @@ def test_a_missing_result_has_no_section(report: Report) -> None:
     "name",
     [
         *("frame", "server-gpu-1b7-preset", "listeners-gpu-1b7", "bench-model-1b7", "peers"),
-        *("demo", "eval-demo", "listeners-demo"),
+        *("demo", "eval-demo", "eval-demo-gpu-load", "listeners-demo"),
     ],
 )
 @pytest.mark.parametrize("content", ['{"name": "old", "figures": {}}', "{", "[]"])

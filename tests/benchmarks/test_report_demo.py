@@ -187,3 +187,18 @@ def test_differences_under_load_are_shown(tmp_path: Path) -> None:
     assert "38 of 40 recordings are equal" in " ".join(page.split())
     assert "| WER | 5.0 % | 9.0 % | +4.0 points (+1.0 to +7.0 points) | second worse |" in page
     assert "| truncated | 0.0 % | 0.0 % | +0.0 points (+0.0 to +2.0 points) | none beyond noise |" in page
+
+
+def test_recordings_of_a_gpu_are_compared_in_one_table(tmp_path: Path) -> None:
+    wer = {"first": 0.015, "second": 0.014, "by": -0.001, "low": -0.006, "high": 0.003, "texts": 100, "verdict": "none"}
+    for name, second, equal in (("alone", "GPU, one by one", 0), ("load", "GPU, 64 at once", 200)):
+        figures = {"names": ["CPU, one by one", second], "recordings": 200, "equal_recordings": equal}
+        figures["settings"] = {"machine": ["2 cores, aarch64", "NVIDIA H200"]} if name == "alone" else {}
+        compared = script_result("x", ["x", name], figures | {"differences": {"wer": wer}})
+        (tmp_path / f"eval-demo-gpu-{name}.json").write_text(json.dumps(compared))
+    page = Report(tmp_path).benchmarks()
+    shown = "1.5 % | 1.4 % | -0.1 points (-0.6 to +0.3 points) | none beyond noise"
+    assert "(2 cores, aarch64, and NVIDIA H200)" in " ".join(page.split())
+    assert page.count("## The demo voice on a GPU") == 1 and "x alone" in page and "x load" in page
+    assert f"| 100 | CPU, one by one | GPU, one by one | {shown} | 0 of 200 |" in page
+    assert f"| 100 | CPU, one by one | GPU, 64 at once | {shown} | 200 of 200 |" in page
