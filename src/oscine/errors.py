@@ -93,3 +93,15 @@ def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | No
     listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
     more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
     return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
+
+
+def forget_frames(error: BaseException) -> None:
+    """Removes the tracebacks of an error that has been answered, and of those behind it. A frame that holds an error
+    which passed through it is a cycle: all that belongs to the request would wait for a garbage collection, and a
+    server that refuses many requests would pause for these."""
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            waiting += (one.__cause__, one.__context__)

@@ -1,13 +1,21 @@
 """Bad requests and their exact error responses. A valid request follows each one, to show that it has no effect."""
 
+import asyncio
+import gc
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import httpx
 import pytest
 
+from fastapi import FastAPI
+from starlette.types import Message, Scope
+
 from oscine.config import ServerConfig
+from oscine.errors import OverloadedError
+from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
 
@@ -391,3 +399,64 @@ def test_a_wrong_method_is_answered_with_the_allowed_ones(client: httpx.Client, 
 def test_a_missing_field_is_recognized_under_another_name(client: httpx.Client, theirs: str) -> None:
     message = client.post("/v1/audio/speech", json={theirs: "hello"}).json()["error"]["message"]
     assert message == f"input is missing; it is required; did you mean it by {theirs!r}?"
+
+
+# --- what a refusal leaves behind ---
+
+
+class FullEngine(ScriptedEngine):
+    """Refuses as an engine in another process does: the error arrives in a future."""
+
+    async def submit_async(self, *arguments: Any, **options: Any) -> str:
+        accepted = Future[str]()
+        accepted.set_exception(OverloadedError("The server is full. Retry in 1.0 s.", 1.0))
+        return await asyncio.wrap_future(accepted)
+
+
+async def status_of(app: FastAPI, body: bytes) -> int:
+    """Of a request in a task of its own, without a client, which would leave garbage too."""
+    sent: list[Message] = []
+    arriving = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if not arriving:
+            await asyncio.Event().wait()
+        return arriving.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope: Scope = {"type": "http", "method": "POST", "path": SPEECH, "root_path": "", "query_string": b""}
+    scope |= {"scheme": "http", "http_version": "1.1", "headers": headers, "client": None, "server": ("127.0.0.1", 80)}
+    await asyncio.create_task(app(scope, receive, send))
+    status: int = sent[0]["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"input": "Hello."}', 429),
+        (b'{"input": "Hello.", "voice": "nobody"}', 400),
+        (b'{"input": "Hello.", "speed": 100}', 400),
+        (b'{"input": 5}', 400),
+        (b"{", 400),
+    ],
+)
+def test_a_refusal_leaves_nothing_for_the_garbage_collector(body: bytes, status: int) -> None:
+    async def refuse() -> int:
+        app = build_app(engine, CARD)
+        assert {await status_of(app, body) for _ in range(3)} == {status}
+        gc.collect()
+        gc.disable()
+        for _ in range(20):
+            await status_of(app, body)
+        return gc.collect()
+
+    engine = FullEngine()
+    try:
+        assert asyncio.run(refuse()) < 20  # objects of the refused requests
+    finally:
+        gc.enable()
+        engine.stop()

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
+from oscine.errors import forget_frames
 from oscine.server.allowed_hosts import AllowedHosts, host_name
 from oscine.server.audit import client_address, key_number
 from oscine.server.errors import ApiError, api_error, error_response
@@ -121,6 +122,7 @@ class RequestMiddleware:
         except Exception as error:
             known = api_error(error)  # logs an unexpected one
             self._service.metrics.refused(scope["path"], known.status)
+            forget_frames(error)
             # After the first byte the response stays incomplete: the client sees the loss.
             if status == _NOT_STARTED:
                 await error_response(known)(scope, receive, send_with_headers)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from oscine.errors import forget_frames
 from oscine.server.errors import error_response
 
 _SLICE_BYTES = 2**20
@@ -100,8 +101,12 @@ class StreamingSpeechResponse(Response):
             disconnect.cancel()
             writer.close()
         # After the first byte the response stays incomplete: the connection closes, and the client sees the loss.
-        if error is not None and not isinstance(error, ConnectionError) and not writer.started:
-            await self._refuse(error)(scope, receive, send)
+        if error is None:
+            return
+        refused = None if isinstance(error, ConnectionError) or writer.started else self._refuse(error)
+        forget_frames(error)
+        if refused:
+            await refused(scope, receive, send)
 
 
 async def _cancel_at_disconnect(receive: Receive, task: asyncio.Task[object]) -> None:

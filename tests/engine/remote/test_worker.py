@@ -1,6 +1,7 @@
 """The worker's server, in this process, with a front end that stops reading."""
 
 import contextlib
+import gc
 import queue
 import socket
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import EngineServer
+from oscine.errors import OverloadedError
 from oscine.types import AudioChunk, SpeechRequest
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
@@ -122,3 +124,31 @@ def test_a_message_that_is_none_ends_the_worker_with_an_error() -> None:
         assert statuses == [1]
         transport.close()
     engine.stop()
+
+
+class FullEngine(FakeEngine):
+    def submit(self, *arguments: object, **options: object) -> str:
+        refused = OverloadedError("The server is full. Retry in 1.0 s.", 1.0)  # in a variable: its frame is a cycle
+        raise refused
+
+
+def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
+    engine, transport = FullEngine(FakeConfig()), RecordingTransport()
+    server = EngineServer(transport, queue.SimpleQueue())  # type: ignore[arg-type]
+
+    def refuse(count: int) -> None:
+        for number in range(count):
+            message = wire.Submit.of(str(number), SpeechRequest(text="Hello."), streaming_text=False)
+            server._receive(engine, wire.encode(message))
+
+    refuse(3)
+    try:
+        gc.collect()
+        gc.disable()
+        refuse(20)
+        assert gc.collect() < 20  # objects of the refused requests
+    finally:
+        gc.enable()
+        engine.stop()
+    refusals = [message for _, message in transport.sent if isinstance(message, wire.SubmitResult)]
+    assert len(refusals) == 23 and all(isinstance(refusal.error, OverloadedError) for refusal in refusals)

@@ -26,7 +26,7 @@ import numpy as np
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.heap import freeze_gc, importing
 from oscine.engine.remote.transport import Transport
-from oscine.errors import EngineError, OscineError
+from oscine.errors import EngineError, OscineError, forget_frames
 from oscine.log_writer import LogWriter
 from oscine.types import AudioChunk, Cancel, ReportProgress, SpeechEngine
 
@@ -119,6 +119,7 @@ class EngineServer:
             with self._lock:
                 self._running.pop(utterance_id, None)
             self._send(wire.SubmitResult(utterance_id, _reported(error)))
+            forget_frames(error)
         else:  # together with other messages: the first chunk says the same
             self._transport.post(wire.encode(wire.SubmitResult(utterance_id)))
 
