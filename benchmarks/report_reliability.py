@@ -73,6 +73,7 @@ def overload_table(result: Result) -> str:
         ],
         ["tries of a client, at most", "1 (nobody came again)", str(most_tries)],
         ["first audio p50 / p95 / most, ms", _spread(first), _spread(burst["first_audio_ms"])],
+        ["refusal p50 / p95 / most, ms", _spread(load["refused_after_ms"]), "-"],
         ["admitted streams with a gap", str(stalls["requests"]), _gaps(burst["deficit_ms"])],
     ]
     head = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from fastapi import FastAPI
 from starlette.types import Message, Scope
 
