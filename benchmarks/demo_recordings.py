@@ -27,15 +27,18 @@ def record(url: str, out: Path, name: str, at_once: int, texts: str) -> None:
     subprocess.run(command, check=True)
 
 
-def record_all(devices: str, counts: Sequence[int], out: Path, texts: str = "english") -> None:
+def record_all(
+    devices: str, counts: Sequence[int], out: Path, texts: str = "english", model: Path | None = None, name: str = ""
+) -> None:
+    """`model` None: the demo voice. The recordings' `name` is followed by the load."""
     with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(None, Path(folder), "--slots", str(max(counts)), devices=devices)
+        server = ServerProcess(model, Path(folder), "--slots", str(max(counts)), devices=devices)
         try:
             url = server.wait_ready()
             for at_once in counts:
                 load = "one by one" if at_once == 1 else f"{at_once} at once"
-                name = f"{'CPU' if devices == 'cpu' else 'GPU'}, {load}"
-                record(url, out / str(at_once), name, at_once, texts)
+                what = name or ("CPU" if devices == "cpu" else "GPU")
+                record(url, out / str(at_once), f"{what}, {load}", at_once, texts)
             server.terminate()
         finally:
             server.close()
@@ -47,8 +50,10 @@ def main() -> None:
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--texts", default="english", help="as of oscine eval run")
+    parser.add_argument("--model", type=Path, help="a folder; default: the demo voice")
+    parser.add_argument("--name", default="", help="of the recordings; default: CPU or GPU")
     options = parser.parse_args()
-    record_all(options.devices, options.at_once, options.out, options.texts)
+    record_all(options.devices, options.at_once, options.out, options.texts, options.model, options.name)
 
 
 if __name__ == "__main__":

@@ -41,13 +41,15 @@ def demo_load_section(result: Result) -> str:
 
 
 def demo_gpu_section(results: Sequence[Result]) -> str:
-    """Of `oscine eval compare`: recordings of a CPU against those of a GPU, alone and under load."""
+    """Of `oscine eval compare`: a CPU against a GPU, one request against many at once, and FP8 weights."""
     machines = [result["figures"]["settings"].get("machine") for result in results]
     devices = sorted({f"{one[0]}, and {one[1]}" for one in machines if one})
     how = f"""The same texts and seeds, recorded on different devices or with different numbers of requests at once, and
     transcribed by the same recognizer: the built-in English texts (40) and the sentences that were held out of the
     voice's training (100), two recordings of each ({"; ".join(devices)}). A CPU computes in fp32 and a GPU in bf16, so
-    their codes are different samples of the same speech. Equal: no sample differs by more than one step of 16 bits."""
+    their codes are different samples of the same speech. On a GPU, Triton's kernels speak this voice: CUDA's and those
+    of FP8 have only the published widths. FP8 weights are therefore widened again, and spoken by the CPU. Equal: no
+    sample differs by more than one step of 16 bits."""
     rows = []
     for result in results:
         figures, wer = result["figures"], result["figures"]["differences"]["wer"]
