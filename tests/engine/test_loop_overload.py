@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from oscine.config import ChunkConfig, PacingConfig
+from oscine.config import ChunkConfig, EngineConfig, PacingConfig
 from oscine.engine.loop import EngineLoop
 from oscine.errors import OverloadedError
 from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
@@ -16,10 +16,12 @@ from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, Script
 CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_wait_s=2.0, pacing=PacingConfig())
 
 
-def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[list[Listener], int, list[float]]:
+def drive(
+    runner: ScriptedRunner, arrivals: list[tuple[float, int]], config: EngineConfig = CONFIG
+) -> tuple[list[Listener], int, list[float]]:
     """Open loop: (time, frames) of each request. Returns the listeners of admitted requests, the number of refusals and
     their retry times."""
-    loop = EngineLoop(runner, CONFIG, runner.clock)
+    loop = EngineLoop(runner, config, runner.clock)
     listeners: list[Listener] = []
     retries_s: list[float] = []
     coming = sorted(arrivals, reverse=True)
@@ -28,7 +30,7 @@ def drive(runner: ScriptedRunner, arrivals: list[tuple[float, int]]) -> tuple[li
             listener = Listener(runner.clock)
             frames = coming.pop()[1]
             tag = len(listeners) % 30 + 1
-            session = session_of(tag, frames, listener, CONFIG, text_ids=frames // 4)
+            session = session_of(tag, frames, listener, config, text_ids=frames // 4)
             session.utterance_id = f"{len(listeners)}-{len(retries_s)}"
             try:
                 loop.submit(session)
@@ -84,6 +86,18 @@ def test_at_half_the_load_no_request_is_refused() -> None:
     capacity_hz = slots / (fixed_s + row_s * slots) / 50
     listeners, refused, _ = drive(runner, poisson(capacity_hz / 2, 4.0, seed=1))
     assert refused == 0 and sum(listener.underrun_s() for listener in listeners) == 0
+
+
+def test_nobody_in_a_burst_of_twice_the_slots_is_refused() -> None:
+    defaults, slots = EngineConfig(), 128
+    config = dataclasses.replace(
+        CONFIG, slots=slots, queue_limit=defaults.queue_limit, queue_wait_s=defaults.queue_wait_s
+    )
+    runner = ScriptedRunner(slots, fixed_s=0.0023, row_s=0.000034, prefill_row_s=0.000005)
+    listeners, refused, _ = drive(runner, [(0.0, 50)] * (2 * slots), config)
+    assert refused == 0 and len(listeners) == 2 * slots
+    assert max(listener.arrived_s[0] for listener in listeners) < 1.0 < config.queue_wait_s
+    assert sum(listener.underrun_s() for listener in listeners) == 0
 
 
 # --- speeches of several segments ---
