@@ -28,8 +28,10 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class PlainOperations:
-    def __init__(self, *, fp8: bool = False) -> None:
-        self._fp8 = fp8
+    """`noise` of each logit, as a share of it, shows where codes are near ties, which other roundings decide."""
+
+    def __init__(self, *, fp8: bool = False, noise: float = 0.0) -> None:
+        self._fp8, self._noise, self._generator = fp8, noise, torch.Generator().manual_seed(0)
 
     def product_input(self, buffer, rows, width):
         return buffer.flatten()[: rows * width].view(rows, width)
@@ -53,6 +55,8 @@ class PlainOperations:
         self.linear(normed(x, scale, eps), weight, out, glu=glu)
 
     def sample(self, logits, slots, draws, codes, book, failed, following, *, first=None) -> None:
+        if self._noise:
+            logits = logits * (1 + self._noise * torch.randn(logits.shape, generator=self._generator))
         sample(logits, slots, draws, codes, book, failed, first=first)  # Triton's
         if following is not None:
             following.x.copy_(following.inputs[codes[:, book]])

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarni
 
 TALKER_WIDTH, PREDICTOR_WIDTH, INNER, CODES, CODE_VOCAB = 1024, 512, 512, 64, 64
 POSITIONS = (0, 5, 70)
+_NEAR = 0.02  # of a logit; bf16's roundings change them by 0.006
 
 
 class EmulatedOperations(CudaOperations):
@@ -99,10 +100,12 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 class Frame:
     """Slots in the middle of their speech, on random keys and values."""
 
-    def __init__(self, model: SpeechModel, make_operations, slots: int = 3, prefill_rows: int = 1) -> None:
+    def __init__(
+        self, model: SpeechModel, make_operations, slots: int = 3, prefill_rows: int = 1, seed: int = 1
+    ) -> None:
         sizes = {"slots": slots, "positions_per_slot": 128, "positions_total": 384, "text_capacity": 8}
         budget = plan_memory(model.config, element_bytes=2, available_bytes=None, **sizes)
-        like, generator = model.talker.head.weight, torch.Generator().manual_seed(1)
+        like, generator = model.talker.head.weight, torch.Generator().manual_seed(seed)
         self.state = SlotState.allocate(model.config, budget, like)
         kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, like)
         for tensor in (kv.keys, kv.values, self.state.inputs):
@@ -118,14 +121,27 @@ class Frame:
         return codes, self.step.hidden[: len(slots)].clone(), self.step.rest_logits[: len(slots)].clone()
 
 
+def seed_without_near_ties(model: SpeechModel, slots: list[int], *, fp8: bool) -> int:
+    """Of a frame whose codes are the same with other roundings, as other machines have them."""
+    for seed in range(100):
+        plain, noisy = (
+            Frame(model, lambda normed, noise=noise: PlainOperations(fp8=fp8, noise=noise), seed=seed).codes(slots)[0]
+            for noise in (0.0, _NEAR)
+        )
+        if torch.equal(plain[:2], noisy[:2]):
+            return seed
+    raise AssertionError("all frames have near ties")
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("fp8", [False, True], ids=["bf16", "fp8"])
 def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans_for_many_rows(
     fp8: bool, model: SpeechModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = Frame(model, lambda normed: EmulatedOperations(normed, folder, fp8=fp8))
+    seed = seed_without_near_ties(model, [2, 0, -1], fp8=fp8)
+    frame = Frame(model, lambda normed: EmulatedOperations(normed, folder, fp8=fp8), seed=seed)
     codes, hidden, logits = frame.codes([2, 0, -1])
-    plain = Frame(model, lambda normed: PlainOperations(fp8=fp8))
+    plain = Frame(model, lambda normed: PlainOperations(fp8=fp8), seed=seed)
     expected, plain_hidden, plain_logits = plain.codes([2, 0, -1])
     for actual, reference in ((hidden, plain_hidden), (logits, plain_logits)):
         distance = (actual[:2].float() - reference[:2].float()).norm() / reference[:2].float().norm()
