@@ -175,7 +175,9 @@ class EngineConfig:
     """The engine."""
 
     slots: Int = _number(32, 1, _MAX_SLOTS, "Streams that run at once.")
-    queue_limit: Int = _number(256, 0, 1_000_000, "Requests that may wait for a slot; further ones are refused.")
+    queue_limit: Int = _number(
+        1024, 0, 1_000_000, "Requests that may wait for a slot, whatever their wait; further ones are refused."
+    )
     queue_wait_s: Float = _number(3.0, 0, 3600, "Longest wait for a slot; what would wait longer is refused at once.")
     max_pending_texts: Int = _number(256, 0, 1_000_000, "Streaming texts that may wait for their first words.")
     text_wait_s: Float = _number(60.0, 0.1, _DAY_S, "A streaming text without new words for this long is ended.")

@@ -1,5 +1,6 @@
 """Checks that import Ray, so they run in its environment: test_application.py starts pytest there."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,9 @@ from ray.serve.schema import ServeDeploySchema
 from oscine.commands.settings import Settings
 from oscine.deploy.ray import app
 from oscine.deploy.ray.autoscaling import LoadPolicy
+from oscine.deploy.ray.replica import load_of
 from oscine.errors import ConfigError
+from oscine.types import EngineStatus
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "ray"
 
@@ -64,6 +67,12 @@ def test_a_replica_may_take_longer_to_stop_than_its_streams() -> None:
 def test_the_policy_wants_replicas_for_the_load(loads: dict[str, float], replicas: float) -> None:
     context = SimpleNamespace(aggregated_metrics={"oscine_load": loads} if loads else None)
     assert LoadPolicy(target_load=0.7)(context)[0] == pytest.approx(replicas)
+
+
+def test_a_burst_of_many_times_the_slots_counts_as_two_full_replicas() -> None:
+    status = EngineStatus(ready=True, slots=32, slots_active=32, queued=8, frames=0, tick_s=0.01)
+    assert load_of(status) == 1.25
+    assert load_of(replace(status, queued=1000)) == 2.0
 
 
 def test_the_policy_refuses_a_load_that_no_replica_can_have() -> None:

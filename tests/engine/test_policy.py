@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from oscine.config import EngineConfig, PacingConfig
-from oscine.engine.policy import FRAME_S, Load, Running, Snapshot, Step, Waiting, choose_step, expected_frames, refusal
+from oscine.config import PacingConfig
+from oscine.engine.policy import Running, Snapshot, Step, Waiting, choose_step
 from oscine.engine.tick_cost import TickCost
 
 PACING = PacingConfig()
@@ -137,48 +135,3 @@ def test_a_step_is_always_possible() -> None:
         assert set(step.run) <= can_run and len(set(step.run)) == len(step.run)
         assert step.run or not can_run, "a stream runs if any can"
         assert step.admit or running or not (waiting and free), "an empty engine admits a request"
-
-
-# --- refusals ---
-
-
-CONFIG = EngineConfig(slots=4, queue_limit=2, queue_wait_s=2.0)
-
-
-def test_an_idle_engine_refuses_no_request() -> None:
-    assert refusal(Load(4, (), (), FAST), CONFIG) is None
-    assert refusal(Load(4, (), (), TickCost(9.0, 9.0)), CONFIG) is None, "slow is better than nothing"
-
-
-def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
-    load = Load(0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
-    refused = refusal(load, CONFIG)
-    assert refused is not None
-    assert "4 streams are running and 2 requests are queued (the maximum). Retry in" in str(refused)
-    assert refused.retry_after_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
-    assert refusal(Load(1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
-
-
-def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:
-    slow = TickCost(0.03, 0.005)  # four rows in 50 ms
-    refused = refusal(Load(0, (100.0,) * 4, (100.0,), slow), CONFIG)
-    assert refused is not None and refused.retry_after_s == pytest.approx(100 * 0.05 - 0.8 * 2.0)
-    assert refusal(Load(0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
-
-
-def test_slots_that_could_not_be_kept_in_real_time_do_not_count_as_free() -> None:
-    cpu = TickCost(0.01, 0.04)  # one row in 50 ms, two in 90
-    assert refusal(Load(3, (10.0,), (), cpu), CONFIG) is None
-    assert refusal(Load(3, (10.0,), (10.0, 10.0), cpu), CONFIG) is not None
-
-
-def test_slots_whose_batch_was_never_measured_do_not_count_as_free() -> None:
-    config = EngineConfig(slots=32, queue_limit=2)
-    unknown, known = TickCost(0.01, 0.0, rows_seen=1), TickCost(0.01, 0.0, rows_seen=16)
-    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), unknown), config) is not None
-    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), known), config) is None
-
-
-def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
-    assert expected_frames(100, 0, PACING) == 400 and expected_frames(100, 390, PACING) == 10
-    assert 0 < expected_frames(100, 4000, PACING) < 10 and FRAME_S == 0.08

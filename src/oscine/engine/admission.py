@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oscine.config import EngineConfig
-from oscine.engine.policy import Load, expected_frames, refusal
+from oscine.engine.forecast import Forecast, Load, expected_frames
 from oscine.engine.session import Session
 from oscine.errors import EngineError, OscineError, OverloadedError
 from oscine.types import FinishReason, Prompt
@@ -53,6 +53,7 @@ SessionMessage = PromptReady | TextAppended | EndSession
 
 _BURST_S = 1.0
 _MAX_REFUSED = 1024
+_FORECAST_S = 0.01  # after which the frames made since then make a forecast wrong
 
 
 class AdmissionControl:
@@ -62,6 +63,8 @@ class AdmissionControl:
         self._changed = threading.Condition()
         self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
         self._queued: dict[str, float] = {}  # id -> expected frames, of admitted requests without a slot
+        self._forecast: Forecast | None = None  # None: slots or the queue have changed since the last one
+        self._forecast_at_s = 0.0
         self._pending_texts: set[str] = set()  # streaming texts without a prompt
         self._closed: EngineError | None = None
         self._dead = False
@@ -114,10 +117,18 @@ class AdmissionControl:
                     "maximum). Retry in 1.0 s.",
                     1.0,
                 )
-        elif refused := refusal(load(tuple(self._queued.values())), self._config, self._returning_frames()):
-            frames = expected_frames(session.text_ids, 0, self._config.pacing)
+        elif refused := (forecast := self._current_forecast(load)).refusal:
+            frames = self._expected_frames(session)
             self._refused.append((self._clock(), frames))
+            forecast.refuse(frames)
             raise refused
+
+    def _current_forecast(self, load: Callable[[tuple[float, ...]], Load]) -> Forecast:
+        now_s = self._clock()
+        if self._forecast is None or now_s - self._forecast_at_s > _FORECAST_S:
+            self._forecast = Forecast(load(tuple(self._queued.values())), self._config, self._returning_frames())
+            self._forecast_at_s = now_s
+        return self._forecast
 
     def _returning_frames(self) -> tuple[float, ...]:
         """Of the requests of a burst that were refused. Of earlier ones nobody knows whether they will come again."""
@@ -127,7 +138,12 @@ class AdmissionControl:
         return tuple(frames for _, frames in self._refused)
 
     def _count(self, session: Session) -> None:
-        self._queued[session.utterance_id] = expected_frames(session.text_ids, 0, self._config.pacing)
+        self._queued[session.utterance_id] = frames = self._expected_frames(session)
+        if self._forecast:
+            self._forecast.queue(frames)
+
+    def _expected_frames(self, session: Session) -> float:
+        return expected_frames(session.text_ids, 0, self._config.pacing)
 
     # --- the loop ---
 
@@ -152,6 +168,7 @@ class AdmissionControl:
         """The session has a slot or has ended."""
         with self._changed:
             self._queued.pop(session.utterance_id, None)
+            self._forecast = None
             self._pending_texts.discard(session.utterance_id)
 
     def die(self, error: EngineError) -> list[Session]:

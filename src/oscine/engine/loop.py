@@ -7,6 +7,7 @@ request ends that request; an error of the runner ends all running streams, and 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from dataclasses import asdict
 from oscine.config import EngineConfig
 from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
+from oscine.engine.forecast import Forecast, Load, expected_frames, max_queued_s
 from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
@@ -87,12 +89,12 @@ class EngineLoop:
     def cost(self) -> TickCost:
         return self._cost_model.cost
 
-    def _load(self, queued_frames: tuple[float, ...]) -> policy.Load:
+    def _load(self, queued_frames: tuple[float, ...]) -> Load:
         running_frames = tuple(map(self._frames_left, self._running))
-        return policy.Load(self._slots.free, running_frames, queued_frames, self.cost)
+        return Load(self._slots.free, running_frames, queued_frames, self.cost)
 
     def _frames_left(self, session: Session) -> float:
-        frames = policy.expected_frames(session.text_ids, session.frames_made, self._config.pacing)
+        frames = expected_frames(session.text_ids, session.frames_made, self._config.pacing)
         if session.text_ended or session.running_s is None:
             return frames
         # Nobody knows how much text will come: expect that it takes as long again as it has taken so far.
@@ -168,7 +170,7 @@ class EngineLoop:
         )
         waiting = tuple(
             policy.Waiting(session.prompt.rows, session.continues and not session.resumes, session.deadline_s(now_s))
-            for session in self._waiting
+            for session in itertools.islice(self._waiting, self._slots.free + 1)  # no more can be admitted
             if session.prompt is not None
         )
         return policy.Snapshot(running, waiting, self._slots.free, self._prefill_rows)
@@ -219,20 +221,22 @@ class EngineLoop:
             self._fail(session, error)
 
     def _enqueue(self, session: Session) -> None:
-        place = sum(waiting.queue_rank <= session.queue_rank for waiting in self._waiting)
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].queue_rank > session.queue_rank:
+            place -= 1
         self._waiting.insert(place, session)
 
     def _end_overdue(self) -> None:
         """Ends streams whose text or slot does not come in time, and all of them at the end of a shutdown."""
         now_s = self._clock()
         stopped = self._stop_s is not None and now_s >= self._stop_s
-        max_queued_s = policy.queue_limit_s(self._config)
+        limit_s, forecast = max_queued_s(self._config), None
         for session in list(self._sessions.values()):
             if stopped:
                 self._end(session, "cancelled")
-            elif not session.continues and session.queued_for_s(now_s) > max_queued_s:
-                load = self._load(self._admission.queued_frames)
-                self._end(session, "error", policy.queue_timeout(load, self._config))
+            elif not session.continues and session.queued_for_s(now_s) > limit_s:
+                forecast = forecast or Forecast(self._load(self._admission.queued_frames), self._config)
+                self._end(session, "error", forecast.timeout)
             elif not session.needs_text:
                 session.idle_since_s = None
             elif session.idle_since_s is None:

@@ -1,4 +1,4 @@
-"""Scheduling and admission decisions: pure functions of small snapshots.
+"""Scheduling: which requests start and which streams run in a tick, as pure functions of small snapshots.
 
 The goal is real time: an admitted stream never runs out of audio because of another one. A stream's deadline is the
 time when its player has played everything, if no further frame is launched.
@@ -6,21 +6,15 @@ time when its player has played everything, if no further frame is launched.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from oscine.config import EngineConfig, PacingConfig
+from oscine.config import PacingConfig
 from oscine.engine.tick_cost import TickCost
-from oscine.errors import OverloadedError
 from oscine.frames import FRAME_RATE_HZ
 
 FRAME_S = 1 / FRAME_RATE_HZ
 _INITIAL_ROWS = 4
-_MIN_FRAMES_LEFT = 5.0
-_MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
-_MIN_QUEUE_S = 1.0
-_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits turn out up to a quarter longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,67 +108,3 @@ def _paced(
     while rows > max(urgent, 1) and len(admitted) + urgent > 0 and cost.tick_s(len(admitted) + rows) > tick_limit_s:
         rows -= 1
     return tuple(stream.slot for stream in ordered[:rows])
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The engine's load when a request arrives."""
-
-    free_slots: int
-    running_frames: tuple[float, ...]  # expected frames left, for each running stream
-    queued_frames: tuple[float, ...]
-    cost: TickCost
-
-
-def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> float:
-    """Frames left. A stream that has outlived its estimate is expected to end soon."""
-    return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
-
-
-def refusal(load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> OverloadedError | None:
-    """Why a new request cannot be admitted; None if it can. `returning_frames`: of requests that were refused just
-    before. This one is told to come after them, because together most of them would be refused again."""
-    servers = rows_in_real_time(load.cost, config.pacing, config.slots)
-    slot_wait_s, own_wait_s = _waits_s(load, servers)
-    running, queued = len(load.running_frames), len(load.queued_frames)
-    usable = min(load.free_slots, max(0, servers - running))
-    if queued >= config.queue_limit + usable:
-        reason, retry_s = f"{running} streams are running and {queued} requests are queued (the maximum)", slot_wait_s
-    elif own_wait_s > _PREDICTION_SHARE * config.queue_wait_s:
-        reason = f"a slot is free in about {own_wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
-        retry_s = own_wait_s - _PREDICTION_SHARE * config.queue_wait_s
-    else:
-        return None
-    if returning_frames:
-        later = replace(load, queued_frames=(*load.queued_frames, *returning_frames))
-        retry_s = max(retry_s, _waits_s(later, servers)[1] - _PREDICTION_SHARE * config.queue_wait_s)
-    return _overloaded(reason, retry_s)
-
-
-def queue_timeout(load: Load, config: EngineConfig) -> OverloadedError:
-    """For a request that has waited for a slot as long as it may."""
-    slot_wait_s, own_wait_s = _waits_s(load, rows_in_real_time(load.cost, config.pacing, config.slots))
-    reason = f"no slot became free within {queue_limit_s(config):g} s"
-    return _overloaded(reason, max(slot_wait_s, own_wait_s - _PREDICTION_SHARE * config.queue_wait_s))
-
-
-def queue_limit_s(config: EngineConfig) -> float:
-    """How long a request may wait for a slot. Also a request that should start at once needs a tick or two."""
-    return max(config.queue_wait_s, _MIN_QUEUE_S)
-
-
-def _overloaded(reason: str, retry_s: float) -> OverloadedError:
-    retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
-    return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s.", retry_s)
-
-
-def _waits_s(load: Load, servers: int) -> tuple[float, float]:
-    """Seconds until the first queued request gets a slot, and until a new one would."""
-    tick_s = load.cost.tick_s(servers)
-    ends_s = [frames * tick_s for frames in load.running_frames]
-    ends_s = heapq.nlargest(servers, ends_s) + [0.0] * (servers - len(ends_s))
-    heapq.heapify(ends_s)
-    first_s = ends_s[0]
-    for frames in load.queued_frames:
-        heapq.heapreplace(ends_s, ends_s[0] + frames * tick_s)
-    return first_s, ends_s[0]

@@ -74,7 +74,7 @@ class Replica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """The load of the busiest model: its running and queued streams, as a share of what it can run in real time."""
-        return {LOAD: max(_load(model.engine.status()) for model in self._service.models)}
+        return {LOAD: max(load_of(model.engine.status()) for model in self._service.models)}
 
     async def __del__(self) -> None:
         """Called when the last request has ended."""
@@ -108,9 +108,11 @@ class Replica:
         os._exit(1)  # Ray notices it sooner than three failed health checks
 
 
-def _load(status: EngineStatus) -> float:
+def load_of(status: EngineStatus) -> float:
+    """1 is a full replica."""
     capacity = min(status.slots, status.real_time_streams or status.slots)
-    return (status.slots_active + status.queued) / max(1, capacity)
+    load = (status.slots_active + status.queued) / max(1, capacity)
+    return min(load, 2.0)  # a burst whose queue is several times the slots is served in seconds
 
 
 def _is_stopping() -> bool:

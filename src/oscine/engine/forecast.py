@@ -1,0 +1,104 @@
+"""Predicts how long a new request would wait for a slot, and refuses it if that is too long."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from oscine.config import EngineConfig, PacingConfig
+from oscine.engine.policy import rows_in_real_time
+from oscine.engine.tick_cost import TickCost
+from oscine.errors import OverloadedError
+
+_MIN_FRAMES_LEFT = 5.0
+_MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
+_MIN_QUEUE_S = 1.0
+_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits turn out up to a quarter longer
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The engine's load at one moment."""
+
+    free_slots: int
+    running_frames: tuple[float, ...]  # expected frames left, for each running stream
+    queued_frames: tuple[float, ...]
+    cost: TickCost
+
+
+def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> float:
+    """Frames left. A stream that has outlived its estimate is expected to end soon."""
+    return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
+
+
+def max_queued_s(config: EngineConfig) -> float:
+    """How long a request may wait for a slot. Also a request that should start at once needs a tick or two."""
+    return max(config.queue_wait_s, _MIN_QUEUE_S)
+
+
+class Forecast:
+    """When slots become free. Requests that come later are added to it: a new forecast of a long queue takes as long as
+    hundreds of decisions.
+
+    `returning_frames`: of requests that were refused just before. The next one is told to come after them, because
+    together most of them would be refused again."""
+
+    def __init__(self, load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> None:
+        self._config = config
+        self._running, self._queued = len(load.running_frames), 0
+        servers = rows_in_real_time(load.cost, config.pacing, load.free_slots + self._running)
+        self._usable = min(load.free_slots, max(0, servers - self._running))
+        self._tick_s = load.cost.tick_s(servers)
+        ends_s = heapq.nlargest(servers, (frames * self._tick_s for frames in load.running_frames))
+        self._free_s = ends_s + [0.0] * (servers - len(ends_s))  # when each slot is free, after the queue
+        heapq.heapify(self._free_s)
+        self._slot_wait_s = self._free_s[0]
+        self._returned_s: list[float] | None = None  # the same after all who return; None: as _free_s
+        for frames in load.queued_frames:
+            self.queue(frames)
+        for frames in returning_frames:
+            self.refuse(frames)
+
+    @property
+    def refusal(self) -> OverloadedError | None:
+        """Why a new request cannot be admitted; None if it can."""
+        config, wait_s = self._config, self._free_s[0]
+        if self._queued >= config.queue_limit + self._usable:
+            reason = f"{self._running} streams are running and {self._queued} requests are queued (the maximum)"
+            retry_s = self._slot_wait_s
+        elif wait_s > _PREDICTION_SHARE * config.queue_wait_s:
+            reason = f"a slot is free in about {wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
+            retry_s = self._retry_s(self._free_s)
+        else:
+            return None
+        return _overloaded(reason, max(retry_s, self._retry_s(self._returned_s)) if self._returned_s else retry_s)
+
+    @property
+    def timeout(self) -> OverloadedError:
+        """For a request that has waited for a slot as long as it may."""
+        reason = f"no slot became free within {max_queued_s(self._config):g} s"
+        return _overloaded(reason, max(self._slot_wait_s, self._retry_s(self._free_s)))
+
+    def queue(self, frames: float) -> None:
+        """A request of this many expected frames was admitted to the queue."""
+        self._queued += 1
+        self._add(self._free_s, frames)
+        if self._returned_s:
+            self._add(self._returned_s, frames)
+
+    def refuse(self, frames: float) -> None:
+        if self._returned_s is None:
+            self._returned_s = self._free_s.copy()
+        self._add(self._returned_s, frames)
+
+    def _add(self, free_s: list[float], frames: float) -> None:
+        heapq.heapreplace(free_s, free_s[0] + frames * self._tick_s)
+
+    def _retry_s(self, free_s: list[float]) -> float:
+        """When a request that comes again waits no longer than it may."""
+        return free_s[0] - _PREDICTION_SHARE * self._config.queue_wait_s
+
+
+def _overloaded(reason: str, retry_s: float) -> OverloadedError:
+    retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
+    return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s.", retry_s)
