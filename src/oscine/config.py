@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from oscine.frames import FRAME_RATE_HZ
 
 _MAX_SLOTS = 4096
+DEFAULT_SLOTS = 32
 _MANY = 2**31
 _DAY_S = 86400.0
 
@@ -174,7 +175,13 @@ Quantization = Literal["none", "fp8"]
 class EngineConfig:
     """The engine."""
 
-    slots: Int = _number(32, 1, _MAX_SLOTS, "Streams that run at once.")
+    slots: Int | None = _number(
+        None,
+        1,
+        _MAX_SLOTS,
+        f"Streams that run at once. Default: {DEFAULT_SLOTS}, or as many as fit into the device's memory. A number "
+        "that is set and does not fit is refused.",
+    )
     queue_limit: Int = _number(
         1024, 0, 1_000_000, "Requests that may wait for a slot, whatever their wait; further ones are refused."
     )
@@ -214,8 +221,14 @@ class EngineConfig:
     @property
     def buckets(self) -> tuple[int, ...]:
         """The batch sizes worth capturing: up to the first that holds every slot."""
-        smaller = tuple(size for size in self.graph_buckets if size < self.slots)
-        return (*smaller, next((size for size in self.graph_buckets if size >= self.slots), self.slots))
+        slots = self.wanted_slots
+        smaller = tuple(size for size in self.graph_buckets if size < slots)
+        return (*smaller, next((size for size in self.graph_buckets if size >= slots), slots))
+
+    @property
+    def wanted_slots(self) -> int:
+        """If they fit."""
+        return DEFAULT_SLOTS if self.slots is None else self.slots
 
 
 Dtype = Literal["auto", "float32", "bfloat16"]

@@ -19,15 +19,17 @@ import torch
 from oscine.audio import pcm16, write_wav
 from oscine.config import ChunkConfig, EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.engine import build
-from oscine.engine.build import build_engine, prepare_device
+from oscine.engine.build import build_engine, plan_slots, plan_within_memory, prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
+from oscine.model.config import read_config
 from oscine.model.weights import weight_bytes
 from oscine.runner.factory import KernelChoice
 from oscine.types import Cancel, SpeechEngine, SpeechRequest
 from oscine.utterance import synthesize
 from oscine.voice import Voice
+from readme_figures import CONTEXT_BYTES, GB, published
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
 from tests.engine.test_in_process_parity import assert_delivered
@@ -158,7 +160,7 @@ def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
 @pytest.mark.parametrize(
     ("memory", "reason"),
     [
-        (MemoryConfig(positions_total=2**36), "are free; use fewer slots"),
+        (MemoryConfig(positions_total=2**36), "are free; use fewer positions"),
         (MemoryConfig(positions_per_slot=16), "at least 1 slot of 64 positions"),
     ],
 )
@@ -174,6 +176,43 @@ def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(
             device="cpu",
         )
     assert stages == []
+
+
+def test_as_many_slots_as_fit_are_the_default(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, stages = small_checkpoints("1b7", "custom_voice"), []
+    config = replace(CONFIG, slots=None, memory=MemoryConfig(positions_per_slot=512, prefix_cache_mib=0))
+    model_config, device, dtype = read_config(folder), torch.device("cpu"), torch.float32
+    three = plan_slots(model_config, config, device, dtype, slots=3).total_bytes
+    monkeypatch.setattr(build, "free_bytes", lambda device: weight_bytes(model_config, dtype) + three)
+    engine = build_engine(folder, config, lambda *stage: stages.append(stage[0]), device="cpu")
+    try:
+        assert engine.status().slots == 3
+        assert stages[0].startswith("warning: 3 slots instead of 32: 32 slots of up to 512 positions")
+    finally:
+        engine.stop()
+    with pytest.raises(ConfigError, match="are free; use 3 slots or fewer positions"):
+        build_engine(folder, replace(config, slots=4), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "slots"), [("0b6", "custom_voice", 13), ("0b6", "base", 12), ("1b7", "base", 2)]
+)
+def test_published_checkpoints_start_on_a_card_of_8_gb(
+    size: str, kind: str, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many slots as docs/install.md says."""
+    pytest.importorskip("triton")
+    from oscine.runner.cuda.backend import CudaBackend
+
+    monkeypatch.setattr(build, "choose_backend", lambda device, dtype: CudaBackend)
+    monkeypatch.setattr(build, "free_bytes", lambda device: 8 * GB - CONTEXT_BYTES)
+    notes: list[str] = []
+    card, dtype = torch.device("cuda"), torch.bfloat16
+    checkpoint = published(size, kind)
+    budget = plan_within_memory(checkpoint, EngineConfig(), card, dtype, lambda *note: notes.append(note[0]))
+    assert budget.slots == slots and notes[0].startswith(f"warning: {slots} slots instead of 32: ")
 
 
 def test_kernels_that_cannot_run_are_refused_before_weights_are_loaded(small_checkpoints: CheckpointMaker) -> None:

@@ -26,9 +26,11 @@ GIB = 2**30
 GPU = DeviceMemory(total_bytes=24 * GIB, free_bytes=20 * GIB)
 
 
-def need(model: str, *, slots: int = 32, share: float | None = None, device: str = "cuda:0") -> EngineNeed:
+def need(
+    model: str, *, slots: int | None = None, share: float | None = None, device: str = "cuda:0", default: bool = False
+) -> EngineNeed:
     """4 GiB, and a quarter of a GiB for each slot."""
-    return EngineNeed(model, device, slots, lambda slots: 4 * GIB + slots * GIB // 4, share)
+    return EngineNeed(model, device, slots or 32, lambda slots: 4 * GIB + slots * GIB // 4, share, default)
 
 
 def slots(planned: list[PlannedEngine]) -> dict[str, int]:
@@ -50,6 +52,15 @@ def test_engines_that_do_not_fit_together_are_refused_with_a_number_of_slots_tha
     assert slots(divide_memory([need("a", slots=24), need("b", slots=24)], {"cuda:0": GPU})) == {"a": 24, "b": 24}
     with pytest.raises(ConfigError):
         divide_memory([need("a", slots=25), need("b", slots=25)], {"cuda:0": GPU})
+
+
+def test_engines_whose_slots_nobody_configured_get_as_many_as_fit() -> None:
+    default = [need("a", default=True), need("b", default=True)]
+    assert slots(divide_memory(default, {"cuda:0": GPU})) == {"a": 24, "b": 24}
+    configured = [need("a", slots=40), need("b", default=True), need("c", default=True, device="cuda:1")]
+    assert slots(divide_memory(configured, {"cuda:0": GPU, "cuda:1": GPU})) == {"a": 40, "b": 8, "c": 32}
+    with pytest.raises(ConfigError, match="'a' 19 GiB"):
+        divide_memory([need("a", slots=60), need("b", default=True)], {"cuda:0": GPU})
 
 
 def test_five_engines_of_which_none_has_room_for_a_slot_are_refused() -> None:

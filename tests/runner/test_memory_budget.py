@@ -4,7 +4,7 @@ import torch
 from oscine.errors import ConfigError
 from oscine.model.config import read_config
 from oscine.model.weights import load_model
-from oscine.runner.memory_budget import plain_memory_needs, plan_memory
+from oscine.runner.memory_budget import DoesNotFitError, plain_memory_needs, plan_memory
 from oscine.runner.torch.codec import TorchCodec
 
 
@@ -35,7 +35,7 @@ def test_the_default_is_half_of_the_blocks_that_all_slots_could_use(config):
         ({"positions_per_slot": 10**6}, "the checkpoint has 32768 positions"),
         ({"positions_total": 256}, "less than one slot may need"),
         ({"slots": 0}, "at least 1 slot"),
-        ({"available_bytes": 2**20}, "use fewer slots"),
+        ({"available_bytes": 2**20}, "use fewer positions"),
     ],
 )
 def test_impossible_settings_are_refused_before_weights_are_loaded(config, changed, message):
@@ -49,8 +49,15 @@ def test_if_only_the_prefix_cache_is_too_large_the_error_says_which_size_fits(co
     with pytest.raises(ConfigError, match=r"lower engine\.memory\.prefix_cache_mib from 256 to 3$"):
         plan(config, available_bytes=free)
     assert plan(config, available_bytes=free, prefix_bytes=3 * 2**20).total_bytes == free
-    with pytest.raises(ConfigError, match=r"use fewer slots \(now 4\) or positions$"):
-        plan(config, available_bytes=without - 1)
+
+
+def test_the_error_says_how_many_slots_fit(config):
+    three = plan(config, slots=3, prefix_bytes=0).total_bytes
+    for free, fitting, advice in ((three, 3, "use 3 slots or fewer positions"), (three - 1, 2, "use 2 slots or")):
+        with pytest.raises(DoesNotFitError, match=advice) as refused:
+            plan(config, slots=9, available_bytes=free, prefix_bytes=0)
+        assert refused.value.fitting_slots == fitting
+        assert plan(config, slots=fitting, available_bytes=free, prefix_bytes=0).total_bytes <= free
 
 
 def test_one_slot_is_singular(config):

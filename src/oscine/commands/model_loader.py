@@ -71,7 +71,10 @@ class ModelLoader:
         """Starts the engines of one more checkpoint beside the running ones."""
         checkpoint = self._find(config)
         self._engines = dict(self._running)
-        running = [RunningEngine(one, client.health.pid, client.status().memory_bytes) for client, one in self._running]
+        running = [
+            RunningEngine(_with_slots(one, status.slots), client.health.pid, status.memory_bytes)
+            for client, one, status in ((client, one, client.status()) for client, one in self._running)
+        ]
         return self._start_planned([checkpoint], plan_memory_of(checkpoint.wanted, running))[0]
 
     def close(self) -> None:
@@ -109,10 +112,7 @@ class ModelLoader:
             environment["OMP_NUM_THREADS"] = str(cpu_threads(on_cpu))
         loaded = []
         for checkpoint in checkpoints:
-            engines = [
-                replace(wanted, config=replace(wanted.config, slots=next(planned).slots))
-                for wanted in checkpoint.wanted
-            ]
+            engines = [_with_slots(wanted, next(planned).slots) for wanted in checkpoint.wanted]
             loaded.append(self._start(checkpoint.card, engines, environment))
         return loaded
 
@@ -141,6 +141,11 @@ class ModelLoader:
         from oscine.server.model_registry import LoadedModel  # now, while the workers import torch
 
         return LoadedModel(card, engine, partial(_health, clients), partial(_wait_ready, clients))
+
+
+def _with_slots(wanted: WantedEngine, slots: int) -> WantedEngine:
+    """`slots` 0: it has not started."""
+    return replace(wanted, config=replace(wanted.config, slots=slots)) if slots else wanted
 
 
 def _wait_ready(engines: Sequence[EngineClient]) -> None:

@@ -27,7 +27,7 @@ class StartupDisplay:
         self._settings, self._console = settings, console
         self._several = len(settings.checkpoints) > 1
         self._begun_s = time.monotonic()
-        self._notes: dict[str, str] = {}  # for the end: "memory", "warning"
+        self._notes: dict[str, list[str]] = {"memory": [], "warning": []}  # for the end
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True)
         self._live = console.is_terminal and settings.server.log_format == "console"
@@ -49,7 +49,7 @@ class StartupDisplay:
         """How the memory is divided among the models."""
         if not self._live:
             _log.info("memory plan: %s", plan)
-        self._notes["memory"] = plan
+        self._notes["memory"] = [plan]
 
     def reporter(self, model: str, device: str) -> ReportProgress:
         """A callback for one engine: stages that begin with "memory: " or "warning: " are shown when it is ready."""
@@ -61,8 +61,9 @@ class StartupDisplay:
         def report(stage: str, done: int, total: int) -> None:
             nonlocal last_stage
             kind, separator, note = stage.partition(": ")
-            if separator and kind in ("memory", "warning"):
-                self._notes.setdefault(kind, note)
+            if separator and kind in self._notes:
+                if note not in self._notes[kind]:
+                    self._notes[kind].append(note)
             else:
                 self._bar.update(task, description=f"{name}: {stage}", completed=done, total=total)
             if not self._live and stage != last_stage:
@@ -93,10 +94,10 @@ class StartupDisplay:
         for card, status in models:
             show(Text(f"  model   {card.name} ({card.kind})"))
             show(Text(f"  device  {describe_capacity(status)}"))
-        if "memory" in self._notes:
-            show(Text(f"  memory  {self._notes['memory']}"))
-        if "warning" in self._notes:
-            show(Text(f"  warning {self._notes['warning']}", "yellow"))
+        for note in self._notes["memory"][:1]:
+            show(Text(f"  memory  {note}"))
+        for note in self._notes["warning"]:
+            show(Text(f"  warning {note}", "yellow"))
         if not self._settings.server.api_keys and host not in _LOOPBACK:
             show(
                 Text("  warning anyone who reaches this address may use the server; --api-key requires a key", "yellow")

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -40,7 +41,7 @@ from oscine.runner.factory import (
     compiling_kernels,
     make_backend,
 )
-from oscine.runner.memory_budget import MemoryBudget, plan_memory
+from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import ReportProgress
 
@@ -65,7 +66,7 @@ def build_engine(
         return _build(model, config, progress, chosen, dtype, codec=codec)
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"out of memory; use fewer slots (now {config.slots}): {reason}") from error
+        raise ConfigError(f"out of memory; use fewer slots (now {config.wanted_slots}): {reason}") from error
     except (RuntimeError, MemoryError) as error:
         raise EngineError(f"the engine could not be built: {error}") from error
 
@@ -83,7 +84,8 @@ def _build(
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(model)
     model_config = read_config(folder)
-    budget = _plan(model_config, config, device, weights_dtype)
+    budget = plan_within_memory(model_config, config, device, weights_dtype, progress)
+    config = replace(config, slots=budget.slots)
     options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
     sizes = options.sizes(budget.slots)
     kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)
@@ -148,10 +150,21 @@ def prepare_device(device: torch.device, *, codec: bool = True) -> None:
         torch.set_num_threads(2 if codec and usable == 2 else max(1, usable - 1))
 
 
-def _plan(model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> MemoryBudget:
+def plan_within_memory(
+    model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype, progress: ReportProgress
+) -> MemoryBudget:
+    """With as many slots as fit, if the configuration leaves their number open."""
     free = free_bytes(device)
     available = None if free is None else max(0, free - weight_bytes(model_config, dtype))
-    return plan_slots(model_config, config, device, dtype, slots=config.slots, available_bytes=available)
+    plan = partial(plan_slots, model_config, config, device, dtype, available_bytes=available)
+    try:
+        return plan(slots=config.wanted_slots)
+    except DoesNotFitError as error:
+        if config.slots is not None or not error.fitting_slots:
+            raise
+        fewer = f"{error.fitting_slots} slots instead of {config.wanted_slots}"
+        progress(f"warning: {fewer}: {error.sums}; for more, lower engine.memory.positions_per_slot", 1, 1)
+        return plan(slots=error.fitting_slots)
 
 
 def plan_slots(

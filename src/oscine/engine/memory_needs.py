@@ -41,7 +41,14 @@ def plan_engines(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine
         reserved[size.device_name] += size.unclaimed_bytes(one)
     devices = {size.device_name: _memory(size.device, reserved[size.device_name]) for size in sizes}
     needs = [
-        EngineNeed(one.model, size.device_name, one.config.slots, size.bytes_for, one.memory_share)
+        EngineNeed(
+            one.model,
+            size.device_name,
+            one.config.wanted_slots,
+            size.bytes_for,
+            one.memory_share,
+            one.config.slots is None,
+        )
         for one, size in zip(wanted, sizes, strict=True)
     ]
     return divide_memory(needs, devices)
@@ -74,7 +81,7 @@ class EngineSizes:
     def unclaimed_bytes(self, running: RunningEngine) -> int:
         """Memory that it was planned, but has not taken yet: the prefix cache fills up, and on the CPU the system
         provides pages only when they are written."""
-        slots = self.config.slots
+        slots = self.config.wanted_slots
         if self.device.type == "cuda":  # what is not counted there was taken when the graphs were captured
             return max(0, self.weight_bytes + self._budget(slots).tensor_bytes - running.memory_bytes)
         return max(0, self.bytes_for(slots) - _resident_bytes(running.pid))

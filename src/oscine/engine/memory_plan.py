@@ -6,8 +6,9 @@ The plan, per device:
    and what its process takes by itself.
 2. `memory_share` limits an engine to a share of the device's whole memory: it gets as many slots as fit, at most those
    that are configured.
-3. The needs of all engines must fit into the free memory. Nothing is reduced without being asked for: the start is
-   refused, with the sums and a number of slots that would fit.
+3. The needs of all engines must fit into the free memory. Otherwise, engines whose slots nobody configured get fewer:
+   one number for all of them, the largest that fits. Nothing that was configured is reduced: the start is refused, with
+   the sums and a number of slots that would fit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oscine.config import EngineConfig
 from oscine.errors import ConfigError, EngineError
@@ -64,6 +65,7 @@ class EngineNeed:
     slots: int  # wanted
     bytes_for: Callable[[int], int]  # number of slots -> memory of the engine
     share: float | None = None  # of the device's whole memory, at most
+    slots_are_default: bool = False  # it may get fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,30 @@ def divide_memory(needs: Sequence[EngineNeed], devices: Mapping[str, DeviceMemor
         if memory is not None:
             here = [(need, one) for need, one in zip(needs, planned, strict=True) if need.device == device]
             _check_shares(device, [need for need, _ in here])
-            if sum(one.planned_bytes for _, one in here) > memory.free_bytes:
-                raise _does_not_fit(device, here, memory)
+            fewer = iter(_fitting(device, here, memory))
+            planned = [next(fewer) if need.device == device else one for need, one in zip(needs, planned, strict=True)]
     return planned
+
+
+def _fitting(
+    device: str, here: Sequence[tuple[EngineNeed, PlannedEngine]], memory: DeviceMemory
+) -> list[PlannedEngine]:
+    """With fewer slots where they are the default, if all do not fit. Raises ConfigError."""
+
+    def limited(limit: int) -> list[PlannedEngine]:
+        slots = [min(limit, one.slots) if need.slots_are_default else one.slots for need, one in here]
+        return [
+            replace(one, slots=count, planned_bytes=need.bytes_for(count))
+            for count, (need, one) in zip(slots, here, strict=True)
+        ]
+
+    def fits(limit: int) -> bool:
+        return sum(one.planned_bytes for one in limited(limit)) <= memory.free_bytes
+
+    limit = _largest(max(one.slots for _, one in here), fits)
+    if not limit:
+        raise _does_not_fit(device, here, memory)
+    return limited(limit)
 
 
 def _slots_within_share(need: EngineNeed, memory: DeviceMemory) -> int:

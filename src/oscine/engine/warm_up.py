@@ -25,7 +25,7 @@ _CLIP_S = 1.0
 
 def warm_up(engine: InProcessEngine, config: EngineConfig, progress: ReportProgress) -> None:
     request = _request(engine)
-    sizes = [min(size, config.slots) for size in config.buckets]
+    sizes = [min(size, config.wanted_slots) for size in config.buckets]
     for done, size in enumerate(sizes):
         progress("warm-up", done, len(sizes))
         try:

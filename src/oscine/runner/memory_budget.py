@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,11 +14,11 @@ _MiB = 2**20
 
 
 class DoesNotFitError(ConfigError):
-    """`sums` is the plan and the free memory, without the advice."""
+    """`sums` is the plan and the free memory, without the advice; `fitting_slots` the largest number that fits."""
 
-    def __init__(self, sums: str, advice: str) -> None:
+    def __init__(self, sums: str, advice: str, fitting_slots: int) -> None:
         super().__init__(f"{sums}; {advice}")
-        self.sums = sums
+        self.sums, self.fitting_slots = sums, fitting_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class MemoryBudget:
         return self.tensor_bytes + self.working_bytes
 
     def describe(self) -> str:
-        slots = f"{self.slots} slot{'' if self.slots == 1 else 's'}"
         return (
-            f"{slots} of up to {self.positions_per_slot} positions, {self.blocks} blocks of {BLOCK_POSITIONS}: "
-            f"KV cache {self.kv_bytes / _MiB:.0f} MiB, codec state {self.codec_bytes / _MiB:.0f} MiB, "
+            f"{_slots(self.slots)} of up to {self.positions_per_slot} positions, {self.blocks} blocks of "
+            f"{BLOCK_POSITIONS}: KV cache {self.kv_bytes / _MiB:.0f} MiB, "
+            f"codec state {self.codec_bytes / _MiB:.0f} MiB, "
             f"prefix cache up to {self.prefix_bytes / _MiB:.0f} MiB, "
             f"working memory {self.working_bytes / _MiB:.0f} MiB"
         )
@@ -98,34 +99,43 @@ def plan_memory(
             f"at least 1 slot of {BLOCK_POSITIONS} positions is needed, got {slots} of {positions_per_slot}"
         )
     per_slot = blocks_for(positions_per_slot)
-    usable = blocks_for(positions_total) if positions_total else max(per_slot, slots * per_slot // 2)
-    if usable < per_slot:
+    if positions_total and blocks_for(positions_total) < per_slot:
         raise ConfigError(
             f"positions_total is {positions_total}, less than one slot may need ({positions_per_slot}); "
             "raise positions_total or lower positions_per_slot"
         )
     needs = (backend.memory_needs if backend else plain_memory_needs)(config, element_bytes)
     block_bytes = 2 * stack.layers * stack.kv_heads * stack.head_dim * BLOCK_POSITIONS * element_bytes
-    budget = MemoryBudget(
-        slots=slots,
-        positions_per_slot=positions_per_slot,
-        blocks=usable + 1,
-        text_capacity=text_capacity,
-        prefix_bytes=prefix_bytes,
-        kv_bytes=(usable + 1) * block_bytes,
-        codec_bytes=(slots + 1) * needs.codec_state_bytes,
-        working_bytes=needs.working_bytes,
-    )
+
+    def plan(slots: int) -> MemoryBudget:
+        blocks = 1 + (blocks_for(positions_total) if positions_total else max(per_slot, slots * per_slot // 2))
+        return MemoryBudget(
+            slots=slots,
+            positions_per_slot=positions_per_slot,
+            blocks=blocks,
+            text_capacity=text_capacity,
+            prefix_bytes=prefix_bytes,
+            kv_bytes=blocks * block_bytes,
+            codec_bytes=(slots + 1) * needs.codec_state_bytes,
+            working_bytes=needs.working_bytes,
+        )
+
+    budget = plan(slots)
     if available_bytes is not None and budget.total_bytes > available_bytes:
         needed, free = (f"{count / _MiB:.0f} MiB" for count in (budget.total_bytes, available_bytes))
         sums = f"{budget.describe()}; this needs {needed}, {free} are free"
-        raise DoesNotFitError(sums, _advice(budget, available_bytes))
+        fitting = bisect_right(range(1, slots), available_bytes, key=lambda slots: plan(slots).total_bytes)
+        raise DoesNotFitError(sums, _advice(budget, available_bytes, fitting), fitting)
     return budget
 
 
-def _advice(budget: MemoryBudget, available_bytes: int) -> str:
+def _advice(budget: MemoryBudget, available_bytes: int, fitting_slots: int) -> str:
     """A smaller prefix cache costs speed only, so it is proposed first if that is enough."""
     left = available_bytes - (budget.total_bytes - budget.prefix_bytes)
     if left >= 0:
         return f"lower engine.memory.prefix_cache_mib from {budget.prefix_bytes // _MiB} to {left // _MiB}"
-    return f"use fewer slots (now {budget.slots}) or positions" if budget.slots > 1 else "use fewer positions"
+    return f"use {_slots(fitting_slots)} or fewer positions" if fitting_slots else "use fewer positions"
+
+
+def _slots(count: int) -> str:
+    return f"{count} slot{'' if count == 1 else 's'}"
