@@ -6,7 +6,9 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from oscine.kernels.cuda.compiler import (
     CompileError,
     CubinCache,
     NvccCompiler,
+    NvrtcCompiler,
     default_folder,
     find_compiler,
     install_hint,
@@ -167,6 +170,23 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
 def test_the_compiler_to_install_is_that_of_torchs_cuda() -> None:
     assert install_hint("13.0") == "`pip install 'cuda-bindings==13.*' nvidia-cuda-nvrtc`" == install_hint(None)
     assert install_hint("12.6") == "`pip install 'cuda-bindings==12.*' nvidia-cuda-nvrtc-cu12`"
+
+
+def test_a_patch_of_nvrtc_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"nvidia-cuda-nvrtc": "13.0.88", "nvidia-cuda-nvrtc-cu12": "12.8.93"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    def identity(major: int, minor: int) -> str:
+        return NvrtcCompiler(SimpleNamespace(nvrtcVersion=lambda: (0, major, minor))).identity
+
+    monkeypatch.setattr(module, "version", version)
+    assert (identity(13, 0), identity(12, 8)) == ("nvrtc 13.0 13.0.88", "nvrtc 12.8 12.8.93")
+    installed.clear()
+    assert identity(13, 0) == "nvrtc 13.0"
 
 
 def test_options_forbid_the_compiler_to_fuse_sums() -> None:

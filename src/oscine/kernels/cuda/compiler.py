@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,7 +91,7 @@ class NvrtcCompiler:
     @cached_property
     def identity(self) -> str:
         major, minor = self._call(self.nvrtc.nvrtcVersion)
-        return f"nvrtc {major}.{minor}"
+        return f"nvrtc {major}.{minor} {_nvrtc_package(major)}".rstrip()
 
     def compile(self, program: Program, architecture: str) -> bytes:
         (handle,) = self._call(
@@ -114,6 +115,13 @@ class NvrtcCompiler:
         if status:
             raise CompileError(f"{function.__name__} failed: {status}")
         return tuple(values)
+
+
+def _nvrtc_package(major: int) -> str:
+    """The package's whole version: the library does not tell its patch. Empty if the library came another way."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version(f"nvidia-cuda-nvrtc{'' if major >= 13 else f'-cu{major}'}")
+    return ""
 
 
 def find_compiler() -> NvrtcCompiler | NvccCompiler:
