@@ -21,14 +21,13 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.frame import KINDS
-from benchmarks.loaded_checkpoint import LoadedCheckpoint
+from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
 from benchmarks.results import save
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import SpeechRequest
-from random_checkpoint import write_checkpoint
 
 TEXT = "one day the quick brown fox met a lazy dog in the shade of an old tree and they talked for a while"
 Codes = npt.NDArray[np.int64]  # [sequences, frames, 16]
@@ -106,10 +105,7 @@ def main() -> None:
     options = parser.parse_args()
     figures: dict[str, Any] = {"sequences": options.sequences, "frames": options.frames}
     for size in options.sizes:
-        folder = options.scratch / f"full-{size}"
-        if not (folder / "config.json").exists():
-            write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
-        figures[size] = measure(folder, options.sequences, options.frames)
+        figures[size] = measure(full_checkpoint(options.scratch, size), options.sequences, options.frames)
         print(save(options.out, "agreement", figures), flush=True)
     worse = [size for size in options.sizes if not figures[size]["cuda_no_worse"]]
     sys.exit(f"the CUDA kernels agree worse than Triton's: {', '.join(worse)}" if worse else 0)

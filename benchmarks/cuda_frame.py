@@ -37,41 +37,50 @@ def published(size: str) -> ModelConfig:
         return read_config(folder)
 
 
+def random_model(config: ModelConfig, device: str = "cuda") -> SpeechModel:
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = SpeechModel(config).to(torch.bfloat16)
+    for name, parameter in (*model.talker.named_parameters(), *model.predictor.named_parameters()):
+        if "norm" in name:
+            parameter.normal_(1.0, 0.1)
+        else:  # wide logits: few near ties
+            wider = 8.0 if "head" in name else 1.0
+            parameter.normal_(0.0, 1.0 if "embedding" in name else wider * parameter.shape[-1] ** -0.5)
+    for module in list(model.modules()):
+        if prepare := getattr(module, "prepare", None):
+            prepare()
+    return model.eval().requires_grad_(False)
+
+
+def random_slots(model: SpeechModel, slots: int, context: int) -> tuple[SlotState, PagedKVCache]:
+    """All at the position `context`, on random keys and values, whose blocks are scattered."""
+    config, like = model.config, model.talker.head.weight
+    budget = plan_memory(
+        config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2, available_bytes=None
+    )
+    state = SlotState.allocate(config, budget, like)
+    kv = PagedKVCache.allocate(config.talker.stack, budget.blocks, like)
+    kv.keys.normal_()
+    kv.values.normal_(std=0.5)
+    state.inputs.normal_(std=0.5)
+    state.int_row("position").fill_(context)
+    used = context // 64 + 1
+    blocks = torch.randperm(budget.blocks - 1, device=like.device)[: (slots + 1) * used] + 1
+    assert len(blocks) == (slots + 1) * used, "the context is too long for the cache"
+    state.block_table[:, :used] = blocks.view(slots + 1, used)
+    return state, kv
+
+
 class Frames:
     """Slots in the middle of their speech, with random weights and a random KV cache. A frame is repeated, not
     advanced, so every run of it gives the same codes."""
 
     def __init__(self, size: str, slots: int, context: int, make: Callable[..., CudaOperations]) -> None:
-        config = published(size)
-        torch.manual_seed(0)
-        with torch.device("cuda"):
-            model = SpeechModel(config).to(torch.bfloat16)
-        for name, parameter in (*model.talker.named_parameters(), *model.predictor.named_parameters()):
-            if "norm" in name:
-                parameter.normal_(1.0, 0.1)
-            else:  # wide logits: few near ties
-                wider = 8.0 if "head" in name else 1.0
-                parameter.normal_(0.0, 1.0 if "embedding" in name else wider * parameter.shape[-1] ** -0.5)
-        for module in list(model.modules()):
-            if prepare := getattr(module, "prepare", None):
-                prepare()
-        self.model = model.eval().requires_grad_(False)
-        budget = plan_memory(
-            config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2, available_bytes=None
-        )
-        like = model.talker.head.weight
-        self.state = SlotState.allocate(config, budget, like)
-        self.kv = PagedKVCache.allocate(config.talker.stack, budget.blocks, like)
-        self.kv.keys.normal_()
-        self.kv.values.normal_(std=0.5)
-        self.state.inputs.normal_(std=0.5)
-        self.state.int_row("position").fill_(context)
-        used = context // 64 + 1
-        blocks = torch.randperm(budget.blocks - 1, device="cuda")[: (slots + 1) * used] + 1
-        assert len(blocks) == (slots + 1) * used, "the context is too long for the cache"
-        self.state.block_table[:, :used] = blocks.view(slots + 1, used)
+        self.model = random_model(published(size))
+        state, kv = random_slots(self.model, slots, context)
         self.triton, self.cuda, self.plain = (
-            DecodeStep(model, self.state, self.kv, slots, 1, operations)
+            DecodeStep(self.model, state, kv, slots, 1, operations)
             for operations in (TritonOperations, make, lambda normed: make(normed, programmatic=False))
         )
 

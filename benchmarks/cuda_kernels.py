@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.cuda_report import Report, differences, graph_us
+from benchmarks.device_times import copy_bandwidth
+from benchmarks.kernel_shapes import (
+    FIRST_IDS,
+    HEADS,
+    IDS,
+    KV_HEADS,
+    LAYER_PRODUCTS,
+    NORM_WIDTHS,
+    PREDICTOR_POSITION,
+    PRODUCT_SHAPES,
+)
 from oscine.kernels.cuda.attention import BLOCK_POSITIONS, CAPACITY, DIM, predictor_launch, talker_launch
 from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
 from oscine.kernels.cuda.norm import norm_launch
@@ -19,43 +30,33 @@ from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 from oscine.kernels.cuda.sample import sample_launch
 from oscine.kernels.cuda.tiles import from_tiles, in_tiles, tile_launch
+from oscine.kernels.fp8 import Weight
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.sample import Draws, FirstCode
 from oscine.types import DrawParams
 
 EPS = 1e-6
-HEADS, KV_HEADS = 16, 8
+DEVICE = "cuda"  # tests without a GPU name another one
 MAX_ROWS = 256
-IDS, FIRST_IDS = 2048, 3072
 ROWS_ALONE = (1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200)
-PEAK_BYTES_PER_US = 4.3e6  # an H200's memory bandwidth, as measured with copies
 
 PRODUCTS = {
-    "predictor qkv": Product(4096, 1024, norm=True),
-    "predictor out": Product(1024, 2048, Epilogue.RESIDUAL),
-    "predictor gate/up": Product(3072, 1024, Epilogue.GLU, norm=True),
-    "predictor down": Product(1024, 3072, Epilogue.RESIDUAL),
-    "predictor head": Product(2048, 1024, norm=True),
-    "narrow": Product(1024, 2048, Epilogue.BIAS),
-    "talker qkv": Product(4096, 2048, norm=True),
-    "talker out": Product(2048, 2048, Epilogue.RESIDUAL),
-    "talker gate/up": Product(6144, 2048, Epilogue.GLU, norm=True),
-    "talker down": Product(2048, 6144, Epilogue.RESIDUAL),
-    "talker head": Product(3072, 2048),
-    "talker head 0.6B": Product(3072, 1024),
+    name: Product(shape.outputs, shape.inputs, Epilogue[shape.epilogue], shape.norm)
+    for name, shape in PRODUCT_SHAPES.items()
 }
+FP8_PRODUCTS = {f"{name}, FP8": replace(PRODUCTS[name], fp8=True) for name in LAYER_PRODUCTS}
 
 
-def programs(row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129, 257)) -> list[Program]:
+def programs(
+    row_counts: Sequence[int] = (1, 9, 17, 33, 65, 129, 257), products: Iterable[Product] = PRODUCTS.values()
+) -> list[Program]:
     """Everything that the checks and frames launch."""
     found = []
-    for product, rows in itertools.product(PRODUCTS.values(), row_counts):
+    for product, rows in itertools.product(products, row_counts):
         norms = (False,) if rows > FEW_ROWS else {False, product.norm}
         plan = choose_plan(product, rows)
-        found += [
-            linear_launch(Product(product.outputs, product.inputs, product.epilogue, n), rows, plan) for n in norms
-        ]
-    found += [norm_launch(width, 1, tiles=tiles) for width in (1024, 2048) for tiles in (False, True)]
+        found += [linear_launch(replace(product, norm=norm), rows, plan) for norm in norms]
+    found += [norm_launch(width, 1, tiles=tiles) for width in NORM_WIDTHS for tiles in (False, True)]
     found += [tile_launch(width, 1) for width in (1024, 2048, 3072, 6144)]
     found += [talker_launch(HEADS, KV_HEADS, 1, tiles=tiles) for tiles in (False, True)]
     found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
@@ -71,10 +72,10 @@ class Case:
     product: Product
 
     def __post_init__(self) -> None:
-        product, generator = self.product, torch.Generator("cuda").manual_seed(0)
+        product, generator = self.product, torch.Generator(DEVICE).manual_seed(0)
 
         def random(*shape: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
-            return (torch.randn(*shape, generator=generator, device="cuda") * scale + shift).bfloat16()
+            return (torch.randn(*shape, generator=generator, device=DEVICE) * scale + shift).bfloat16()
 
         columns = product.outputs * product.columns_per_output
         self.x = random(MAX_ROWS, product.inputs, scale=3.0)
@@ -86,7 +87,7 @@ class Case:
         self.scale = random(product.inputs, scale=0.2, shift=1.0)
 
     def run(
-        self, operations: Any, rows: slice, out: Tensor | None = None, weight: Tensor | None = None, **plan: Any
+        self, operations: Any, rows: slice, out: Tensor | None = None, weight: Weight | None = None, **plan: Any
     ) -> Tensor:
         product, x = self.product, self.x[rows]
         weight = self.weight if weight is None else weight
@@ -132,7 +133,7 @@ class Case:
 
 
 def buffers() -> Tensor:
-    return torch.zeros(MAX_ROWS, 6144, dtype=torch.bfloat16, device="cuda")
+    return torch.zeros(MAX_ROWS, 6144, dtype=torch.bfloat16, device=DEVICE)
 
 
 def _rows(made: Tensor, count: int) -> Tensor:
@@ -168,7 +169,6 @@ def time_products(report: Report, operations: CudaOperations, triton: Operations
             figures["plan"] = str(operations.plan(product, count))
             for label, using in (("cuda", operations), ("triton", triton)):
                 figures[f"{label}_us"] = time_case(case, using, count, out, weights)
-            figures["bandwidth_share"] = case.weight.nbytes / PEAK_BYTES_PER_US / figures["cuda_us"]
 
 
 def weights_of(case: Case) -> list[Tensor]:
@@ -185,13 +185,13 @@ def time_case(case: Case, operations: Any, rows: int, out: Tensor, weights: Sequ
 
 
 def _angles(positions: int) -> tuple[Tensor, Tensor]:
-    at = torch.arange(positions, device="cuda")[:, None] * 1e6 ** (-torch.arange(0, DIM, 2, device="cuda") / DIM)
+    at = torch.arange(positions, device=DEVICE)[:, None] * 1e6 ** (-torch.arange(0, DIM, 2, device=DEVICE) / DIM)
     return at.cos().contiguous(), at.sin().contiguous()
 
 
 def _random(*shape: int, seed: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return (torch.randn(*shape, generator=generator, device="cuda") * scale + shift).bfloat16()
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, device=DEVICE) * scale + shift).bfloat16()
 
 
 class PredictorCase:
@@ -224,9 +224,9 @@ class TalkerCase:
         self.qkv = _random(rows, (HEADS + 2 * KV_HEADS) * DIM, seed=0)
         self.scales = [_random(DIM, seed=seed, scale=0.2, shift=1.0) for seed in (1, 2)]
         self.cache = [_random(rows * blocks, KV_HEADS, BLOCK_POSITIONS, DIM, seed=seed) for seed in (3, 4)]
-        self.table = torch.randperm(rows * blocks, device="cuda").view(rows, blocks)
-        self.positions = torch.arange(rows, device="cuda") + context
-        self.slots = torch.arange(rows, device="cuda")
+        self.table = torch.randperm(rows * blocks, device=DEVICE).view(rows, blocks)
+        self.positions = torch.arange(rows, device=DEVICE) + context
+        self.slots = torch.arange(rows, device=DEVICE)
         self.out = buffers()
         self.angles = _angles(context + rows + 1)
 
@@ -268,6 +268,16 @@ def check_attention(report: Report, operations: CudaOperations, triton: Operatio
             )
 
 
+class NormCase:
+    """Rows that a product reads: in tiles if there are many."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.x, self.scale, self.out = _random(rows, width, seed=0), _random(width, seed=1, shift=1.0), buffers()
+
+    def launch(self, operations: Operations) -> None:
+        operations.norm(self.x, self.scale, EPS, operations.product_input(self.out, *self.x.shape))
+
+
 ALL_DRAWS = (DrawParams(), DrawParams(greedy=True), DrawParams(top_k=0), DrawParams(top_k=20, top_p=0.5))
 
 
@@ -283,10 +293,10 @@ class SampleCase:
         params = [self.kinds[row % len(self.kinds)] for row in range(self.rows)]
 
         def column(name: str, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.tensor([getattr(one, name) for one in params], dtype=dtype, device="cuda")
+            return torch.tensor([getattr(one, name) for one in params], dtype=dtype, device=DEVICE)
 
-        low, high = torch.randint(0, 2**32, (2, self.rows), device="cuda")
-        frames = torch.arange(self.rows, device="cuda")
+        low, high = torch.randint(0, 2**32, (2, self.rows), device=DEVICE)
+        frames = torch.arange(self.rows, device=DEVICE)
         floats = (column("temperature", torch.float32), column("tail", torch.float32))
         self.draws = Draws(floats[0], column("top_k"), floats[1], column("greedy"), low, high, frames)
         self.book, ids = (0, FIRST_IDS) if self.first else (3, IDS)
@@ -295,10 +305,10 @@ class SampleCase:
         penalty, hold_eos = torch.full_like(floats[0], 1.05), torch.zeros_like(frames)
         rules = FirstCode(penalty, self.seen, hold_eos, codes=IDS, eos=IDS + 102)
         self.rules = rules if self.first else None
-        self.slots = torch.arange(self.rows, device="cuda").flip(0)
+        self.slots = torch.arange(self.rows, device=DEVICE).flip(0)
         self.inputs, self.first_qkv = _random(ids, 1024, seed=1), _random(ids, 4096, seed=2)
-        self.codes = torch.zeros(self.rows, 16, dtype=torch.int64, device="cuda")
-        self.failed = torch.zeros(self.rows, dtype=torch.int16, device="cuda")
+        self.codes = torch.zeros(self.rows, 16, dtype=torch.int64, device=DEVICE)
+        self.failed = torch.zeros(self.rows, dtype=torch.int16, device=DEVICE)
         self.x, self.qkv = self.inputs.new_zeros(self.rows, 1024), self.inputs.new_zeros(self.rows, 4096)
 
     def run(self, operations: Operations, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -341,8 +351,12 @@ def time_rest(report: Report, operations: CudaOperations, triton: Operations, ro
                 # Copies of code 0 may read `seen` too early: nobody looks at their codes.
                 draws = SampleCase(count, first=first)
                 both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
+        for width in NORM_WIDTHS:
+            with report.check(f"time rms_norm {width} {count}") as figures:
+                norm = NormCase(count, width)
+                both(figures, lambda using, case=norm: case.launch(using))  # type: ignore[misc]
         with report.check(f"time predictor attention {count}") as figures:
-            case = PredictorCase(count, 9, 1)
+            case = PredictorCase(count, PREDICTOR_POSITION, 1)
             both(figures, lambda using, case=case, count=count: case.launch(using, count))  # type: ignore[misc]
         for context in (64, 512):
             with report.check(f"time talker attention {count} at {context}") as figures:
@@ -367,5 +381,6 @@ def run_checks(report: Report, make: Callable[..., CudaOperations]) -> None:
 
 def run_times(report: Report, make: Callable[..., CudaOperations], rows: Sequence[int]) -> None:
     operations, triton = make(buffers()), TritonOperations(buffers())
+    report.figures["copy_bandwidth_tb_s"] = copy_bandwidth() / 1e12  # what the shares are of (report_kernels.py)
     time_rest(report, operations, triton, rows)
     time_products(report, operations, triton, rows)

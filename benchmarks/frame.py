@@ -3,6 +3,8 @@ audio; startup time and memory. With several kinds of kernels, each is measured 
 
     python -m benchmarks.frame --out docs/results [--sizes 1b7 0b6] [--rows 1 8 32 64 128 256] [--context 64]
         [--kernels cuda fp8 triton]
+
+The result is docs/results/frame.json, or frame-0b6.json if 1.7B is not measured.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.loaded_checkpoint import LoadedCheckpoint
+from benchmarks.device_times import copy_bandwidth, median_ms
+from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
 from benchmarks.predictor_part import predict
 from benchmarks.results import save
 from benchmarks.ticks import time_ticks
@@ -30,7 +33,6 @@ from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
-from random_checkpoint import write_checkpoint
 
 GIB = 2**30
 KINDS = {  # of kernels
@@ -39,28 +41,6 @@ KINDS = {  # of kernels
     "fp8": BackendOptions(kernels="cuda", quantize="fp8"),
 }
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
-
-
-def median_ms(replay: Callable[[], object], repeats: int = 30) -> float:
-    """Time between device events, after a warm-up."""
-    for _ in range(3):
-        replay()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def copy_bandwidth() -> float:
-    """Bytes per second of a large device-to-device copy, reads plus writes."""
-    a = torch.empty(2**31, dtype=torch.uint8, device="cuda")
-    b = torch.empty_like(a)
-    return 2 * 2**31 / (median_ms(lambda: b.copy_(a), 10) / 1e3)
 
 
 def request(seed: int) -> SpeechRequest:
@@ -242,6 +222,11 @@ def measure(
     return figures
 
 
+def result_name(sizes: Sequence[str]) -> str:
+    """So that a run of 0.6B alone does not replace the figures of 1.7B."""
+    return "frame" if "1b7" in sizes else f"frame-{'-'.join(sizes)}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
@@ -254,9 +239,7 @@ def main() -> None:
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:
-        folder = options.scratch / f"full-{size}"
-        if not (folder / "config.json").exists():
-            write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
+        folder = full_checkpoint(options.scratch, size)
         figures[size] = {}
         for kernels in options.kernels:
             gc.collect()  # a runner and its graphs reference each other
@@ -264,7 +247,7 @@ def main() -> None:
             print(f"--- {size}, {kernels} kernels", flush=True)
             words = (folder, max(options.rows), options.rows, options.context, bandwidth, KINDS[kernels])
             figures[size][kernels] = measure(*words)
-            print(save(options.out, "frame", figures))
+            print(save(options.out, result_name(options.sizes), figures))
 
 
 if __name__ == "__main__":

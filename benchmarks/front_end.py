@@ -32,7 +32,7 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
-from benchmarks.report_latency import front_end_table
+from benchmarks.report_latency import busy_before, front_end_table
 from benchmarks.results import save
 from oscine.config import ServerConfig
 from oscine.engine.remote.client import EngineClient
@@ -54,6 +54,7 @@ START_S = 120.0
 WARMUP_S = 1.0
 GRACE_S = 10.0  # for a load that ends late
 IDLE_S = 1.0
+MIN_TIMES_IDLE = 3  # what a load's share of a core must be, to tell what its requests add to that of an idle process
 PARTS = ("to_engine", "prompt", "engine", "back")  # of the first byte
 Row = dict[str, Any]
 _T = TypeVar("_T")
@@ -172,6 +173,13 @@ def joined_failures(of_clients: Sequence[dict[str, Row]]) -> dict[str, Row]:
     return joined
 
 
+def cpu_us_per_request(used: Used, idle_share: float, sent: int) -> float | None:
+    """None: an idle process uses nearly as much."""
+    if not sent or used.front_end_share < MIN_TIMES_IDLE * idle_share:
+        return None
+    return 1e6 * (used.front_end_share - idle_share) * used.took_s / sent
+
+
 def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
     used, rows = Used.during(server, lambda: list(clients.map(run_share, shares)))
     parts_s = {part: [value for row in rows for value in row["parts_s"][part]] for part in PARTS}
@@ -193,7 +201,7 @@ def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[
         # Of one core, warm-up included.
         "front_end_cpu_share": used.front_end_share,
         "engine_cpu_share": used.engine_s / used.took_s,
-        "front_end_cpu_us_per_request": 1e6 * (used.front_end_share - idle_share) * used.took_s / max(1, sent),
+        "front_end_cpu_us_per_request": cpu_us_per_request(used, idle_share, sent),
         "client": {
             "cpu_share": max(row["client"]["cpu_share"] for row in rows),
             "loop_lag_p99_ms": max(client_lags_ms, default=None),
@@ -218,7 +226,10 @@ def measure_all(
     long_s = options.stream_frames / FRAME_RATE_HZ
     loads = [(f"{rate:g} requests/s", rate, options.frames) for rate in options.rates]
     loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
-    figures: Row = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0], "loads": {}}
+    figures: Row = {"cores": os.cpu_count() or 1, "load_average_before": os.getloadavg()[0], "loads": {}}
+    if busy_before(figures):
+        average, cores = figures["load_average_before"], figures["cores"]
+        say(f"warning: the machine is busy (load average {average:.1f} on {cores} cores); times may be too long")
     context = multiprocessing.get_context("spawn")
     with piped_server(serve, options.model) as server, ProcessPoolExecutor(options.clients, context) as clients:
         idle, _ = Used.during(server, partial(time.sleep, IDLE_S))

@@ -16,6 +16,17 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import SlotAssignment
 from oscine.types import SpeechRequest
+from random_checkpoint import write_checkpoint
+
+
+def full_checkpoint(scratch: Path, size: str) -> Path:
+    """Random weights of a published size, written once."""
+    folder = scratch / f"full-{size}"
+    done = folder / "whole"
+    if not done.exists():
+        write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
+        done.touch()
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Measures the engine without a server: frames with the codec and codes only, and the first audio.
 
-python -m benchmarks.model [CHECKPOINT] [--rows 1,8,32] [--out docs/results/bench-model-1b7.json]
+python -m benchmarks.model [CHECKPOINT] [--rows 1,8,32] [--out docs/results/bench-model-demo.json]
+python -m benchmarks.model --size 1b7 --out docs/results/bench-model-1b7.json      random weights of a published size
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.report_table import SIZES
 from benchmarks.results import command_words
 from oscine.errors import ConfigError, OscineError, RequestError
 
@@ -25,6 +27,11 @@ console = Console(stderr=True)  # standard output is for results
 _MIB = 2**20
 
 Row = dict[str, Any]
+
+
+class SizeChoice(StrEnum):
+    large = "1b7"
+    small = "0b6"
 
 
 class DtypeChoice(StrEnum):
@@ -44,10 +51,13 @@ def bench_model(
     probes: Annotated[int, typer.Option(help="Requests that measure first audio, at each number of streams")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     dtype: Annotated[DtypeChoice, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = DtypeChoice.auto,
+    size: Annotated[SizeChoice | None, typer.Option(help="Random weights of this size instead of a checkpoint")] = None,
+    scratch: Annotated[Path, typer.Option(help="Where random weights are written")] = Path(".cache/gpu"),
     name: Annotated[str | None, typer.Option(help="Name of this result in tables")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None,
 ) -> None:
     """Measure the engine without a server: frames with the codec and codes only, and the first audio."""
+    from benchmarks.loaded_checkpoint import full_checkpoint
     from benchmarks.measure_model import MeasurementPlan, measure
     from oscine.model.device import choose_device  # not at the top: `--help` should not wait for torch
     from oscine.runner.memory_budget import DoesNotFitError
@@ -55,6 +65,8 @@ def bench_model(
 
     if out is not None:
         check_writable(out)
+    if size is not None:
+        model, name = str(full_checkpoint(scratch, size.value)), name or SIZES[size.value]
     default = "1,2,4,8" if choose_device(device).type == "cpu" else "1,8,32,64,128"
     plan = MeasurementPlan(_numbers(rows or default), frames, context, probes)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

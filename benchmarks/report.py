@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.report_alignment import alignment_table
+from benchmarks.report_checks import CHECK_ROWS, checks_section
 from benchmarks.report_demo import (
     demo_gpu_section,
     demo_load_section,
@@ -39,9 +41,10 @@ from benchmarks.report_latency import (
     front_end_section,
     startup_section,
 )
-from benchmarks.report_reliability import overload_table, soak_table, triton_table
+from benchmarks.report_reliability import overload_table, short_soak_words, soak_table, triton_table
 from benchmarks.report_server import images, load_section, readme_server_table, server_section
-from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, paragraph, table
+from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, marked_if_older, paragraph, table
+from benchmarks.report_targets import targets_section
 from demo_card import demo_card
 from demo_files import CARD, DEMO
 
@@ -51,6 +54,7 @@ TIMESTAMPS_GUIDE = ROOT / "docs" / "guides" / "timestamps.md"
 KERNELS_PAGE = ROOT / "docs" / "kernels.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 TRITON_PAGE = ROOT / "docs" / "deploy" / "triton.md"
+_WITHOUT_KERNELS = ("front-end", "model")  # results of a GPU machine whose figures do not depend on kernels
 # Errors of a section that is made from a broken or outdated result.
 _UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration, OSError)
 
@@ -65,6 +69,7 @@ class Report:
     def sections(self) -> list[str]:
         peers = self._peers()
         made = [
+            self._targets(),
             self._made("server-gpu-*", lambda results: server_section(results, peers)),
             self._made("first-audio-gpu-*", first_audio_section),
             self._made("front-end", lambda results: front_end_section(results[0])),
@@ -73,6 +78,7 @@ class Report:
             self._made("startup-gpu-*", startup_section),
             self._made("frame*", frame_section),
             self._made("listeners-gpu-*", gpu_listeners_section),
+            self._checks(),
             self._made("demo", lambda results: demo_quality_section(results[0])),
             self._made("eval-demo", lambda results: demo_load_section(results[0])),
             self._made("eval-demo-gpu-*", demo_gpu_section),
@@ -82,6 +88,23 @@ class Report:
             self._made("model", lambda results: reference_section(results[0])),
         ]
         return [section for section in made if section]
+
+    def _targets(self) -> str:
+        try:
+            return targets_section(self._one)
+        except _UNUSABLE as error:
+            self._complain("targets", error)
+            return ""
+
+    def _checks(self) -> str:
+        rows = []
+        for name, row_of in CHECK_ROWS.items():
+            for result in self._all(name):
+                try:
+                    rows.append(row_of(result))
+                except _UNUSABLE as error:
+                    self._complain(name, error)
+        return checks_section(rows) if rows else ""
 
     def benchmarks(self) -> str:
         parts = [
@@ -138,13 +161,19 @@ class Report:
             "overload-gpu": overload_table,
             "soak-cpu": soak_table,
         }
+        if BEGIN.format(name="short-soak-gpu") in text:
+            tables["short-soak-gpu"] = short_soak_words
         return self._filled(text, tables)
 
     def triton_page(self, text: str) -> str:
         return self._filled(text, {"overhead-fast-gpu": triton_table})
 
     def kernels_page(self, text: str) -> str:
-        return self._filled(text, {"cuda-chain": kernel_tables, "agreement": agreement_table})
+        tables: dict[str, Callable[[Result], str]] = {
+            "cuda-chain": lambda one: kernel_tables(one, self._one("frame")),
+            "agreement": agreement_table,
+        }
+        return self._filled(text, tables)
 
     def _filled(self, text: str, tables: dict[str, Callable[[Result], str]]) -> str:
         for name, make in tables.items():
@@ -158,13 +187,22 @@ class Report:
         return text
 
     def _all(self, pattern: str) -> list[Result]:
-        results = []
+        results, frame_date = [], self._frame_date()
         for path in sorted(self.folder.glob(f"{pattern}.json")):
             try:
-                results.append(load(path))
+                result = load(path)
+                results.append(result if path.stem in _WITHOUT_KERNELS else marked_if_older(result, frame_date))
             except _UNUSABLE as error:
                 self._complain(path.stem, error)
         return results
+
+    def _frame_date(self) -> str:
+        """Of the newest frame."""
+        dates = []
+        for path in self.folder.glob("frame*.json"):
+            with suppress(*_UNUSABLE):
+                dates.append(str(load(path)["date"]))
+        return max(dates, default="")
 
     def _one(self, name: str) -> Result | None:
         return next(iter(self._all(name)), None)

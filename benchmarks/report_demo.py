@@ -37,7 +37,7 @@ def demo_load_section(result: Result) -> str:
     step of 16 bits."""
     rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]
     shown_table = table(["", *figures["names"], "difference", "verdict"], rows)
-    return "\n\n".join(["## The demo voice under load", paragraph(how), origin(result), shown_table])
+    return "\n\n".join(["## The demo voice under load", paragraph(how), _compared_origin(result), shown_table])
 
 
 def demo_gpu_section(results: Sequence[Result]) -> str:
@@ -57,8 +57,16 @@ def demo_gpu_section(results: Sequence[Result]) -> str:
         equal = f"{figures['equal_recordings']} of {figures['recordings']}"
         rows.append([f"{wer['texts']}", *figures["names"], *shown_wer, equal])
     head = ["texts", "first", "second", "WER, first", "WER, second", "difference", "verdict", "equal recordings"]
-    origins = list(map(origin, results))
+    origins = list(map(_compared_origin, results))
     return "\n\n".join(["## The demo voice on a GPU", paragraph(how), *origins, table(head, rows)])
+
+
+def _compared_origin(result: Result) -> str:
+    """With the commits of the recordings, if they are not the comparison's."""
+    recorded = list(dict.fromkeys(result["figures"]["settings"].get("commit", ())))
+    if set(recorded) <= {result["commit"]}:
+        return origin(result)
+    return f"{origin(result)}; recorded with commit{'s' * (len(recorded) > 1)} {' and '.join(recorded)}"
 
 
 def _compared(figure: Figure, found: Row) -> list[str]:

@@ -14,23 +14,20 @@ KERNELS = {"triton": "Triton", "cuda": "CUDA", "fp8": "CUDA and FP8"}
 
 
 def frame_section(results: list[Result]) -> str:
-    return "\n\n".join(["## One frame on the GPU", *map(_frames, results)])
+    results = sorted(results, key=lambda result: "1b7" not in result["figures"])
+    bandwidths = " and ".join(f"{result['figures']['copy_bandwidth_tb_s']:.2f}" for result in results)
+    how = f"""Random weights of the published sizes, bfloat16, the whole text in the prompt. Times in
+        milliseconds; a frame is 80 ms of audio. Talker, predictor and codec are separate graphs,
+        timed between device events. The whole tick is wall time with two ticks in flight, as in the
+        engine: it includes idle time of the GPU, and the codec may run beside the next frame. The
+        share of bandwidth is that of the weights that talker and predictor read, against
+        {bandwidths} TB/s of a device copy."""
+    return "\n\n".join(["## One frame on the GPU", paragraph(how), *map(_frames, results)])
 
 
 def _frames(result: Result) -> str:
     figures = result["figures"]
-    parts = [
-        paragraph(
-            f"""Random weights of the published sizes, bfloat16, the whole text in the prompt. Times in
-            milliseconds; a frame is 80 ms of audio. Talker, predictor and codec are separate graphs,
-            timed between device events. The whole tick is wall time with two ticks in flight, as in the
-            engine: it includes idle time of the GPU, and the codec may run beside the next frame. The
-            share of bandwidth is that of the weights that talker and predictor read, against
-            {figures["copy_bandwidth_tb_s"]:.2f} TB/s of a device copy."""
-        ),
-        "",
-        origin(result),
-    ]
+    parts = [origin(result)]
     old = result["commit"].startswith(_OLD_FRAMES)
     if old:
         parts += [

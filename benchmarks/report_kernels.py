@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+from benchmarks.kernel_shapes import PEAK_TFLOPS, least_bytes, tflop
 from benchmarks.report_engine import KERNELS
 from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
 
 _FRAME = re.compile(r"\w+ frame of (\d+)")
 _TIME = re.compile(r"time (.+?) (\d+)( at \d+)?")
 _PARTS = ("talker", "predictor", "both")
+_MANY_ROWS = 64
 
 
-def kernel_tables(result: Result) -> str:
-    about = (
-        "Medians of graph replays. The share is that of the bandwidth that the weights alone need. Above 16 rows, a "
-    )
-    about += f"product's time includes the norm before it, or the copy of x into tiles, if it has one. {origin(result)}"
-    figures = result["figures"]
+def kernel_tables(result: Result, frame: Result | None = None) -> str:
+    """`frame`: its bandwidth is used for results that have none of their own."""
+    figures, machine = result["figures"], result["machine"]
+    times = figures["times"]
+    measured_with = times if "copy_bandwidth_tb_s" in times else frame["figures"] if frame else {}
+    limits = Limits(measured_with.get("copy_bandwidth_tb_s"), PEAK_TFLOPS.get(machine))
+    about = f"""Medians of graph replays. {limits.words(times)} Above 16 rows, a product's time includes the norm
+        before it, or the copy of x into tiles, if it has one. {origin(result)}"""
     measured = any(f"frames-{size}" in figures for size in SIZES)
-    return "\n\n".join([*([_frames(figures)] if measured else []), _kernels(figures["times"]), paragraph(about)])
+    return "\n\n".join([*([_frames(figures)] if measured else []), _kernels(times, limits), paragraph(about)])
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a GPU; None: not known."""
+
+    tb_s: float | None
+    peak_tflops: float | None
+
+    def shares(self, kernel: str, rows: int, context: int, us: float) -> str:
+        """Of bandwidth; and from 64 rows on, a product's share of the peak."""
+        least, work = least_bytes(kernel, rows, context), tflop(kernel, rows)
+        parts = [f"{least / (self.tb_s * 1e6 * us):.0%}"] if self.tb_s and least is not None else []
+        if self.peak_tflops and work is not None and rows >= _MANY_ROWS:
+            parts.append(f"{work / (self.peak_tflops * us * 1e-6):.0%}")
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def words(self, times: Row) -> str:
+        found, of_norms = [], "; of a norm, its rows" if any("rms_norm" in key for key in times) else ""
+        if self.tb_s:
+            found.append(
+                f"""The share is that of {self.tb_s:.2f} TB/s, the bandwidth of a copy: of a product, what its weights
+                need; of an attention, cached keys and values, which repeated calls find in L2 if they are less than
+                50 MB; of a sampler, logits and looked-up rows{of_norms}."""
+            )
+        if self.peak_tflops:
+            found.append(f"The peak is {self.peak_tflops:g} TFLOP/s (dense, bf16).")
+        return " ".join(found)
 
 
 def agreement_table(result: Result) -> str:
@@ -46,7 +79,7 @@ def _frames(figures: Row) -> str:
     return f"One frame without the codec, CUDA / Triton:\n\n{table(head, rows)}"
 
 
-def _kernels(times: Row) -> str:
+def _kernels(times: Row, limits: Limits) -> str:
     counts: list[str] = []
     cells: dict[str, dict[str, str]] = {}
     for key, one in times.items():
@@ -55,9 +88,11 @@ def _kernels(times: Row) -> str:
             continue
         if found[2] not in counts:
             counts.append(found[2])
-        share = f" ({one['bandwidth_share']:.0%})" if "bandwidth_share" in one else ""
-        cell = f"{one['cuda_us']:.1f} / {one['triton_us']:.1f}{share}"
+        context = int(found[3].split()[-1]) if found[3] else 0
+        shares = limits.shares(found[1], int(found[2]), context, one["cuda_us"])
+        cell = f"{one['cuda_us']:.1f} / {one['triton_us']:.1f}{shares}"
         cells.setdefault(found[1] + (found[3] or ""), {})[found[2]] = cell
     rows = [[name, *(of_counts.get(count, "") for count in counts)] for name, of_counts in cells.items()]
     head = ["kernel", *(f"{count} row{'' if count == '1' else 's'}" for count in counts)]
-    return f"One kernel, CUDA / Triton, microseconds (share of bandwidth):\n\n{table(head, rows)}"
+    shares = f"CUDA's share of bandwidth; for products from {_MANY_ROWS} rows on, of peak too"
+    return f"One kernel, CUDA / Triton, microseconds ({shares}):\n\n{table(head, rows)}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.report_table import SIZES, Result, Row, origin, table
+from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
 
+BUSY_SHARE = 0.25  # of the cores: a load average above it
 # The way of a request: the name of each stage, and the clock point that ends it. The first one begins at the client.
 STAGES = {
     "HTTP in": "arrived",
@@ -80,13 +81,26 @@ def front_end_section(result: Result) -> str:
             "",
             "HTTP, planning, tokenizing, the way to the engine process and back; that process delivers ready-made",
             "frames. Times in ms, p50 / p95 / p99; CPU is the front end process's share of one core, and that of the",
-            "busiest client process: times near its limit are the client's.",
+            "busiest client process: times near its limit are the client's. *per request*: the front end process's CPU",
+            "time above that of an idle one; `-` where the idle one uses too large a share to tell.",
             "",
-            origin(result),
+            origin(result) + _busy_words(result["figures"]),
             "",
             front_end_table(result["figures"]["loads"]),
         ]
     )
+
+
+def busy_before(figures: Row) -> bool:
+    """Whether other work may have disturbed a measurement."""
+    return bool(figures["load_average_before"] > BUSY_SHARE * figures["cores"])
+
+
+def _busy_words(figures: Row) -> str:
+    if "load_average_before" not in figures or not busy_before(figures):
+        return ""
+    average, cores = figures["load_average_before"], figures["cores"]
+    return f". The machine was busy just before: load average {average:.1f} on {cores} cores."
 
 
 def front_end_table(loads: Row) -> str:
@@ -104,8 +118,8 @@ def _front_end_row(name: str, row: Row) -> list[str]:
         *(_shares(row[figure], "p50", "p95", "p99") for figure in shown),
         f"{100 * row['front_end_cpu_share']:.0f} %",
         f"{100 * row['client']['cpu_share']:.0f} %",
-        # Above that of the idle process, which can exceed what a light load adds.
-        f"{us:.0f} us" if (us := row["front_end_cpu_us_per_request"]) > 0 else "-",
+        # Older results have differences below zero.
+        f"{us:.0f} us" if (us := row["front_end_cpu_us_per_request"]) is not None and us > 0 else "-",
     ]
 
 
@@ -120,13 +134,22 @@ ADMISSION_PARTS = {
 }
 
 
+TRANSFERS_UNDER_WAY = 8  # of src/oscine/runner/cuda/admission_block.py
+
+
 def admission_section(results: list[Result]) -> str:
     """`results`: of benchmarks/admission.py."""
     parts = [
         "## The host's time for an admission",
         "",
-        "Of the calling thread, in microseconds per request; nothing waits for a device. The loop was measured with a",
-        "runner that does nothing. *runner* is the real one's part.",
+        paragraph(
+            f"""Of the calling thread, in microseconds per request. The loop was measured with a runner that does
+            nothing. *runner* is the real one's part. It sends newcomers to the device in packs of up to 512 prompt
+            rows (2,048 if prompts are long), each with one transfer. Once {TRANSFERS_UNDER_WAY} transfers are under
+            way, the host waits until the device has the oldest. All newcomers are admitted in one tick here, so 128 of
+            them fill more packs than that, and most of their time is a wait for the device. A server admits no more
+            rows in a tick than `engine.pacing.prefill_rows_per_tick`."""
+        ),
     ]
     for result in results:
         name, figures = result["name"].rpartition("-")[2], result["figures"]

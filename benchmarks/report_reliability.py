@@ -37,6 +37,10 @@ def soak_table(result: Result) -> str:
     return f"{_soak_words(figures)}\n\n{table(head, rows)}\n\n{origin(result)}"
 
 
+def short_soak_words(result: Result) -> str:
+    return f"{_soak_words(result['figures'])}\n\n{origin(result)}"
+
+
 def _soak_words(figures: Row) -> str:
     first, kills = figures["first_audio_ms"], [f"{kill['back_after_s']:.1f} s" for kill in figures["kills"]]
     unexpected = sum(figures["failures"].values())
@@ -60,28 +64,48 @@ def _soak_words(figures: Row) -> str:
 
 def overload_table(result: Result) -> str:
     figures = result["figures"]
-    load, burst = figures["overload"], figures["burst"]
-    first, stalls = load["first_audio_ms"], load["underruns"]
-    retried = sum(count for tries, count in burst["tries"].items() if int(tries) > 1)
-    most_tries = max(map(int, burst["tries"]))
-    rows = [
-        ["requests", f"{load['requests']:,}", f"{burst['clients']}"],
-        ["admitted", f"{load['accepted']:,}", f"{burst['results'].get('ok', 0)}, {retried} of them after a 429"],
+    load = figures["overload"]
+    columns = [
         [
+            _model(figures),
+            "requests",
+            "admitted",
             "429 without Retry-After",
-            *map(str, (load["refusals_without_retry_after"], burst["results"].get("http_429", 0))),
+            "tries of a client, at most",
+            "first audio p50 / p95 / most, ms",
+            "refusal p50 / p95 / most, ms",
+            "admitted streams with a gap",
         ],
-        ["tries of a client, at most", "1 (nobody came again)", str(most_tries)],
-        ["first audio p50 / p95 / most, ms", _spread(first), _spread(burst["first_audio_ms"])],
-        ["refusal p50 / p95 / most, ms", _spread(load["refused_after_ms"]), "-"],
-        ["admitted streams with a gap", str(stalls["requests"]), _gaps(burst["deficit_ms"])],
+        [
+            f"{load['rate_per_s']:.0f} requests/s for {load['seconds']:.0f} s (3 x capacity)",
+            f"{load['requests']:,}",
+            f"{load['accepted']:,}",
+            str(load["refusals_without_retry_after"]),
+            "1 (nobody came again)",
+            _spread(load["first_audio_ms"]),
+            _spread(load["refused_after_ms"]),
+            str(load["underruns"]["requests"]),
+        ],
+        *map(_burst_column, figures["bursts"]),
     ]
-    head = [
-        _model(figures),
-        f"{load['rate_per_s']:.0f} requests/s for {load['seconds']:.0f} s (3 x capacity)",
+    head, *rows = map(list, zip(*columns, strict=True))
+    waits = f"`engine.queue_wait_s` was {figures['queue_wait_s']:g}."
+    return f"{table(head, rows)}\n\n{waits} {origin(result)}"
+
+
+def _burst_column(burst: Row) -> list[str]:
+    retried = sum(count for tries, count in burst["tries"].items() if int(tries) > 1)
+    after = f", {retried} of them after a 429" if retried else ""
+    return [
         f"{burst['clients']} at once",
+        f"{burst['clients']}",
+        f"{burst['results'].get('ok', 0)}{after}",
+        str(burst["results"].get("http_429", 0)),
+        str(max(map(int, burst["tries"]))),
+        _spread(burst["first_audio_ms"]),
+        "-",
+        _gaps(burst["deficit_ms"]),
     ]
-    return f"{table(head, rows)}\n\n{origin(result)}"
 
 
 def _spread(figures: Row) -> str:
@@ -112,7 +136,7 @@ def triton_table(result: Result) -> str:
         "first audio p50 / p95, `oscine serve`, ms",
         "Triton, ms",
     ]
-    return f"{table(head, rows)}\n\n{origin(result)}"
+    return f"{table(head, rows)}\n\n{origin(result, '../')}"
 
 
 def _first(own: Row, triton: Row, callers: str) -> list[str]:

@@ -15,6 +15,8 @@ IMAGES = {
     "server-first-audio.svg": ("first-audio", "first audio, p95, against requests per second"),
 }
 _README_CALLERS = (1, 8, 32, 128)
+_SLOTS = 128  # unless a title says otherwise
+_KERNELS = {"triton": "Triton", "cuda": "CUDA"}
 
 
 # --- on a GPU, next to other servers ---
@@ -32,9 +34,7 @@ def server_section(results: list[Result], peers: Result | None) -> str:
     ]
     for result in results:
         figures = result["figures"]
-        audio_s = figures["frames"] / 12.5
-        title = f"### {SIZES[figures['size']]}, {VOICES[figures['kind']]}, {figures['frames']} frames ({audio_s:.2f} s)"
-        parts += ["", title, "", origin(result), "", _started(figures["server"])]
+        parts += ["", f"### {_title(figures)}", "", origin(result), "", _started(figures["server"])]
         shown = _comparable(peers, figures)
         parts += ["", *_peers_described(shown)] if shown else []
         for kind in ("closed", "open"):
@@ -50,22 +50,41 @@ def server_section(results: list[Result], peers: Result | None) -> str:
     return "\n".join(parts)
 
 
-def _place(result: Result) -> tuple[int, int]:
+def _title(figures: Row) -> str:
+    """In part as the file is named by benchmarks/server.py."""
+    parts = [SIZES[figures["size"]], VOICES[figures["kind"]]]
+    parts.append(f"{figures['frames']} frames ({figures['frames'] / 12.5:.2f} s)")
+    parts += [f"{figures['server']['slots']} slots"] if figures["server"]["slots"] != _SLOTS else []
+    parts += [] if _has_callers(figures) else ["rates"]
+    return ", ".join(parts)
+
+
+def _has_callers(figures: Row) -> bool:
+    return any(row["load"]["kind"] == "closed" for row in figures["loads"])
+
+
+def _is_main(figures: Row) -> bool:
+    """Shown in charts and next to peers."""
+    return bool(figures["server"]["slots"] == _SLOTS and _has_callers(figures))
+
+
+def _place(result: Result) -> tuple[int, int, bool, int]:
     figures = result["figures"]
-    return list(SIZES).index(figures["size"]), list(VOICES).index(figures["kind"])
+    place = list(SIZES).index(figures["size"]), list(VOICES).index(figures["kind"])
+    return *place, not _is_main(figures), figures["server"]["slots"]
 
 
 def _comparable(peers: Result | None, figures: Row) -> list[Row]:
     """Peers that were measured with the same model, voice and length."""
     same = peers is not None and all(peers[name] == figures[name] for name in ("size", "kind", "frames"))
-    return peers["peers"] if peers is not None and same and figures["widths"] == "published" else []
+    comparable = same and figures["widths"] == "published" and _is_main(figures)
+    return peers["peers"] if peers is not None and comparable else []
 
 
 def _started(server: Row) -> str:
     before, after = server["memory_ready"], server.get("memory_after")
-    kernels = "Triton's cache was not empty" if server["kernels_cached"] else "kernels compiled at start"
     where = f"{server['device']}, " if "device" in server else ""  # older results do not say it
-    start = f"{where}{server['slots']} slots. Ready after {server['start_s']:.0f} s ({kernels})"
+    start = f"{where}{server['slots']} slots. Ready after {server['start_s']:.0f} s, {_compiled(server)}"
     if before["gpu_used_mib"] is None:
         return f"{start}; engine process {before['engine_mib']:.0f} MiB, front end {before['front_end_mib']:.0f} MiB."
     then = "" if after is None else f", {after['gpu_used_mib'] / 1024:.1f} GiB after all loads"
@@ -73,6 +92,16 @@ def _started(server: Row) -> str:
         f"{start}; GPU memory used: {before['gpu_used_mib'] / 1024:.1f} GiB{then} "
         f"({before['engine_device_mib'] / 1024:.1f} GiB are the engine's tensors)."
     )
+
+
+def _compiled(server: Row) -> str:
+    """What a start includes."""
+    starts = "[with empty and with full caches](#from-start-to-ready)"
+    if "kernels_compiled" not in server:  # an older result
+        known = "with some kernels in Triton's cache and any others" if server["kernels_cached"] else "with all kernels"
+        return f"{known} compiled meanwhile ({starts})"
+    compiled = [f"{count} {_KERNELS[kind]} kernels" for kind, count in server["kernels_compiled"].items() if count]
+    return f"with {' and '.join(compiled)} compiled meanwhile ({starts})" if compiled else "all kernels were cached"
 
 
 def _peers_described(peers: Sequence[Row]) -> list[str]:
@@ -159,6 +188,7 @@ def images(results: Sequence[Result], peers: Result | None) -> dict[str, str]:
         {**result, "name": names[result["figures"]["kind"]]}
         for result in sorted(results, key=_place)
         if (result["figures"]["size"], result["figures"]["widths"]) == ("1b7", "published")
+        and _is_main(result["figures"])
     ]
     if not shown:
         return {}

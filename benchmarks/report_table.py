@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
 GIB, MIB = 2**30, 2**20
+LATER_FRAME = "later_frame"  # in a result: the date of the newest frame, if that is later
+_CORES = re.compile(r"\d+ cores, ")  # a machine without a GPU
 
 Result = dict[str, Any]
 Row = dict[str, Any]
@@ -32,10 +35,23 @@ def paragraph(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def origin(result: Result) -> str:
+def origin(result: Result, to_docs: str = "") -> str:
+    """`to_docs`: from the page's folder."""
     versions = result["versions"]
     torch = f"torch {versions['torch']}, " if "torch" in versions else ""
-    return (
+    made = (
         f"{result['machine']}, {torch}Python {versions['python']}, commit {result['commit']}, "
         f"{result['date']}: `{result['command']}`"
     )
+    if LATER_FRAME not in result:
+        return made
+    frame = f"[frame]({to_docs}benchmarks.md#one-frame-on-the-gpu) of {result[LATER_FRAME]}"
+    return f"{made}. This is older than the {frame}, whose kernels may be faster."
+
+
+def marked_if_older(result: Result, frame_date: str) -> Result:
+    """A GPU's result from before the newest frame was measured is shown with a sentence about that."""
+    on_a_gpu = isinstance(result, dict) and not _CORES.match(result.get("machine") or "0 cores, ")
+    if on_a_gpu and (result.get("date") or frame_date) < frame_date:
+        return {**result, LATER_FRAME: frame_date}
+    return result

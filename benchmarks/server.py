@@ -5,8 +5,9 @@ over loopback. Closed loops, open loops, and the highest sustained rate; a prese
     python -m benchmarks.server --widths small --sizes 0b6 --closed 1 2 --open 1 --frames 10 --slots 4     a CPU
 
 Speech never ends by itself and no silence is trimmed, so every response has exactly --frames frames of 80 ms. The
-result, docs/results/server-gpu-<size>-<kind>.json, is written after every load, so `oscine bench report` can read it
-even if the run was interrupted. This process is the client and does not load torch.
+result is docs/results/server-gpu-<size>-<kind>.json; `-256-slots` follows if there are not 128 slots, and `-search` if
+rates alone are tried. It is written after every load, so `oscine bench report` can read it even if the run was
+interrupted. This process is the client and does not load torch.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
 VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
 START_S = 500.0  # without cached kernels, all of them are compiled
+SLOTS = 128
 WARMUP_S = 1.0
 SEARCH_FROM_PER_S, MAX_SEARCH_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
 # Random weights: no runaway detection. Positions: far more than prompt and frames need.
@@ -92,7 +94,7 @@ def checkpoint(options: argparse.Namespace, size: str, kind: str) -> Path:
 def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str, Row]]:
     """The server, its address, and facts about its start."""
     more = ["--kernels", options.kernels, *(word for setting in options.set for word in ("--set", setting))]
-    cached = kernels_cached()
+    cached = cached_kernels()
     begun_s = time.monotonic()
     server = ServerProcess(
         model,
@@ -106,7 +108,7 @@ def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerPr
         url = server.wait_ready(START_S)
         facts = {
             "start_s": time.monotonic() - begun_s,
-            "kernels_cached": cached,
+            "kernels_compiled": {kind: count - cached[kind] for kind, count in cached_kernels().items()},
             "slots": options.slots,
             "settings": options.set,
             "device": ", ".join(Figures.of(url).by("device", "oscine_engine_info")),  # with its dtype and kernels
@@ -118,9 +120,14 @@ def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerPr
         server.close()
 
 
-def kernels_cached() -> bool:
-    folder = Path(os.environ.get("TRITON_CACHE_DIR", "~/.triton/cache")).expanduser()
-    return folder.is_dir() and any(folder.iterdir())
+def cached_kernels() -> dict[str, int]:
+    """Compiled kernels in the caches of Triton and of our CUDA kernels."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
+    folders = {
+        "triton": Path(os.environ.get("TRITON_CACHE_DIR", "~/.triton/cache")),
+        "cuda": home / "oscine" / "kernels",
+    }
+    return {kind: sum(1 for _ in folder.expanduser().rglob("*.cubin")) for kind, folder in folders.items()}
 
 
 def memory(server: ServerProcess, url: str) -> Row:
@@ -224,11 +231,21 @@ class Trial:
             self.say(f"   {warning}")
 
 
+def result_name(options: argparse.Namespace, size: str, kind: str) -> str:
+    """So that a run with other slots, or of rates alone, does not replace the figures that the README shows."""
+    where = "cpu" if gpu_used_mib() is None else "gpu"
+    parts = [f"server-{where}-{size}-{kind}"]
+    if options.slots != SLOTS:
+        parts.append(f"{options.slots}-slots")
+    if options.search and not options.closed:
+        parts.append("search")
+    return "-".join(parts)
+
+
 def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[str], None]) -> None:
     model = checkpoint(options, size, kind)
     say(f"{SIZES[size]}, {kind}: starting the server")
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    path = options.out / f"server-{where}-{size}-{kind}.json"
+    path = options.out / f"{result_name(options, size, kind)}.json"
     name = f"Oscine {SIZES[size]}, {VOICES[kind]}"
     with serving(model, options) as (server, url, facts):
         say(f"{url} is ready after {facts['start_s']:.1f} s, {facts['memory_ready']}")
@@ -268,7 +285,7 @@ def main() -> None:
     # In the small vocabulary of a random checkpoint every letter is a token, so a short text has enough of them.
     parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")
     parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--slots", type=int, default=128)
+    parser.add_argument("--slots", type=int, default=SLOTS)
     parser.add_argument("--devices", default="auto")
     parser.add_argument("--kernels", choices=["auto", "triton", "cuda"], default="auto", help="engine.kernels")
     parser.add_argument("--set", action="append", default=[], help="a setting of the server: engine.queue_wait_s=10")

@@ -8,9 +8,10 @@ soak      Clients listen over HTTP (audio, events, WAV) and WebSocket, leave, in
           and broken requests; the engine is killed in the first half. At the end the same seeds give the same bytes as
           at the beginning, gauges are zero, and memory is flat: its slope over the second half is stated.
 overload  Offers three times the capacity. Admitted streams have no gap, no first audio is later than queue_wait_s
-          allows, and 429 has a true Retry-After: after a burst, refused clients that wait so long are admitted.
+          allows, and 429 has a true Retry-After: in bursts, refused clients that wait so long are admitted.
 
-The result is written every half minute, so that an interrupted run leaves one. This process does not load torch.
+The results are docs/results/soak-<gpu or cpu>.json, short-soak-... for less than five minutes, and overload-.... A
+soak writes its own every half minute, so that an interrupted run leaves one. This process does not load torch.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ Say = Callable[[str], None]
 _LISTENING = {"http": 40, "events": 10, "wav": 5, "websocket": 10}
 MIX = {**_LISTENING, "leave": 12, "interrupt": 5, "refused": 10, "broken": 6, "upload": 2}
 _SAMPLE_S, _SAVE_S = 5.0, 30.0
+_LONG_S = 300.0  # a soak of less is a short one
 _KILLS_AT = (0.15, 0.3)  # of the time; memory is compared after the second half has begun
 _MAX_IN_FLIGHT = 4096
 # Results of clients that meet a dead engine. "malformed": a WebSocket is closed before its first message.
@@ -177,7 +179,8 @@ class Soak:
         while True:
             await asyncio.sleep(_SAVE_S)
             self._say(f"{len(self.outcomes)} requests, {dict(Counter(one.result for one in self.outcomes))}")
-            await asyncio.to_thread(_save, self._options, "soak", {**self.figures(), "complete": False})
+            figures = {**self.figures(), "complete": False}
+            await asyncio.to_thread(_save, self._options, soak_name(self._options.seconds), figures)
 
     def figures(self) -> Row:
         outcomes = list(self.outcomes)
@@ -238,7 +241,7 @@ def soak(options: argparse.Namespace, say: Say) -> list[str]:
         row["restarts_counted"] = figures["oscine_engine_restarts_total"]
         row["exit_status"] = server.terminate()
     row["complaints"] = complaints_of_soak(row)
-    _save(options, "soak", {**row, "complete": True})
+    _save(options, soak_name(options.seconds), {**row, "complete": True})
     return list(row["complaints"])
 
 
@@ -256,13 +259,15 @@ def overloaded(options: argparse.Namespace, say: Say) -> list[str]:
         worst_ms, limit_ms = row["first_audio_ms"]["most"], 1e3 * (options.queue_wait_s + options.slack_s)
         if worst_ms > limit_ms:
             complaints.append(f"first audio after {worst_ms:.0f} ms, above {limit_ms:.0f}")
-        settle(url)
-        say(f"a burst of {options.burst} at once on {options.slots} slots")
-        burst = run_async(_burst(url, options.burst, frames))
-        complaints += complaints_of_burst(burst, limit_ms)
+        bursts = []
+        for count in options.burst:
+            settle(url)
+            say(f"a burst of {count} at once on {options.slots} slots")
+            bursts.append(run_async(_burst(url, count, frames)))
+            complaints += complaints_of_burst(bursts[-1], limit_ms)
         exit_status = server.terminate()
-    figures = {"capacity_per_s": rate_per_s, "overload": row, "burst": burst, "exit_status": exit_status}
-    _save(options, "overload", {**figures, "complaints": complaints})
+    figures = {"capacity_per_s": rate_per_s, "queue_wait_s": options.queue_wait_s, "overload": row, "bursts": bursts}
+    _save(options, "overload", {**figures, "exit_status": exit_status, "complaints": complaints})
     return complaints
 
 
@@ -307,6 +312,11 @@ def _capacity(url: str, options: argparse.Namespace, say: Say) -> Capacity:
     return capacity
 
 
+def soak_name(seconds: float) -> str:
+    """So that a short soak does not replace the figures of a long one."""
+    return "soak" if seconds >= _LONG_S else "short-soak"
+
+
 def _save(options: argparse.Namespace, what: str, figures: Row) -> None:
     where = "cpu" if gpu_used_mib() is None else "gpu"
     about = {"model": options.size or "demo", "slots": options.slots, "gap_tolerance_ms": 1e3 * GAP_S}
@@ -315,11 +325,11 @@ def _save(options: argparse.Namespace, what: str, figures: Row) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--overload", action="store_true", help="three times the capacity, then a burst")
+    parser.add_argument("--overload", action="store_true", help="three times the capacity, then bursts")
     parser.add_argument("--seconds", type=float, help="default: 600, of the overload 60")
     parser.add_argument("--rate", type=float, help="requests per second; default: the measured capacity")
     parser.add_argument("--kills", type=int, choices=range(len(_KILLS_AT) + 1), default=len(_KILLS_AT))
-    parser.add_argument("--burst", type=int, default=256, help="clients at once")
+    parser.add_argument("--burst", type=int, nargs="+", default=[256], help="clients at once")
     parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
     parser.add_argument("--kind", choices=CHECKPOINTS, default="preset")
     parser.add_argument("--widths", choices=("published", "small"), default="published")

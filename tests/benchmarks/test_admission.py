@@ -4,10 +4,17 @@ import pytest
 import torch
 
 from benchmarks.admission import arguments, measure
-from benchmarks.report_latency import ADMISSION_PARTS, admission_table
+from benchmarks.report_latency import ADMISSION_PARTS, TRANSFERS_UNDER_WAY, admission_table
 from oscine.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.slow
+
+
+def test_the_page_names_the_number_of_transfers_that_the_host_makes_before_it_waits() -> None:
+    pytest.importorskip("triton")
+    from oscine.runner.cuda import admission_block
+
+    assert admission_block._BUFFERS == TRANSFERS_UNDER_WAY
 
 
 def test_every_part_of_an_admission_takes_some_time() -> None:

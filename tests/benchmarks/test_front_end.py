@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.front_end import PARTS, Stamps, arguments, joined_failures, measure_all
+from benchmarks.front_end import (
+    MIN_TIMES_IDLE,
+    PARTS,
+    Stamps,
+    Used,
+    arguments,
+    cpu_us_per_request,
+    joined_failures,
+    measure_all,
+)
 from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
 from benchmarks.report import Report
 from benchmarks.report_latency import front_end_table
@@ -48,8 +57,27 @@ def test_failures_of_all_clients_are_added() -> None:
     assert joined_failures(clients) == {"http_429": {"count": 5, "first": "full"}}
 
 
+def test_the_cpu_time_of_a_request_is_told_only_if_it_is_far_above_that_of_an_idle_process() -> None:
+    used = Used(took_s=10.0, front_end_s=1.0, engine_s=0.0, lags_s=[])
+    assert cpu_us_per_request(used, 0.02, sent=100) == pytest.approx(8000)
+    assert cpu_us_per_request(used, 0.11 / MIN_TIMES_IDLE, sent=100) is None
+    assert cpu_us_per_request(used, 0.2, sent=100) is None and cpu_us_per_request(used, 0.0, sent=0) is None
+
+
+@pytest.mark.slow
+def test_a_run_on_a_busy_machine_says_so_and_keeps_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.front_end.IDLE_S", 0.0)
+    monkeypatch.setattr("os.getloadavg", lambda: (70.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    said: list[str] = []
+    figures = measure_all(arguments(["--rates", "--streams", "--clients", "1"]), said.append)
+    assert said == ["warning: the machine is busy (load average 70.0 on 16 cores); times may be too long"]
+    assert figures["load_average_before"] == 70.0
+
+
 @pytest.mark.slow
 def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     for name in ("WARMUP_S", "IDLE_S"):
         monkeypatch.setattr(f"benchmarks.front_end.{name}", 0.0)
     monkeypatch.setattr("benchmarks.front_end.seconds_for_p95", lambda rate_per_s: 3 / rate_per_s)
@@ -76,11 +104,16 @@ def test_a_result_has_a_table(tmp_path: Path) -> None:
     row = dict.fromkeys(("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms"), times)
     row |= {"front_end_cpu_share": 0.5, "front_end_cpu_us_per_request": 900.0, "client": {"cpu_share": 0.25}}
     late = {**row, "first_byte_ms": None, "unfinished": 7, "took_s": 31.2}
+    light = {**row, "unfinished": 0, "front_end_cpu_us_per_request": None}
+    busy = {**row, "unfinished": 0}
     figures = {
-        "loads": {"300 requests/s": {**row, "unfinished": 0}, "200 streams": late, "1000 streams": {"clients": 4}}
+        "cores": 16,
+        "load_average_before": 12.4,
+        "loads": {"1 requests/s": light, "300 requests/s": busy, "200 streams": late, "1000 streams": {"clients": 4}},
     }
     write_result(tmp_path / "front-end.json", script_result("front-end", ["-m", "benchmarks.front_end"], figures))
     page = Report(tmp_path).benchmarks()
     assert "## The front end alone" in page and "| 300 requests/s | 1.00 / 2.00 / 3.00 |" in page
     assert "| 200 streams (7 requests cut off after 31 s) | - | 1.00" in page and "| 50 % | 25 % | 900 us |" in page
-    assert "| 1000 streams (did not end) | - |" in page
+    assert "| 1000 streams (did not end) | - |" in page and "| 50 % | 25 % | - |" in page
+    assert "The machine was busy just before: load average 12.4 on 16 cores.\n" in page

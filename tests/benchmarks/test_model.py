@@ -222,6 +222,19 @@ def test_the_command_prints_a_table_and_writes_its_result(
     assert pair(row["frame_ms"]).split(" / ")[0] in ran.stdout
 
 
+def test_random_weights_of_a_published_size_are_named_by_it(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, str]] = []
+    monkeypatch.setattr(
+        "benchmarks.loaded_checkpoint.full_checkpoint", lambda *where: asked.append(where) or checkpoint
+    )
+    words = ["--size", "1b7", "--scratch", str(tmp_path), "--rows", "1", "--frames", "1", "--context", "1"]
+    ran = CliRunner().invoke(app, [*words, "--probes", "1", "--device", "cpu", "--out", str(tmp_path / "model.json")])
+    assert ran.exit_code == 0, ran.output
+    assert asked == [(tmp_path, "1b7")] and json.loads((tmp_path / "model.json").read_text())["name"] == "1.7B"
+
+
 def refusal(*words: object) -> OscineError:
     error = CliRunner().invoke(app, [*map(str, words)]).exception
     assert isinstance(error, OscineError) and "\n" not in str(error), error

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks import on_gpu
-from benchmarks.on_gpu import STEPS, Step, run
+from benchmarks.on_gpu import STEPS, Step, listed, run
 from tests.conftest import ROOT
 
 MODULES = sorted({step.module for step in STEPS if step.module.startswith("benchmarks.")})
@@ -24,6 +25,24 @@ def test_the_benchmark_of_a_step_has_its_options(module: str) -> None:
             assert all(f"{option} " in asked.stdout for option in options), options
 
 
+def test_every_step_has_a_name_of_its_own_and_fits_into_a_command_of_ten_minutes() -> None:
+    assert set(Counter(step.name for step in STEPS).values()) == {1}
+    assert all(0 < step.takes_s < step.limit_s < 600 for step in STEPS)
+
+
+def test_the_list_names_each_step_with_its_command_and_no_folder() -> None:
+    lines = listed(STEPS).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [step.name for step in STEPS]
+    assert all("python -m benchmarks." in line and "{" not in line and "--out" not in line for line in lines[1:])
+
+
+def test_a_step_of_another_environment_runs_in_this_one_where_that_is_missing(tmp_path: Path) -> None:
+    for python, expected in (("", sys.executable), ("no/such/python", sys.executable), ("Makefile", ROOT / "Makefile")):
+        step = Step("triton", 1, 2, "benchmarks.triton_overhead", "--out {out}", python)
+        words = [str(expected), "-m", "benchmarks.triton_overhead", "--out", str(tmp_path)]
+        assert step.command(tmp_path, tmp_path) == words
+
+
 def test_a_step_ends_done_failed_or_cut_off(tmp_path: Path) -> None:
     def ended(code: str, limit_s: float = 60.0) -> str:
         return run([sys.executable, "-c", code], tmp_path / "log.txt", limit_s)
@@ -36,7 +55,7 @@ def test_a_step_ends_done_failed_or_cut_off(tmp_path: Path) -> None:
 def test_a_step_that_fails_stops_no_other_and_the_last_lines_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = (Step("first", 60, "nonsense", "--out {out}"), Step("second", 60, "platform", ""))
+    steps = (Step("first", 1, 60, "nonsense", "--out {out}"), Step("second", 1, 60, "platform", ""))
     monkeypatch.setattr(on_gpu, "STEPS", steps)
     out = tmp_path / "results"
     monkeypatch.setattr(sys, "argv", ["on_gpu", "--out", str(out), "--scratch", str(tmp_path / "scratch")])
@@ -49,4 +68,4 @@ def test_a_step_that_fails_stops_no_other_and_the_last_lines_tell(
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--seconds", "0"])
     with pytest.raises(SystemExit):
         on_gpu.main()
-    assert "second             left out: the time is over" in capsys.readouterr().out
+    assert "second             left out: it takes about 1 s, and 0 s are left" in capsys.readouterr().out

@@ -135,7 +135,8 @@ def served(size: str = "1b7", kind: str = "preset", **changed: object) -> dict:
     search = {"rate_per_s": 96.5, "limits": {"figure": "first_audio_ms", "p95_ms": 50.0, "underrun_ms": 0.0}}
     made = result("Oscine", row("closed", 1), row("closed", 8, 0.03), row("open", 10, 0.025), search=search)
     held = {"gpu_used_mib": 14336.0, "engine_device_mib": 10240.0, "engine_mib": 900.0, "front_end_mib": 80.0}
-    server = {"start_s": 21.4, "kernels_cached": True, "slots": 128, "memory_ready": held, "memory_after": held}
+    server = {"start_s": 21.4, "slots": 128, "memory_ready": held, "memory_after": held}
+    server["kernels_compiled"] = {"triton": 37, "cuda": 0}
     made["figures"] |= {"size": size, "kind": kind, "widths": "published", "frames": 56, "server": server} | changed
     return made
 
@@ -153,7 +154,8 @@ def test_peers_are_shown_next_to_our_figures(report: Report, peers: dict) -> Non
     assert "| 128 | - | - | 142 | - | - | 2210 / 2494 |" in page
     assert "| 20 | - | 54.3 / 139 | 238 / 392 | - | 16.5 % | 100 % |" in page
     assert "Search: 96.5 requests/s hold: first audio p95 <= 50 ms" in page
-    assert "Ready after 21 s (Triton's cache was not empty); GPU memory used: 14.0 GiB" in page
+    assert "Ready after 21 s, with 37 Triton kernels compiled meanwhile ([with empty and with full caches](" in page
+    assert "; GPU memory used: 14.0 GiB" in page
     assert "vLLM-Omni 0.26.0; its server, default deploy config" in page
     assert report.complaints == []
 
@@ -175,6 +177,31 @@ def test_the_larger_model_and_the_preset_voice_come_first(report: Report) -> Non
         ["### 1.7B", " a cloned voice"],
         ["### 0.6B", " a preset voice"],
     ]
+
+
+def test_other_slots_and_rates_alone_have_titles_of_their_own_and_no_place_in_charts_and_beside_peers(
+    report: Report, peers: dict
+) -> None:
+    many, rates = served(), served()
+    many["figures"]["server"] |= {"slots": 256, "kernels_compiled": {"triton": 0, "cuda": 0}}
+    rates["figures"]["loads"] = rates["figures"]["loads"][2:]
+    for name, content in (("-256-slots", many), ("-search", rates), ("", served())):
+        put(report, f"server-gpu-1b7-preset{name}", content)
+    put(report, "peers", peers)
+    page = report.benchmarks()
+    titles = [line.removeprefix("### 1.7B, a preset voice, ") for line in page.splitlines() if line.startswith("### ")]
+    assert titles == ["56 frames (4.48 s)", "56 frames (4.48 s), rates", "56 frames (4.48 s), 256 slots"]
+    assert page.count("vLLM-Omni 0.26.0") == 1 and "Ready after 21 s, all kernels were cached;" in page
+    assert set(images([many, rates], peers)) == set()
+
+
+def test_a_start_of_an_older_result_says_what_may_have_been_compiled(report: Report) -> None:
+    old = served()
+    del old["figures"]["server"]["kernels_compiled"]
+    for cached, words in ((True, "with some kernels in Triton's cache and any others"), (False, "with all kernels")):
+        old["figures"]["server"]["kernels_cached"] = cached
+        put(report, "server-gpu-1b7-preset", old)
+        assert f"Ready after 21 s, {words} compiled meanwhile" in report.benchmarks()
 
 
 def test_responses_of_another_length_are_named(report: Report) -> None:
@@ -236,7 +263,43 @@ def test_the_engine_alone_has_a_table_for_each_model(report: Report) -> None:
     assert "Memory: 1024 MiB, 2048 MiB reserved" in page
 
 
+# --- results of different days ---
+
+
+@pytest.mark.parametrize(
+    ("machine", "date", "older"),
+    [("NVIDIA H200", "2026-11-15", True), ("NVIDIA H200", "2026-11-18", False), ("2 cores, x86_64", "2026-1-1", False)],
+)
+def test_a_result_of_a_gpu_from_before_the_newest_frame_says_so(
+    report: Report, machine: str, date: str, older: bool
+) -> None:
+    frame = json.loads((RESULTS / "frame.json").read_text())
+    put(report, "frame", frame | {"date": "2026-11-17"})
+    put(report, "frame-0b6", frame | {"date": "2026-11-18"})
+    put(report, "server-gpu-1b7-preset", served() | {"date": date, "machine": machine})
+    older_words = "This is older than the [frame](benchmarks.md#one-frame-on-the-gpu) of 2026-11-18"
+    assert report.benchmarks().count(older_words) == 1 + older  # the older frame, too
+    assert report.complaints == []
+
+
+def test_what_does_not_depend_on_kernels_is_never_older(report: Report) -> None:
+    put(report, "frame", json.loads((RESULTS / "frame.json").read_text()))
+    for name in ("front-end", "model"):
+        put(report, name, json.loads((RESULTS / f"{name}.json").read_text()) | {"date": "2026-01-01"})
+    assert "This is older" not in report.benchmarks()
+
+
 # --- kinds of kernels ---
+
+
+def test_frames_of_two_results_are_one_section(report: Report) -> None:
+    measured = json.loads((RESULTS / "frame.json").read_text())
+    put(report, "frame", measured)
+    measured["figures"] = {"copy_bandwidth_tb_s": 4.1, "0b6": measured["figures"]["1b7"]}
+    put(report, "frame-0b6", measured)
+    page = report.benchmarks()
+    assert page.count("Random weights of the published sizes") == 1 and "4.23 and 4.10 TB/s" in " ".join(page.split())
+    assert "### 1.7B, positions" in page and "### 0.6B, positions" in page
 
 
 def test_kernels_that_were_measured_in_one_run_stand_side_by_side(report: Report) -> None:

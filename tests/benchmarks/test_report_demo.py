@@ -189,6 +189,22 @@ def test_differences_under_load_are_shown(tmp_path: Path) -> None:
     assert "| truncated | 0.0 % | 0.0 % | +0.0 points (+0.0 to +2.0 points) | none beyond noise |" in page
 
 
+@pytest.mark.parametrize(
+    ("commits", "shown"),
+    [(None, ""), (["{}", "{}"], ""), (["{}", "abc1234"], "; recorded with commits {} and abc1234")],
+)
+def test_recordings_of_other_commits_than_the_comparison_s_name_them(
+    commits: list[str] | None, shown: str, tmp_path: Path
+) -> None:
+    wer = {"first": 0.015, "second": 0.014, "by": -0.001, "low": -0.006, "high": 0.003, "texts": 100, "verdict": "none"}
+    figures = {"names": ["CPU", "FP8"], "recordings": 200, "equal_recordings": 0, "differences": {"wer": wer}}
+    compared = script_result("x", ["x"], figures)
+    own = compared["commit"]
+    figures["settings"] = {} if commits is None else {"commit": [one.format(own) for one in commits]}
+    (tmp_path / "eval-demo-gpu-fp8.json").write_text(json.dumps(compared))
+    assert f"`python x`{shown.format(own)}\n" in Report(tmp_path).benchmarks()
+
+
 def test_recordings_of_a_gpu_are_compared_in_one_table(tmp_path: Path) -> None:
     wer = {"first": 0.015, "second": 0.014, "by": -0.001, "low": -0.006, "high": 0.003, "texts": 100, "verdict": "none"}
     for name, second, equal in (("alone", "GPU, one by one", 0), ("load", "GPU, 64 at once", 200)):

@@ -2,15 +2,23 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
-from benchmarks import sanitize
-from benchmarks.sanitize import read_report
+from benchmarks import cuda_kernels, sanitize
+from benchmarks.cuda_frame import published
+from benchmarks.cuda_kernels import FP8_PRODUCTS
+from benchmarks.sanitize import PARTS, programs_of, read_report
 from oscine.kernels.cuda.compiler import CubinCache
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Program
+from oscine.runner.cuda.programs import stack_products
 from tests.kernels.cuda.test_compiler import CountingCompiler
 
 CLEAN = {
@@ -54,6 +62,7 @@ def test_a_tool_that_misses_the_planted_error_is_a_failure(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(sanitize, "default_cache", lambda: CubinCache(tmp_path / "cubins", CountingCompiler()))
+    monkeypatch.setattr(sanitize, "warm_up", lambda parts: None)
     monkeypatch.setattr(sys, "argv", ["sanitize", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         sanitize.main()
@@ -61,3 +70,37 @@ def test_a_tool_that_misses_the_planted_error_is_a_failure(
     figures = json.loads((tmp_path / "sanitize.json").read_text())["figures"]
     assert figures["racecheck"]["findings"] == 0 and figures["planted"]["findings"] == (2 if finds else 0)
     assert {"linear_few", "linear_tiled", "tile_rows", "sample"} <= set(figures["kernels"])
+    assert figures["memcheck, frames"]["launches"] == 66 and "racecheck, frames" in figures
+
+
+class RecordingOperations(CudaOperations):
+    """Launches nothing."""
+
+    launched: ClassVar[list[Program]] = []
+
+    def __init__(self, normed, *, fp8: bool = False) -> None:
+        super().__init__(normed, CubinCache(None, CountingCompiler()), fp8=fp8)
+
+    def launch(self, launch, arguments, device) -> None:
+        self.launched.append(launch.program)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="runs on a CPU")
+@pytest.mark.parametrize("part", PARTS)
+def test_all_that_is_launched_under_the_tool_is_compiled_ahead(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordingOperations, "launched", [])
+    monkeypatch.setattr(cuda_kernels, "DEVICE", "cpu")
+    PARTS[part](RecordingOperations, *(["cpu"] if part == "frames" else []))
+    launched = set(RecordingOperations.launched)
+    assert launched <= set(programs_of([part]))
+    fp8 = {(program.name, dict(program.defines).get("FP8")) for program in launched}
+    assert {(name, fp8) for name in ("linear_few", "linear_tiled") for fp8 in (0, 1)} <= fp8
+    assert {"rms_norm", "tile_rows", "talker_attention", "predictor_attention", "sample"} <= {name for name, _ in fp8}
+
+
+@pytest.mark.parametrize("size", ["1b7", "0b6"])
+def test_every_product_of_a_layer_is_launched_with_fp8_weights(size: str) -> None:
+    config = published(size)
+    for product in (*stack_products(config.talker.stack), *stack_products(config.predictor.stack)):
+        assert replace(product, fp8=True) in FP8_PRODUCTS.values()

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import json
 import math
+from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from benchmarks.server import Trial, upload_voice
+from benchmarks.server import SLOTS, Trial, cached_kernels, result_name, upload_voice
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.search import SearchLimits
 from oscine_bench.session import Bench
@@ -92,3 +94,33 @@ def test_a_voice_is_uploaded_as_a_form_with_a_file(url: str) -> None:
     (sent,) = uploads
     assert b'name="audio_sample"; filename="clip.wav"' in sent and b"RIFF" in sent
     assert sent.count(b"content-disposition: form-data; ") == 4 and sent.rstrip().endswith(b"--")
+
+
+# --- names and caches ---
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({}, "server-gpu-1b7-preset"),
+        ({"search": True}, "server-gpu-1b7-preset"),
+        ({"slots": 256}, "server-gpu-1b7-preset-256-slots"),
+        ({"search": True, "closed": []}, "server-gpu-1b7-preset-search"),
+    ],
+)
+def test_a_run_of_another_kind_does_not_replace_the_main_result(
+    changed: dict, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.server.gpu_used_mib", lambda: 1.0)
+    options = {"slots": SLOTS, "search": False, "closed": [1, 8]} | changed
+    assert result_name(Namespace(**options), "1b7", "preset") == name
+
+
+def test_compiled_kernels_are_counted_in_both_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cached_kernels() == {"triton": 0, "cuda": 0}
+    for file in ("triton/AB/add.cubin", "triton/AB/add.json", "triton/CD/mul.cubin", "oscine/kernels/sample-1.cubin"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    assert cached_kernels() == {"triton": 2, "cuda": 1}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.soak import soak_name
 from benchmarks.soak_checks import complaints_of_burst, complaints_of_soak, slopes
 
 
@@ -27,6 +28,10 @@ def good() -> dict[str, Any]:
         "exit_status": 0,
         "slopes": slopes(samples(0.0), 300.0),
     }
+
+
+def test_a_short_soak_does_not_replace_the_figures_of_a_long_one() -> None:
+    assert soak_name(110) == "short-soak" and soak_name(600) == soak_name(900) == "soak"
 
 
 def test_a_good_soak_has_no_complaints() -> None:
