@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,21 +120,40 @@ def loop_us(runner: NullRunner, config: EngineConfig, prompt: Prompt, text_ids: 
 def _drop(chunk: object) -> None: ...
 
 
-def admit_s(runner: SlotRunner, assignments: Sequence[SlotAssignment]) -> tuple[float, float]:
-    """The host's time, and the time until the device has the keys and values of all prompt rows; after the first
-    request, whose prefix the others share. Frees the slots again."""
+@contextmanager
+def timed_waits() -> Iterator[list[float]]:
+    """Seconds of each wait of the host for the device."""
+    waits_s: list[float] = []
+    synchronize = torch.cuda.Event.synchronize
+
+    def timed(event: torch.cuda.Event) -> None:
+        begun_s = time.perf_counter()
+        synchronize(event)
+        waits_s.append(time.perf_counter() - begun_s)
+
+    torch.cuda.Event.synchronize = timed  # type: ignore[method-assign, assignment]
+    try:
+        yield waits_s
+    finally:
+        torch.cuda.Event.synchronize = synchronize  # type: ignore[method-assign]
+
+
+def admit_s(runner: SlotRunner, assignments: Sequence[SlotAssignment]) -> tuple[float, float, float]:
+    """The host's work, its waits for the device, and the time until the device has the keys and values of all prompt
+    rows; after the first request, whose prefix the others share. Frees the slots again."""
     begun_s = time.perf_counter()
-    for assignment in assignments:
-        runner.admit(assignment)
-    runner.flush_admissions()  # all newcomers together
-    host_s = time.perf_counter() - begun_s
+    with timed_waits() as waits_s:
+        for assignment in assignments:
+            runner.admit(assignment)
+        runner.flush_admissions()  # all newcomers together
+    host_s = time.perf_counter() - begun_s - sum(waits_s)
     if runner.device.type == "cuda":
         torch.cuda.synchronize(runner.device)
     prefilled_s = time.perf_counter() - begun_s
     runner.collect(runner.launch([assignment.slot for assignment in assignments]))
     for assignment in assignments:
         runner.release(assignment.slot)
-    return host_s, prefilled_s
+    return host_s, sum(waits_s), prefilled_s
 
 
 def with_rows(prompt: Prompt, rows: int) -> Prompt:
@@ -175,7 +195,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         assignments = [loaded.assign(slot, request) for slot in range(count)]
         if options.prompt_rows:
             assignments = [replace(one, prompt=with_rows(one.prompt, options.prompt_rows)) for one in assignments]
-        host_s, prefilled_s = np.min([admit_s(runner, assignments) for _ in rounds], axis=0).tolist()
+        host_s, waits_s, prefilled_s = np.min([admit_s(runner, assignments) for _ in rounds], axis=0).tolist()
         figures["prefilled_ms"][str(count)] = 1e3 * prefilled_s
         figures["newcomers"][str(count)] = {
             "prompt_us": prompt_us,
@@ -184,6 +204,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             "loop_us": least["loop"],
             "frame_us": least["frame"],
             "runner_us": 1e6 * host_s / count,
+            "wait_us": 1e6 * waits_s / count,
         }
     return figures
 

@@ -131,8 +131,8 @@ ADMISSION_PARTS = {
     "loop_us": "loop, admitting tick",
     "frame_us": "loop, later tick",
     "runner_us": "runner",
+    "wait_us": "wait",
 }
-
 
 TRANSFERS_UNDER_WAY = 8  # of src/oscine/runner/cuda/admission_block.py
 
@@ -146,9 +146,9 @@ def admission_section(results: list[Result]) -> str:
             f"""Of the calling thread, in microseconds per request. The loop was measured with a runner that does
             nothing. *runner* is the real one's part. It sends newcomers to the device in packs of up to 512 prompt
             rows (2,048 if prompts are long), each with one transfer. Once {TRANSFERS_UNDER_WAY} transfers are under
-            way, the host waits until the device has the oldest. All newcomers are admitted in one tick here, so 128 of
-            them fill more packs than that, and most of their time is a wait for the device. A server admits no more
-            rows in a tick than `engine.pacing.prefill_rows_per_tick`."""
+            way, the host waits until the device has the oldest (*wait*; older results, with `-`, have it in *runner*).
+            All newcomers are admitted in one tick here, so 128 of them fill more packs than that. A server admits no
+            more rows in a tick than `engine.pacing.prefill_rows_per_tick`."""
         ),
     ]
     for result in results:
@@ -162,7 +162,9 @@ def admission_section(results: list[Result]) -> str:
 
 
 def admission_table(newcomers: Row) -> str:
-    rows = [[count, *(f"{row[name]:.0f}" for name in ADMISSION_PARTS)] for count, row in newcomers.items()]
+    rows = []
+    for count, row in newcomers.items():
+        rows.append([count, *(f"{row[name]:.0f}" if name in row else "-" for name in ADMISSION_PARTS)])
     return table(["newcomers", *(f"{name}, us" for name in ADMISSION_PARTS.values())], rows)
 
 

@@ -26,5 +26,6 @@ def test_every_part_of_an_admission_takes_some_time() -> None:
     assert [*figures["newcomers"]] == ["1", "2"] and figures["prompt_rows"] > 10
     for row in figures["newcomers"].values():
         assert set(row) == set(ADMISSION_PARTS)
-        assert all(row[name] > 0 for name in ADMISSION_PARTS if name != "session_us")
+        assert all(row[name] > 0 for name in ADMISSION_PARTS if name not in ("session_us", "wait_us"))
+        assert row["wait_us"] == 0, "a CPU has no device to wait for"
     assert admission_table(figures["newcomers"]).count("\n") == 3
