@@ -96,12 +96,14 @@ def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | No
 
 
 def forget_frames(error: BaseException) -> None:
-    """Removes the tracebacks of an error that has been answered, and of those behind it. A frame that holds an error
-    which passed through it is a cycle: all that belongs to the request would wait for a garbage collection, and a
-    server that refuses many requests would pause for these."""
+    """Removes the tracebacks of an error that has been answered, and of those behind it or in its group. A frame that
+    holds an error which passed through it is a cycle: all that belongs to the request would wait for a garbage
+    collection, and a server that refuses many requests would pause for these."""
     waiting: list[BaseException | None] = [error]
     while waiting:
         one = waiting.pop()
         if one is not None and one.__traceback__ is not None:
             one.__traceback__ = None
             waiting += (one.__cause__, one.__context__)
+            if isinstance(one, BaseExceptionGroup):
+                waiting += one.exceptions

@@ -11,11 +11,12 @@ import pytest
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
-from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError
+from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError, forget_frames
 from oscine.types import AppendText, EngineStatus, SpeechRequest, TickHistogram
 from oscine.voice import Voice
 from tests.engine.recorder import WAIT_S
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
+from tests.server.garbage import garbage_of
 
 
 class Scripted:
@@ -138,6 +139,34 @@ def test_an_event_loop_tries_the_engines_in_the_same_order():
 
 def test_engines_that_block_make_a_router_that_blocks():
     assert not hasattr(Router([ScriptedAsync(), Scripted()]), "submit_async")
+
+
+class Refusing(ScriptedAsync):
+    """`error` makes a new error for each submission."""
+
+    def submit(self, request, deliver, *, streaming_text=False):
+        raise self.error()
+
+
+@pytest.mark.parametrize("kind", [functools.partial(OverloadedError, retry_after_s=1.0), EngineError])
+@pytest.mark.parametrize("speaking", [0, 1])
+@pytest.mark.parametrize("submit", ["submit", "submit_async"])
+def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speaking, submit):
+    engines = [Refusing(error=functools.partial(kind, "refused")) for _ in range(2)]
+    engines += [ScriptedAsync(1) for _ in range(speaking)]
+    router = Router(engines)
+
+    def request():
+        try:
+            answer = getattr(router, submit)(SpeechRequest(text="x"), lambda chunk: None)
+            if submit == "submit_async":
+                runner.run(answer)
+        except (OverloadedError, EngineError) as error:
+            forget_frames(error)  # as a server does that has answered it
+
+    with asyncio.Runner() as runner:
+        assert garbage_of(request) < 20
+    assert sum(len(engine.requests) for engine in engines) == 23 * speaking
 
 
 def test_overloaded_only_if_all_are_and_with_the_shortest_wait():

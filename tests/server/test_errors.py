@@ -1,20 +1,16 @@
 """Bad requests and their exact error responses. A valid request follows each one, to show that it has no effect."""
 
-import asyncio
-import gc
 import json
+import logging
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from starlette.types import Message, Scope
 
 from oscine.config import ServerConfig
-from oscine.errors import OverloadedError
-from oscine.server.app import build_app
+from oscine.server.realtime.dashscope_http import PATH as GENERATION
+from oscine.server.streaming_response import ResponseWriter
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
 
@@ -400,62 +396,59 @@ def test_a_missing_field_is_recognized_under_another_name(client: httpx.Client, 
     assert message == f"input is missing; it is required; did you mean it by {theirs!r}?"
 
 
-# --- what a refusal leaves behind ---
+# --- unexpected errors ---
 
 
-class FullEngine(ScriptedEngine):
-    """Refuses as an engine in another process does: the error arrives in a future."""
+@pytest.mark.parametrize(("error", "count"), [(ZeroDivisionError, 1), (ConnectionResetError, 0)])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (SPEECH, {"input": "Hello."}),
+        (SPEECH, {"input": "Hello.", "stream_format": "sse"}),
+        (f"{SPEECH}/batch", {"items": [{"input": "Hello."}]}),
+        (GENERATION, {"input": {"text": "Hello."}}),
+    ],
+)
+def test_an_unexpected_error_after_the_first_byte_is_logged_once_with_its_traceback(
+    client: httpx.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    body: dict[str, Any],
+    error: type[Exception],
+    count: int,
+) -> None:
+    async def fail(writer: ResponseWriter, data: bytes, *, more: bool = True) -> None:
+        assert writer.started
+        raise error
 
-    async def submit_async(self, *arguments: Any, **options: Any) -> str:
-        accepted = Future[str]()
-        accepted.set_exception(OverloadedError("The server is full. Retry in 1.0 s.", 1.0))
-        return await asyncio.wrap_future(accepted)
-
-
-async def status_of(app: FastAPI, body: bytes) -> int:
-    """Of a request in a task of its own, without a client, which would leave garbage too."""
-    sent: list[Message] = []
-    arriving = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        if not arriving:
-            await asyncio.Event().wait()
-        return arriving.pop()
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-    scope: Scope = {"type": "http", "method": "POST", "path": SPEECH, "root_path": "", "query_string": b""}
-    scope |= {"scheme": "http", "http_version": "1.1", "headers": headers, "client": None, "server": ("127.0.0.1", 80)}
-    await asyncio.create_task(app(scope, receive, send))
-    status: int = sent[0]["status"]
-    return status
+    monkeypatch.setattr(ResponseWriter, "write", fail)
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.post(path, json=body)
+    logged = [record.exc_info for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [(info[0], info[2] is not None) for info in logged if info] == [(error, True)] * count
+    caplog.clear()
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    ("path", "body"),
     [
-        (b'{"input": "Hello."}', 429),
-        (b'{"input": "Hello.", "voice": "nobody"}', 400),
-        (b'{"input": "Hello.", "speed": 100}', 400),
-        (b'{"input": 5}', 400),
-        (b"{", 400),
+        (SPEECH, {"input": "Hello."}),
+        (f"{SPEECH}/batch", {"items": [{"input": "Hello."}]}),
+        (GENERATION, {"input": {"text": "Hello."}}),
     ],
 )
-def test_a_refusal_leaves_nothing_for_the_garbage_collector(body: bytes, status: int) -> None:
-    async def refuse() -> int:
-        app = build_app(engine, CARD)
-        assert {await status_of(app, body) for _ in range(3)} == {status}
-        gc.collect()
-        gc.disable()
-        for _ in range(20):
-            await status_of(app, body)
-        return gc.collect()
+def test_an_unexpected_error_before_the_first_byte_is_logged_once_and_answered(
+    client: httpx.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    async def fail(writer: ResponseWriter, headers: dict[str, str]) -> None:
+        raise ZeroDivisionError
 
-    engine = FullEngine()
-    try:
-        assert asyncio.run(refuse()) < 20  # objects of the refused requests
-    finally:
-        gc.enable()
-        engine.stop()
+    monkeypatch.setattr(ResponseWriter, "start", fail)
+    assert client.post(path, json=body).status_code == 500
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+    caplog.clear()

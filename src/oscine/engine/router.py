@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 
 from cachetools import LRUCache
 
-from oscine.errors import ConfigError, EngineError, OverloadedError
+from oscine.errors import ConfigError, EngineError, OverloadedError, forget_frames
 from oscine.types import (
     AudioChunk,
     ClipData,
@@ -138,8 +138,10 @@ class Router:
         try:
             yield
         except OverloadedError as error:
+            forget_frames(error)
             tries.overloaded.append(error)
         except EngineError as error:
+            forget_frames(error)
             tries.failed.append(error)
         finally:
             with self._lock:

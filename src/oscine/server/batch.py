@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
-from oscine.errors import OverloadedError
+from oscine.errors import OverloadedError, forget_frames
 from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.ignored_fields import listed_fields
@@ -62,13 +62,16 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         async def produce(writer: ResponseWriter) -> None:
             try:
                 response = await _SpeechBatch(service, body, request.state.api_key).run()
-            except ApiError as error:
-                service.metrics.refused(request.url.path, error.status)
+                ignored = listed_fields({field.path for field in body.unknown_fields()})
+                headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
+                await writer.start({"content-type": "application/json", **headers})
+                await _write(writer, response)
+            except ConnectionError:
                 raise
-            ignored = listed_fields({field.path for field in body.unknown_fields()})
-            headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
-            await writer.start({"content-type": "application/json", **headers})
-            await _write(writer, response)
+            except Exception as exception:
+                error = api_error(exception)  # logs an unexpected one
+                service.metrics.refused(request.url.path, error.status)
+                raise error from None
 
         return StreamingSpeechResponse(produce, service.config.stalled_s)
 
@@ -128,7 +131,8 @@ class _SpeechBatch:
             metrics.ended(499, "cancelled")
             raise
         except Exception as exception:
-            error = api_error(exception)
+            error = api_error(exception)  # logs an unexpected one
+            forget_frames(exception)
             metrics.ended(error.status, None)
             return BatchResult(index=index, status="error", error=error.body)
         finally:
@@ -157,6 +161,7 @@ class _SpeechBatch:
                 error = api_error(exception)
                 if error.status != 429 or time.monotonic() - self._progress_s > _RETRY_S:
                     raise
+                forget_frames(exception)
             # Until an item of this batch ends, or the time to retry has come.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(error.retry_after_s or 60.0, _MAX_RETRY_WAIT_S)), self._item_ended:

@@ -104,7 +104,7 @@ class SpeechHandler:
             if self._sends_events and writer.started:
                 # The response also stays incomplete: some clients ignore error events.
                 await writer.write(self._error_event(error))
-            raise
+            raise error from None  # an unexpected one was logged
         finally:
             if self._words:
                 self._words.close()

@@ -73,7 +73,7 @@ class ResponseWriter:
 
 class StreamingSpeechResponse(Response):
     """Runs `produce`, which writes the response. Cancelled if the client disconnects first. `refuse` makes the response
-    to an error before the first byte."""
+    to an error before the first byte, and logs one that is unexpected; `produce` logs those after it."""
 
     def __init__(
         self,

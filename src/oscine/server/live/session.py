@@ -16,7 +16,7 @@ from dataclasses import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.capabilities import check_characters, resolve_request
-from oscine.errors import OscineError, RequestError
+from oscine.errors import OscineError, RequestError, forget_frames
 from oscine.narration import PlaybackClock
 from oscine.server.async_aligner import check_aligner
 from oscine.server.errors import ApiError, api_error, field_error
@@ -63,6 +63,7 @@ class LiveSession:
         self._utterance_count = 0
         self._bad_messages = 0
         self._closing = False
+        self._speaker: asyncio.Task[None] | None = None
         self._wake_speaker = asyncio.Event()
         self._active_s = time.monotonic()
 
@@ -86,6 +87,9 @@ class LiveSession:
             if not any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
                 ends = [error for error in group.exceptions if isinstance(error, CloseConnection)]
                 await self._connection.close(ends[0] if ends else CloseConnection(1011, api_error(group.exceptions[0])))
+            forget_frames(group)
+        finally:
+            self._speaker = None  # its cancellation holds a frame that holds this session
 
     async def _speak(self) -> None:
         while True:
@@ -135,6 +139,7 @@ class LiveSession:
 
     async def _refuse(self, error: ApiError) -> None:
         if isinstance(error, RefusedConfigError) and self._plan is None:
+            forget_frames(error)  # they hold this session, which keeps the error
             self._refused_config = error
         await self._connection.send_error(error)
         self._bad_messages += 1
@@ -255,6 +260,7 @@ class LiveSession:
         utterances, self._open = list(self._utterances), None
         for utterance in utterances:
             utterance.cancel()
+        assert self._speaker
         self._speaker.cancel()
         timelines = [*(utterance.timeline for utterance in reversed(utterances)), *self._spoken]
         position = playback_position(timelines, self._clock.unplayed_s, index, message.played_s)

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from oscine.capabilities import unsupported_script
 from oscine.encoding.encoders import AsyncEncoder
-from oscine.errors import RequestError
+from oscine.errors import RequestError, forget_frames
 from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.config import LiveConfig
@@ -138,7 +138,9 @@ class LiveUtterance:
             self._log_end(499, "cancelled")
             raise
         except Exception as error:
-            await self._send_failure(api_error(error))
+            known = api_error(error)  # logs an unexpected one
+            forget_frames(error)
+            await self._send_failure(known)
         # If it failed early, the rest of its text must not start another utterance.
         await self._text.ended.wait()
         await self._send_session_done()
