@@ -20,37 +20,37 @@ def refusal(load: Load, config: EngineConfig) -> OverloadedError | None:
 
 
 def test_an_idle_engine_refuses_no_request() -> None:
-    assert refusal(Load(4, (), (), FAST), CONFIG) is None
-    assert refusal(Load(4, (), (), TickCost(9.0, 9.0)), CONFIG) is None, "slow is better than nothing"
+    assert refusal(Load(4, 4, (), (), FAST), CONFIG) is None
+    assert refusal(Load(4, 4, (), (), TickCost(9.0, 9.0)), CONFIG) is None, "slow is better than nothing"
 
 
 def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
-    load = Load(0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
+    load = Load(4, 0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
     refused = refusal(load, CONFIG)
     assert refused is not None
     assert "4 streams are running and 2 requests are queued (the maximum). Retry in" in str(refused)
     assert refused.retry_after_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
-    assert refusal(Load(1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
+    assert refusal(Load(4, 1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
 
 
 def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:
     slow = TickCost(0.03, 0.005)  # four rows in 50 ms
-    refused = refusal(Load(0, (100.0,) * 4, (100.0,), slow), CONFIG)
+    refused = refusal(Load(4, 0, (100.0,) * 4, (100.0,), slow), CONFIG)
     assert refused is not None and refused.retry_after_s == pytest.approx(100 * 0.05 - 0.8 * 2.0)
-    assert refusal(Load(0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
+    assert refusal(Load(4, 0, (10.0,) * 4, (100.0,), slow), CONFIG) is None
 
 
 def test_slots_that_could_not_be_kept_in_real_time_do_not_count_as_free() -> None:
     cpu = TickCost(0.01, 0.04)  # one row in 50 ms, two in 90
-    assert refusal(Load(3, (10.0,), (), cpu), CONFIG) is None
-    assert refusal(Load(3, (10.0,), (10.0, 10.0), cpu), CONFIG) is not None
+    assert refusal(Load(4, 3, (10.0,), (), cpu), CONFIG) is None
+    assert refusal(Load(4, 3, (10.0,), (10.0, 10.0), cpu), CONFIG) is not None
 
 
 def test_slots_whose_batch_was_never_measured_do_not_count_as_free() -> None:
     config = EngineConfig(slots=32, queue_limit=2)
     unknown, known = TickCost(0.01, 0.0, rows_seen=1), TickCost(0.01, 0.0, rows_seen=16)
-    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), unknown), config) is not None
-    assert refusal(Load(28, (50.0,) * 4, (50.0, 50.0), known), config) is None
+    assert refusal(Load(32, 28, (50.0,) * 4, (50.0, 50.0), unknown), config) is not None
+    assert refusal(Load(32, 28, (50.0,) * 4, (50.0, 50.0), known), config) is None
 
 
 def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
@@ -61,9 +61,9 @@ def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
 def test_requests_that_come_after_a_forecast_count_as_in_a_new_one() -> None:
     config = EngineConfig(slots=4, queue_limit=100, queue_wait_s=2.0)
     slow = TickCost(0.03, 0.005)  # four rows in 50 ms
-    forecast, queued, returning = Forecast(Load(1, (30.0, 20.0, 10.0), (), slow), config), (), ()
+    forecast, queued, returning = Forecast(Load(4, 1, (30.0, 20.0, 10.0), (), slow), config), (), ()
     for frames in (10.0, 40.0, 5.0, 80.0, 60.0, 70.0, 20.0, 30.0, 25.0):
-        anew = Forecast(Load(1, (30.0, 20.0, 10.0), queued, slow), config, returning).refusal
+        anew = Forecast(Load(4, 1, (30.0, 20.0, 10.0), queued, slow), config, returning).refusal
         refused = forecast.refusal
         assert str(refused) == str(anew)
         if refused:
@@ -79,6 +79,6 @@ def test_by_default_only_the_wait_decides() -> None:
     """On any machine: also the fastest serves fewer requests in the longest wait than the queue may hold."""
     config = EngineConfig(slots=128)
     h200 = TickCost(0.0023, 0.000034, rows_seen=128)
-    refused = refusal(Load(0, (50.0,) * 128, (50.0,) * 900, h200), config)
+    refused = refusal(Load(128, 0, (50.0,) * 128, (50.0,) * 900, h200), config)
     assert refused is not None and "the maximum wait is 3 s" in str(refused)
-    assert refusal(Load(0, (50.0,) * 128, (50.0,) * 700, h200), config) is None
+    assert refusal(Load(128, 0, (50.0,) * 128, (50.0,) * 700, h200), config) is None

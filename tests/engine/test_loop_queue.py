@@ -116,6 +116,21 @@ def test_refused_requests_are_told_to_come_one_after_the_other() -> None:
     assert again.value.retry_after_s < retries_s[2]
 
 
+def test_requests_that_arrive_in_the_middle_of_an_admission_wait() -> None:
+    """Another thread submits them when all slots are taken and none of their streams runs yet."""
+    rig = Rig(slots=1)
+    late: list[Listener] = []
+
+    def submit(stage: str, tag: int) -> None:
+        if stage == "launch" and not late:
+            late.extend(rig.say(tag, frames=3) for tag in (2, 3))
+
+    rig.runner.fail = submit
+    first = rig.say(1, frames=5)
+    rig.run()
+    assert [listener.ends for listener in (first, *late)] == [["stop"]] * 3
+
+
 def test_a_machine_that_slept_for_an_hour_goes_on_where_it_stood() -> None:
     rig = Rig(slots=1)
     running, waiting = rig.say(1, frames=30), rig.say(2, frames=5)

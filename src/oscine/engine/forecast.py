@@ -18,8 +18,9 @@ _PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits turn out up to a
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The engine's load at one moment."""
+    """The engine's load, as seen by a thread beside the loop: a slot may be taken while its stream does not run yet."""
 
+    slots: int
     free_slots: int
     running_frames: tuple[float, ...]  # expected frames left, for each running stream
     queued_frames: tuple[float, ...]
@@ -46,7 +47,7 @@ class Forecast:
     def __init__(self, load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> None:
         self._config = config
         self._running, self._queued = len(load.running_frames), 0
-        servers = rows_in_real_time(load.cost, config.pacing, load.free_slots + self._running)
+        servers = rows_in_real_time(load.cost, config.pacing, load.slots)
         self._usable = min(load.free_slots, max(0, servers - self._running))
         self._tick_s = load.cost.tick_s(servers)
         ends_s = heapq.nlargest(servers, (frames * self._tick_s for frames in load.running_frames))

@@ -91,7 +91,7 @@ class EngineLoop:
 
     def _load(self, queued_frames: tuple[float, ...]) -> Load:
         running_frames = tuple(map(self._frames_left, self._running))
-        return Load(self._slots.free, running_frames, queued_frames, self.cost)
+        return Load(self._slots.count, self._slots.free, running_frames, queued_frames, self.cost)
 
     def _frames_left(self, session: Session) -> float:
         frames = expected_frames(session.text_ids, session.frames_made, self._config.pacing)
