@@ -59,7 +59,7 @@ STEPS = (
     Step("server", 130, 240, "benchmarks.server", f"--sizes 1b7 {_PLACES} {_CLOSED} {_OPEN}"),
     Step("tests", 330, 480, "benchmarks.gpu_tests", "--out {out}"),
     Step("checks", 130, 240, "benchmarks.cuda_chain", "--sections tiled checks --out {out}"),
-    Step("sanitize", 120, 400, "benchmarks.sanitize", "--out {out}"),
+    Step("sanitize", 120, 590, "benchmarks.sanitize", "--out {out}"),
     Step("engine", 90, 200, "benchmarks.model", "--size 1b7 --scratch {scratch} --out {out}/bench-model-1b7.json"),
     Step("first_audio", 80, 150, "benchmarks.first_audio", f"{_LARGE} {_CALLERS}"),
     Step("startup", 120, 240, "benchmarks.startup", f"{_LARGE} --slots 128"),

@@ -108,5 +108,5 @@ def targets_section(find: Callable[[str], Result | None]) -> str:
     if not rows:
         return ""
     how = """What 1.7B should reach on an H200, and what the results below say. The parts of a frame have targets of
-    their own; their sum is the frame."""
+    their own; they are measured one by one, and take less time together."""
     return "\n\n".join(["## Targets", paragraph(how), table(["figure", "target", "measured", "verdict"], rows)])

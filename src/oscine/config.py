@@ -183,7 +183,7 @@ class EngineConfig:
         "that is set and does not fit is refused.",
     )
     queue_limit: Int = _number(
-        1024, 0, 1_000_000, "Requests that may wait for a slot, whatever their wait; further ones are refused."
+        1024, 0, 1_000_000, "Requests that may wait for a slot, however short their wait; further ones are refused."
     )
     queue_wait_s: Float = _number(3.0, 0, 3600, "Longest wait for a slot; what would wait longer is refused at once.")
     max_pending_texts: Int = _number(256, 0, 1_000_000, "Streaming texts that may wait for their first words.")

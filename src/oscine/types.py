@@ -277,6 +277,16 @@ class EngineStatus:
     device: str = ""  # such as "NVIDIA H200, bfloat16, CUDA kernels" or "CPU, 1 thread, float32"
     real_time_streams: int = 0  # streams that stay in real time, by the measured tick cost
 
+    @property
+    def load(self) -> float:
+        """Running and queued streams, as a share of those that it can run in real time."""
+        return (self.slots_active + self.queued) / self.capacity
+
+    @property
+    def capacity(self) -> int:
+        """Streams that it can run in real time."""
+        return max(1, min(self.slots, self.real_time_streams or self.slots))
+
 
 ModelKind = Literal["custom_voice", "voice_design", "base"]
 EngineState = Literal["starting", "ready", "restarting", "failed", "stopping", "stopped"]

@@ -75,8 +75,8 @@ def test_requests_that_come_after_a_forecast_count_as_in_a_new_one() -> None:
     assert len(queued) > 4 and len(returning) > 2
 
 
-def test_by_default_only_the_wait_decides() -> None:
-    """On any machine: also the fastest serves fewer requests in the longest wait than the queue may hold."""
+def test_by_default_the_wait_decides_before_the_queue_is_full() -> None:
+    """For texts of some words, on the fastest machine that was measured."""
     config = EngineConfig(slots=128)
     h200 = TickCost(0.0023, 0.000034, rows_seen=128)
     refused = refusal(Load(128, 0, (50.0,) * 128, (50.0,) * 900, h200), config)

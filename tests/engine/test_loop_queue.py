@@ -9,6 +9,7 @@ import pytest
 
 from oscine.engine.admission import PromptReady, TextAppended
 from oscine.errors import OverloadedError
+from oscine.types import AudioChunk
 from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, prompt_of, session_of
 from tests.engine.test_loop import Rig
 
@@ -129,6 +130,19 @@ def test_requests_that_arrive_in_the_middle_of_an_admission_wait() -> None:
     first = rig.say(1, frames=5)
     rig.run()
     assert [listener.ends for listener in (first, *late)] == [["stop"]] * 3
+
+
+def test_a_request_that_follows_the_last_chunk_of_another_has_its_slot() -> None:
+    config = dataclasses.replace(PLAIN, slots=1, queue_limit=0, queue_wait_s=0.0)
+    rig, followers = Rig(slots=1, config=config), list[Listener]()
+
+    def follow(chunk: AudioChunk) -> None:
+        if chunk.finish_reason:
+            followers.append(rig.say(2, frames=3))
+
+    rig.loop.submit(session_of(1, 3, follow, config))
+    rig.run()
+    assert [listener.ends for listener in followers] == [["stop"]]
 
 
 def test_a_machine_that_slept_for_an_hour_goes_on_where_it_stood() -> None:

@@ -22,8 +22,8 @@ from tests.server.garbage import garbage_of
 class Scripted:
     """An engine that only counts: `running` is its load, `error` is raised by submit."""
 
-    def __init__(self, running=0, *, ready=True, error=None):
-        self.running, self.ready, self.error = running, ready, error
+    def __init__(self, running=0, *, ready=True, error=None, slots=4, real_time=6):
+        self.running, self.ready, self.error, self.slots, self.real_time = running, ready, error, slots, real_time
         self.requests, self.clones, self.commands, self.stopped = [], [], [], []
 
     def submit(self, request, deliver, *, streaming_text=False):
@@ -43,9 +43,10 @@ class Scripted:
         self.commands.append((utterance_id, command))
 
     def status(self):
-        active = min(self.running, 4)
+        active = min(self.running, self.slots)
         tick_s, ticks = 0.001 * (1 + self.running), TickHistogram((1, 2, *[0] * 13), 0.5)
-        return EngineStatus(self.ready, 4, active, self.running - active, 100, tick_s, ticks, 1, 2, 3, 4, 5, "CPU", 6)
+        queued, counts = self.running - active, (100, tick_s, ticks, 1, 2, 3, 4, 5)
+        return EngineStatus(self.ready, self.slots, active, queued, *counts, "CPU", self.real_time)
 
     def stop(self, drain_s=0.0):
         self.stopped.append(drain_s)
@@ -61,6 +62,12 @@ def test_the_least_loaded_engine_is_chosen():
     engines = [Scripted(3), Scripted(1), Scripted(6)]
     speak(Router(engines))
     assert [len(engine.requests) for engine in engines] == [0, 1, 0]
+
+
+def test_of_engines_with_different_slots_the_one_with_more_room_is_chosen():
+    small, large = Scripted(13, slots=13, real_time=100), Scripted(14, slots=32, real_time=100)
+    speak(Router([small, large]))
+    assert (small.running, large.running) == (13, 15)
 
 
 def test_equal_engines_take_turns():

@@ -54,6 +54,7 @@ SessionMessage = PromptReady | TextAppended | EndSession
 _BURST_S = 1.0
 _MAX_REFUSED = 1024
 _FORECAST_S = 0.01  # after which the frames made since then make a forecast wrong
+_SHORT_QUEUE = 32  # requests; behind a longer one, a slot that becomes free is not for a newcomer
 
 
 class AdmissionControl:
@@ -63,7 +64,7 @@ class AdmissionControl:
         self._changed = threading.Condition()
         self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
         self._queued: dict[str, float] = {}  # id -> expected frames, of admitted requests without a slot
-        self._forecast: Forecast | None = None  # None: slots or the queue have changed since the last one
+        self._forecast: Forecast | None = None  # None: slots have changed since the last one
         self._forecast_at_s = 0.0
         self._pending_texts: set[str] = set()  # streaming texts without a prompt
         self._closed: EngineError | None = None
@@ -168,7 +169,8 @@ class AdmissionControl:
         """The session has a slot or has ended."""
         with self._changed:
             self._queued.pop(session.utterance_id, None)
-            self._forecast = None
+            if len(self._queued) < _SHORT_QUEUE:
+                self._forecast = None
             self._pending_texts.discard(session.utterance_id)
 
     def die(self, error: EngineError) -> list[Session]:

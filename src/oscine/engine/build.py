@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -64,9 +65,6 @@ def build_engine(
         if device == "auto" and chosen.type == "cpu" and (warning := missing_cuda_warning()):
             progress(f"warning: {warning}", 1, 1)
         return _build(model, config, progress, chosen, dtype, codec=codec)
-    except torch.OutOfMemoryError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"out of memory; use fewer slots (now {config.wanted_slots}): {reason}") from error
     except (RuntimeError, MemoryError) as error:
         raise EngineError(f"the engine could not be built: {error}") from error
 
@@ -96,13 +94,15 @@ def _build(
     def compiled(done: int, total: int) -> None:
         progress("kernels", done, total)
 
-    with compiling_kernels(model_config, budget, device, weights_dtype, options, compiled):
-        speech_model = load_model(
-            folder, device=device, dtype=weights_dtype, progress=lambda done, total: progress("weights", done, total)
-        )
-    backend = make_backend(speech_model, budget, options)
-    runner = SlotRunner(backend)
-    runner.capture(lambda done, total: progress("graphs", done, total))
+    def loaded(done: int, total: int) -> None:
+        progress("weights", done, total)
+
+    with _fewer_slots_advised(budget.slots):
+        with compiling_kernels(model_config, budget, device, weights_dtype, options, compiled):
+            speech_model = load_model(folder, device=device, dtype=weights_dtype, progress=loaded)
+        backend = make_backend(speech_model, budget, options)
+        runner = SlotRunner(backend)
+        runner.capture(lambda done, total: progress("graphs", done, total))
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
@@ -111,11 +111,22 @@ def _build(
     described = ", ".join(filter(None, parts))
     engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=described, launching=backend.launching)
     try:
-        warm_up(engine, config, progress)
+        with _fewer_slots_advised(budget.slots):
+            warm_up(engine, config, progress)
     except BaseException:
         engine.stop()
         raise
     return engine
+
+
+@contextmanager
+def _fewer_slots_advised(slots: int) -> Iterator[None]:
+    """Where memory runs out in spite of the plan."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"out of memory; use fewer slots (now {slots}): {reason}") from error
 
 
 def _choose_kernels(

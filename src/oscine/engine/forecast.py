@@ -54,11 +54,10 @@ class Forecast:
         self._free_s = ends_s + [0.0] * (servers - len(ends_s))  # when each slot is free, after the queue
         heapq.heapify(self._free_s)
         self._slot_wait_s = self._free_s[0]
-        self._returned_s: list[float] | None = None  # the same after all who return; None: as _free_s
+        self._returning = returning_frames
+        self._returned_s: list[float] | None = None  # the same after all who return; None: not needed yet
         for frames in load.queued_frames:
             self.queue(frames)
-        for frames in returning_frames:
-            self.refuse(frames)
 
     @property
     def refusal(self) -> OverloadedError | None:
@@ -72,7 +71,9 @@ class Forecast:
             retry_s = self._retry_s(self._free_s)
         else:
             return None
-        return _overloaded(reason, max(retry_s, self._retry_s(self._returned_s)) if self._returned_s else retry_s)
+        if self._returning or self._returned_s:
+            retry_s = max(retry_s, self._retry_s(self._after_all()))
+        return _overloaded(reason, retry_s)
 
     @property
     def timeout(self) -> OverloadedError:
@@ -88,9 +89,16 @@ class Forecast:
             self._add(self._returned_s, frames)
 
     def refuse(self, frames: float) -> None:
+        """It is likely to come again."""
+        self._add(self._after_all(), frames)
+
+    def _after_all(self) -> list[float]:
+        """When each slot is free after the queue and all who return."""
         if self._returned_s is None:
             self._returned_s = self._free_s.copy()
-        self._add(self._returned_s, frames)
+            for frames in self._returning:
+                self._add(self._returned_s, frames)
+        return self._returned_s
 
     def _add(self, free_s: list[float], frames: float) -> None:
         heapq.heapreplace(free_s, free_s[0] + frames * self._tick_s)

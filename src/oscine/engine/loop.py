@@ -140,7 +140,6 @@ class EngineLoop:
         launch_is_due = self._in_flight is None or self._timer.is_due(begun_s)
         advanced = launch_is_due and self._advance([*(self._by_slot[slot] for slot in step.run), *admitted], begun_s)
         if self._slots_changed:
-            self._running = tuple(self._by_slot.values())
             self._counts = self._runner.counts()  # not in `status`, which must answer while the device hangs
         return advanced or self._slots_changed
 
@@ -279,8 +278,8 @@ class EngineLoop:
             raise
         self._waiting.popleft()
         self._prefill_rows += 0 if session.prompt is None else session.prompt.rows
-        session.slot, self._by_slot[slot] = slot, session
-        session.running_s = self._clock()
+        session.slot, session.running_s, self._by_slot[slot] = slot, self._clock(), session
+        self._running = tuple(self._by_slot.values())
         self._admission.forget(session)
         self._slots_changed = True
 
@@ -365,6 +364,7 @@ class EngineLoop:
         if session.slot is not None:
             slot, session.slot = session.slot, None
             del self._by_slot[slot]
+            self._running = tuple(self._by_slot.values())
             self._slots.give(slot)
             self._runner.release(slot)
         elif session.prompt is not None:

@@ -48,7 +48,7 @@ class _Tries:
 
 class Router:
     def __init__(self, engines: Sequence[SpeechEngine], *, affinity_margin: int = 4, max_voices: int = 4096) -> None:
-        """`affinity_margin`: how many more utterances than the least loaded engine the preferred one may have."""
+        """`affinity_margin`: how many utterances the preferred engine may be ahead of the least loaded one."""
         if not engines:
             raise ConfigError("a router needs at least one engine")
         self._engines = list(engines)
@@ -153,7 +153,7 @@ class Router:
         statuses = {index: engine.status() for index, engine in enumerate(self._engines) if index not in tries.tried}
         with self._lock:
             loads = {
-                index: status.slots_active + status.queued + self._entering[index]
+                index: status.load + self._entering[index] / status.capacity
                 for index, status in statuses.items()
                 if status.ready
             }
@@ -161,8 +161,9 @@ class Router:
                 return None
             best = min(loads, key=lambda index: (loads[index], self._chosen[index]))  # of equals, the least chosen
             preferred = self._preferred.get(voice) if voice is not None else None
-            if preferred in loads and loads[preferred] <= loads[best] + self._affinity_margin:
-                best = preferred
+            if preferred in loads:
+                margin = self._affinity_margin / statuses[preferred].capacity
+                best = preferred if loads[preferred] <= loads[best] + margin else best
             self._entering[best] += 1
             self._chosen[best] += 1
             return best

@@ -70,7 +70,8 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
                 raise
             except Exception as exception:
                 error = api_error(exception)  # logs an unexpected one
-                service.metrics.refused(request.url.path, error.status)
+                if not writer.started:
+                    service.metrics.refused(request.url.path, error.status)
                 raise error from None
 
         return StreamingSpeechResponse(produce, service.config.stalled_s)

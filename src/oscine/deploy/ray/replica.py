@@ -110,9 +110,7 @@ class Replica:
 
 def load_of(status: EngineStatus) -> float:
     """1 is a full replica."""
-    capacity = min(status.slots, status.real_time_streams or status.slots)
-    load = (status.slots_active + status.queued) / max(1, capacity)
-    return min(load, 2.0)  # a burst whose queue is several times the slots is served in seconds
+    return min(status.load, 2.0)  # a burst whose queue is several times the slots is served in seconds
 
 
 def _is_stopping() -> bool:
