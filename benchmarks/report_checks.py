@@ -10,7 +10,7 @@ from benchmarks.report_table import Result, Row, table
 
 def checks_section(rows: Sequence[Sequence[str]]) -> str:
     head = ["check", "outcome", "machine, commit, date", "command"]
-    how = "How the runs ended that measure nothing."
+    how = "Runs that check correctness; they measure no times."
     return "\n\n".join(["## What was checked on a GPU", how, table(head, rows).replace("---:", "---")])
 
 

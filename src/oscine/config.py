@@ -227,7 +227,7 @@ class EngineConfig:
 
     @property
     def wanted_slots(self) -> int:
-        """If they fit."""
+        """The slots to plan for. If `slots` is not set, the engine may get fewer."""
         return DEFAULT_SLOTS if self.slots is None else self.slots
 
 

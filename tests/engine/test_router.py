@@ -16,7 +16,7 @@ from oscine.types import AppendText, EngineStatus, SpeechRequest, TickHistogram
 from oscine.voice import Voice
 from tests.engine.recorder import WAIT_S
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
-from tests.server.garbage import garbage_of
+from tests.garbage import garbage_of
 
 
 class Scripted:

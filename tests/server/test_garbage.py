@@ -15,7 +15,7 @@ from starlette.types import Message
 from oscine.errors import OverloadedError, forget_frames
 from oscine.server import batch
 from oscine.server.app import build_app
-from tests.server.garbage import garbage_of
+from tests.garbage import garbage_of
 from tests.server.scripted_engine import CARD, ScriptedEngine
 
 SPEECH = "/v1/audio/speech"

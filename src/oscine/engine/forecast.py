@@ -1,4 +1,4 @@
-"""Predicts how long a new request would wait for a slot, and refuses it if that is too long."""
+"""Predicts how long a new request would wait for a slot; admission control refuses it if that is too long."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def max_queued_s(config: EngineConfig) -> float:
 
 
 class Forecast:
-    """When slots become free. Requests that come later are added to it: a new forecast of a long queue takes as long as
+    """When slots become free. Later requests are added to a forecast: a new one for a long queue takes as long as
     hundreds of decisions.
 
-    `returning_frames`: of requests that were refused just before. The next one is told to come after them, because
-    together most of them would be refused again."""
+    `returning_frames`: of requests that were refused just before. The next refusal has a later retry time than theirs,
+    because most of them would be refused again if they came together."""
 
     def __init__(self, load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> None:
         self._config = config
@@ -55,7 +55,9 @@ class Forecast:
         heapq.heapify(self._free_s)
         self._slot_wait_s = self._free_s[0]
         self._returning = returning_frames
-        self._returned_s: list[float] | None = None  # the same after all who return; None: not needed yet
+        self._free_after_retries_s: list[float] | None = (
+            None  # and after refused requests that retry; None: not needed yet
+        )
         for frames in load.queued_frames:
             self.queue(frames)
 
@@ -71,8 +73,8 @@ class Forecast:
             retry_s = self._retry_s(self._free_s)
         else:
             return None
-        if self._returning or self._returned_s:
-            retry_s = max(retry_s, self._retry_s(self._after_all()))
+        if self._returning or self._free_after_retries_s:
+            retry_s = max(retry_s, self._retry_s(self._free_after_retries()))
         return _overloaded(reason, retry_s)
 
     @property
@@ -85,20 +87,20 @@ class Forecast:
         """A request of this many expected frames was admitted to the queue."""
         self._queued += 1
         self._add(self._free_s, frames)
-        if self._returned_s:
-            self._add(self._returned_s, frames)
+        if self._free_after_retries_s:
+            self._add(self._free_after_retries_s, frames)
 
     def refuse(self, frames: float) -> None:
-        """It is likely to come again."""
-        self._add(self._after_all(), frames)
+        """A request was refused. It is likely to retry."""
+        self._add(self._free_after_retries(), frames)
 
-    def _after_all(self) -> list[float]:
-        """When each slot is free after the queue and all who return."""
-        if self._returned_s is None:
-            self._returned_s = self._free_s.copy()
+    def _free_after_retries(self) -> list[float]:
+        """When each slot is free, after the queue and the refused requests that retry."""
+        if self._free_after_retries_s is None:
+            self._free_after_retries_s = self._free_s.copy()
             for frames in self._returning:
-                self._add(self._returned_s, frames)
-        return self._returned_s
+                self._add(self._free_after_retries_s, frames)
+        return self._free_after_retries_s
 
     def _add(self, free_s: list[float], frames: float) -> None:
         heapq.heapreplace(free_s, free_s[0] + frames * self._tick_s)

@@ -15,7 +15,7 @@ from oscine.types import AudioChunk, SpeechRequest
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
 from tests.engine.remote.helpers import LONG
-from tests.server.garbage import garbage_of
+from tests.garbage import garbage_of
 
 
 @contextlib.contextmanager
