@@ -15,6 +15,7 @@ from checkpoint_shapes import published_codec_config
 from oscine.kernels.conv import Conv, Rows
 from oscine.model.config import CodecConfig, parse_codec_config
 from oscine.runner.cuda import codec as cuda_codec
+from oscine.runner.cuda import codec_stack
 from oscine.runner.cuda.codec import CudaCodec
 
 BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: memory bandwidth as measured with copies, dense bf16
@@ -106,13 +107,15 @@ class Step:
 
 @contextmanager
 def _recording(wrapper: str, found: list[Launch]) -> Iterator[None]:
-    call = getattr(cuda_codec, wrapper)
+    with ExitStack() as stack:
+        for module in (cuda_codec, codec_stack):
+            if call := getattr(module, wrapper, None):
 
-    def record(*args: Any, **kwargs: Any) -> None:
-        found.append(Launch(wrapper, call, args, kwargs))
-        call(*args, **kwargs)
+                def record(*args: Any, call: Callable[..., None] = call, **kwargs: Any) -> None:
+                    found.append(Launch(wrapper, call, args, kwargs))
+                    call(*args, **kwargs)
 
-    with mock.patch.object(cuda_codec, wrapper, record):
+                stack.enter_context(mock.patch.object(module, wrapper, record))
         yield
 
 
@@ -123,7 +126,7 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
         "vocoder in": codec._vocoder_in,
         "vocoder out": codec._vocoder_out,
     }
-    for i, layer in enumerate(codec._stack):
+    for i, layer in enumerate(codec._stack_layers):
         parts |= {f"stack {i} {name}": getattr(layer, name) for name in ("qkv", "out", "gate_up", "down")}
     for i, step in enumerate(codec._upsamplings):
         parts |= {f"upsampling {i} {name}": getattr(step, name) for name in ("upsample", "up", "down")}

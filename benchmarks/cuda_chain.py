@@ -95,7 +95,7 @@ def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
         elif options.section == "times":
             cuda_kernels.run_times(report, make, options.rows)
         elif options.section == "sweep":
-            cuda_sweep.sweep_products(report, make(cuda_kernels.buffers()), options.rows)
+            cuda_sweep.sweep_products(report, make(cuda_kernels.buffers()), options.rows, options.products)
         elif options.section == "tiled":
             operations = make(cuda_kernels.buffers())
             cuda_tiled.check_instructions(report, operations)
@@ -130,7 +130,7 @@ def start_section(section: str, options: argparse.Namespace) -> dict[str, Any]:
         part = Path(name) / "part.json"
         words = ["--section", section, "--part", str(part), "--cubins", str(options.cubins)]
         words += ["--context", str(options.context), "--compiler", options.compiler]
-        words += ["--rows", *map(str, rows_of(section, options))]
+        words += ["--rows", *map(str, rows_of(section, options)), "--products", options.products]
         begun = time.monotonic()
         code: int | str
         try:
@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--compiler", choices=["auto", "nvcc"], default="auto")
     parser.add_argument("--sections", nargs="+", choices=list(LIMITS_S), default=list(DEFAULT_SECTIONS))
     parser.add_argument("--rows", nargs="+", type=int, help=f"default: {DEFAULT_ROWS}")
+    parser.add_argument("--products", default="", help="of a sweep: those whose names begin so; default: all")
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
     parser.add_argument("--section", help=argparse.SUPPRESS)
@@ -180,7 +181,7 @@ def main() -> None:
     if "tiled" in options.sections:
         wanted += tiled_check_programs()
     if "sweep" in options.sections:
-        wanted += sweep_programs(rows_of("sweep", options))
+        wanted += sweep_programs(rows_of("sweep", options), options.products)
     if options.compile_only and isinstance(compiler, NvccCompiler):
         sys.exit(not show_resources(compiler, wanted))
     beside_triton = set(options.sections) - _WITHOUT_TRITON

@@ -14,6 +14,10 @@ from torch import Tensor
 from benchmarks.cuda_report import Report, differences, graph_us
 from benchmarks.device_times import copy_bandwidth
 from benchmarks.kernel_shapes import (
+    CODEC_HEADS,
+    CODEC_PRODUCTS,
+    CODEC_WIDTH,
+    CODEC_WINDOW,
     FIRST_IDS,
     HEADS,
     IDS,
@@ -23,7 +27,17 @@ from benchmarks.kernel_shapes import (
     PREDICTOR_POSITION,
     PRODUCT_SHAPES,
 )
-from oscine.kernels.cuda.attention import BLOCK_POSITIONS, CAPACITY, DIM, predictor_launch, talker_launch
+from oscine.kernels.codec_front import attend
+from oscine.kernels.conv import Rows
+from oscine.kernels.cuda.attention import (
+    BLOCK_POSITIONS,
+    CAPACITY,
+    DIM,
+    WINDOW_DIM,
+    predictor_launch,
+    talker_launch,
+    window_launch,
+)
 from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
@@ -56,10 +70,11 @@ def programs(
         norms = (False,) if rows > FEW_ROWS else {False, product.norm}
         plan = choose_plan(product, rows)
         found += [linear_launch(replace(product, norm=norm), rows, plan) for norm in norms]
-    found += [norm_launch(width, 1, tiles=tiles) for width in NORM_WIDTHS for tiles in (False, True)]
+    found += [norm_launch(width, 1, tiles=tiles) for width in (CODEC_WIDTH, *NORM_WIDTHS) for tiles in (False, True)]
     found += [tile_launch(width, 1) for width in (1024, 2048, 3072, 6144)]
     found += [talker_launch(HEADS, KV_HEADS, 1, tiles=tiles) for tiles in (False, True)]
     found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
+    found += [window_launch(CODEC_HEADS, CODEC_WINDOW, 1, tiles=tiles) for tiles in (False, True)]
     found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
     found += [sample_launch(FIRST_IDS, 1024, 0, 1, first=True)]
     return [launch.program for launch in found]
@@ -161,7 +176,8 @@ def check_products(report: Report, operations: CudaOperations, plain: CudaOperat
 
 def time_products(report: Report, operations: CudaOperations, triton: Operations, rows: Sequence[int]) -> None:
     """Weights of 200 MB in turn, so that calls miss the L2 cache. With norm where the product has one."""
-    for (name, product), count in itertools.product(PRODUCTS.items(), rows):
+    both = [(name, product) for name, product in PRODUCTS.items() if name not in CODEC_PRODUCTS]
+    for (name, product), count in itertools.product(both, rows):
         with report.check(f"time {name} {count}") as figures:
             case = Case(product)
             weights = weights_of(case)
@@ -240,6 +256,33 @@ class TalkerCase:
         return out
 
 
+class WindowCase:
+    """Streams that begin, and streams whose ring has turned."""
+
+    def __init__(self, rows: int) -> None:
+        cache = (rows, CODEC_HEADS, CODEC_WINDOW, WINDOW_DIM)
+        self.qkv = _random(rows, 3 * CODEC_HEADS * WINDOW_DIM, seed=0)
+        self.cache = _random(*cache, seed=1), _random(*cache, seed=2)
+        self.slots = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
+        self.positions = torch.arange(rows, dtype=torch.int32, device=DEVICE) * 7
+        angles = self.positions[:, None] * 1e4 ** (-torch.arange(0, WINDOW_DIM, 2, device=DEVICE) / WINDOW_DIM)
+        self.angles = angles.cos(), angles.sin()
+        self.out = buffers()
+
+    def run(self, operations: CudaOperations | None, rows: int) -> Tensor:
+        """Without operations: Triton's kernel."""
+        cos, sin = (angle[:rows] for angle in self.angles)
+        which, qkv = Rows(self.slots[:rows], self.positions[:rows]), self.qkv[:rows]
+        width = CODEC_HEADS * WINDOW_DIM
+        if operations is None:
+            out = self.out.flatten()[: rows * width].view(rows, width)
+            attend(qkv, *self.cache, (cos, sin), which, out)
+        else:
+            out = operations.product_input(self.out, rows, width)
+            operations.window_attention(qkv, cos, sin, which, *self.cache, out)
+        return _rows(out, rows).clone()
+
+
 def check_attention(report: Report, operations: CudaOperations, triton: Operations) -> None:
     """Against the Triton kernels, whose roundings are the same up to the softmax's sums."""
     for position, new in ((0, 2), (2, 1), (9, 1), (15, 1)):
@@ -266,6 +309,21 @@ def check_attention(report: Report, operations: CudaOperations, triton: Operatio
             figures["ok alone as in a batch"] = all(
                 torch.equal(talker.run(operations, n), actual[:n]) for n in (1, 5, 33)
             )
+
+
+def check_window_attention(report: Report, operations: CudaOperations) -> None:
+    with report.check("codec attention") as figures:
+        case = WindowCase(64)
+        before = [cache.clone() for cache in case.cache]
+        expected, written = case.run(None, 64), [cache.clone() for cache in case.cache]
+        for cache, old in zip(case.cache, before, strict=True):
+            cache.copy_(old)
+        actual = case.run(operations, 64)
+        figures |= differences(actual, expected, 0.03)
+        figures["key flips"] = (written[0] != case.cache[0]).float().mean().item()
+        figures["ok keys"] = figures["key flips"] < 1e-3
+        figures["ok values"] = torch.equal(written[1], case.cache[1])
+        figures["ok alone as in a batch"] = all(torch.equal(case.run(operations, n), actual[:n]) for n in (1, 5, 33))
 
 
 class NormCase:
@@ -377,6 +435,7 @@ def run_checks(report: Report, make: Callable[..., CudaOperations]) -> None:
     triton = TritonOperations(buffers())
     check_sample(report, operations, triton)
     check_attention(report, operations, triton)
+    check_window_attention(report, operations)
 
 
 def run_times(report: Report, make: Callable[..., CudaOperations], rows: Sequence[int]) -> None:

@@ -22,25 +22,32 @@ from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 
 SWEEP_ROWS = (32, 64, 128, 256)
-_FEW_PLANS = tuple(Few(tiles) for tiles in (1, 2, 4))
+_FEW_PLANS = tuple(Few(tiles) for tiles in (1, 2, 3, 4, 6))
 
 
 def sweep_plans(product: Product, rows: int) -> list[Plan]:
     if rows <= FEW_ROWS:
-        return [plan for plan in _FEW_PLANS if plan.tiles % product.columns_per_output == 0]
+        columns = product.outputs * product.columns_per_output
+        fitting = [plan for plan in _FEW_PLANS if columns % (plan.tiles * 8) == 0]
+        return [plan for plan in fitting if plan.tiles % product.columns_per_output == 0]
     return [*tiled_plans(product, rows)]
 
 
-def sweep_programs(row_counts: Sequence[int]) -> list[Program]:
+def swept(names: str) -> dict[str, Product]:
+    """Products whose names begin so."""
+    return {name: product for name, product in PRODUCTS.items() if name.startswith(names)}
+
+
+def sweep_programs(row_counts: Sequence[int], names: str) -> list[Program]:
     return [
         linear_launch(_for_plan(product, plan), rows, plan).program
-        for product, rows in itertools.product(PRODUCTS.values(), row_counts)
+        for product, rows in itertools.product(swept(names).values(), row_counts)
         for plan in sweep_plans(product, rows)
     ]
 
 
-def sweep_products(report: Report, operations: CudaOperations, row_counts: Sequence[int]) -> None:
-    for name, product in PRODUCTS.items():
+def sweep_products(report: Report, operations: CudaOperations, row_counts: Sequence[int], names: str) -> None:
+    for name, product in swept(names).items():
         case = Case(product)
         weights = weights_of(case)
         parts = [slice(begin, begin + FEW_ROWS) for begin in range(0, MAX_ROWS, FEW_ROWS)]

@@ -10,6 +10,7 @@ HEADS, KV_HEADS, HEAD_WIDTH = 16, 8, 128
 IDS, FIRST_IDS = 2048, 3072
 PREDICTOR_POSITION = 9  # of the timed attention
 NORM_WIDTHS = (1024, 2048)
+CODEC_WIDTH, CODEC_HEADS, CODEC_WINDOW = 512, 16, 72  # of the codec's stack
 _BYTES = 2  # of a bf16
 _INPUT_WIDTH, _QKV_WIDTH = 1024, 4096  # of the rows that a sampler looks up
 
@@ -42,9 +43,18 @@ PRODUCT_SHAPES: Mapping[str, ProductShape] = {
     "talker down": ProductShape(2048, 6144, "RESIDUAL"),
     "talker head": ProductShape(3072, 2048),
     "talker head 0.6B": ProductShape(3072, 1024),
+    "codec qkv": ProductShape(3072, 512, norm=True),
+    "codec out, down": ProductShape(512, 1024, "RESIDUAL"),
+    "codec gate/up": ProductShape(1024, 512, "GLU", norm=True),
 }
-# Of layers: those whose weights may be FP8.
-LAYER_PRODUCTS = tuple(name for name in PRODUCT_SHAPES if name.split()[-1] in ("qkv", "out", "gate/up", "down"))
+# Triton's codec runs on other products (kernels/conv.py): benchmarks.frame compares both.
+CODEC_PRODUCTS = tuple(name for name in PRODUCT_SHAPES if name.startswith("codec "))
+# Of layers of the talker and the predictor: those whose weights may be FP8.
+LAYER_PRODUCTS = tuple(
+    name
+    for name in PRODUCT_SHAPES
+    if name.split()[-1] in ("qkv", "out", "gate/up", "down") and name not in CODEC_PRODUCTS
+)
 
 
 def least_bytes(kernel: str, rows: int, context: int = 0) -> int | None:

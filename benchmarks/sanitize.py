@@ -30,7 +30,16 @@ import torch
 from torch import Tensor
 
 from benchmarks import cuda_kernels
-from benchmarks.cuda_kernels import ALL_DRAWS, FP8_PRODUCTS, PRODUCTS, Case, PredictorCase, SampleCase, TalkerCase
+from benchmarks.cuda_kernels import (
+    ALL_DRAWS,
+    FP8_PRODUCTS,
+    PRODUCTS,
+    Case,
+    PredictorCase,
+    SampleCase,
+    TalkerCase,
+    WindowCase,
+)
 from benchmarks.results import save
 from oscine.frames import CODEBOOKS
 from oscine.kernels.cuda.compiler import default_cache
@@ -88,6 +97,8 @@ def launch_kernels(make: Callable[..., CudaOperations]) -> None:
         PredictorCase(5, position, new).run(operations, 5)
     for context, rows in ((0, 1), (0, 20), (CONTEXT, 20)):  # warps without positions; an output in tiles
         TalkerCase(rows, context).run(operations, rows)
+    for rows in FRAME_ROWS:
+        WindowCase(rows).run(operations, rows)
     for first in (False, True):
         draw(operations, first=first)
 

@@ -33,7 +33,7 @@ def test_dequantize_sums_sixteen_entries_and_advances_the_counters(device: torch
     frames = ints(5, 0, 2, 7, device=device)
     rows = Rows(ints(2, 0, 3, device=device), ints(-1, -1, -1, device=device))
     ring = torch.zeros(4, 4, channels, dtype=torch.bfloat16, device=device)
-    dequantize(codes, tables, rows, frames, ring)
+    dequantize(codes, tables, rows, frames, ring, rope_turns(4, THETA, device), empty_angles(3, 4, device))
     assert rows.position.tolist() == [2, 5, 7] and frames.tolist() == [6, 0, 3, 8]
     known = codes.clamp(max=size - 1) + torch.arange(BOOKS, device=device) * size
     written = torch.stack([ring[2, 2], ring[0, 1], ring[3, 3]])
@@ -41,26 +41,49 @@ def test_dequantize_sums_sixteen_entries_and_advances_the_counters(device: torch
     assert ring.abs().sum(-1).count_nonzero() == 3
 
 
+def empty_angles(rows: int, dim: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    cos, sin = torch.full((2, rows, dim // 2), float("nan"), device=device)
+    return cos, sin
+
+
+def angles_of(positions: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    cos, sin = rope_angles(positions[None], dim, THETA, unbounded=True)
+    return cos[0, 0].contiguous(), sin[0, 0].contiguous()
+
+
+def test_dequantize_computes_the_angles_of_the_frame(device: torch.device) -> None:
+    """Also at positions at which fp32 angles would be half a turn off."""
+    dim, frames = 16, ints(0, 7, 10_000_000, device=device)
+    expected = angles_of(frames.clone(), dim)
+    angles = empty_angles(3, dim, device)
+    codes = torch.zeros(3, BOOKS, dtype=torch.int64, device=device)
+    rows = Rows(ints(0, 1, 2, device=device), ints(-1, -1, -1, device=device))
+    ring = torch.zeros(3, 4, 20, dtype=torch.bfloat16, device=device)
+    dequantize(codes, random(BOOKS * 8, 20, device=device), rows, frames, ring, rope_turns(dim, THETA, device), angles)
+    for actual, plain in zip(angles, expected, strict=True):
+        torch.testing.assert_close(actual, plain, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(("window", "frames", "begin"), [(72, 84, 0), (5, 14, 0), (5, 9, 10_000_000)])
 def test_attention_covers_the_window_and_nothing_before_the_first_frame(
     window: int, frames: int, begin: int, device: torch.device
 ) -> None:
-    """Two streams, one three frames ahead. `begin`: positions at which fp32 angles would be half a turn off; the
-    window before them is filled with zeros."""
+    """Two streams, one three frames ahead. Before `begin`, the window is filled with zeros."""
     heads, dim, ahead = 1, 16, 3
     qkv = random(2, frames, 3 * heads * dim, device=device).bfloat16()
     keys = torch.full((3, heads, window, dim), float("nan"), dtype=torch.bfloat16, device=device)
     values = keys.clone()
     if begin:
         keys.zero_(), values.zero_()
-    turns, outs = rope_turns(dim, THETA, device), []
+    outs = []
     slots = ints(2, 0, device=device)
     for frame in range(frames):
         out = torch.empty(2, heads * dim, dtype=torch.bfloat16, device=device)
         positions = ints(begin + frame, begin + frame - ahead, device=device)
         rows = Rows(slots, positions) if frame >= ahead else Rows(slots[:1], positions[:1])
         step = torch.stack([qkv[0, frame], qkv[1, frame - ahead]])
-        attend(step[: len(rows)].contiguous(), keys, values, turns, rows, out[: len(rows)])
+        angles = angles_of(rows.position, dim)
+        attend(step[: len(rows)].contiguous(), keys, values, angles, rows, out[: len(rows)])
         outs.append(out)
     first = torch.stack([out[0] for out in outs])
     second = torch.stack([out[1] for out in outs[ahead:]])

@@ -1,7 +1,7 @@
 """The codec's front half between its matrix products: dequantization, attention over a sliding window, and depthwise
 convolution with LayerNorm. Each row of a tick has one frame.
 
-    dequantize:      x = sum over 16 books of table[book, code]
+    dequantize:      x = sum over 16 books of table[book, code]; cos and sin of the frame's angles of RoPE
     attend:          o = softmax(q k / sqrt(dim)) v over the last `window` frames, q and k rotated by RoPE
     depthwise_norm:  d[c] = bias[c] + sum over tap of x[tap, c] * weight[tap, c];  y = (d - mean) / sqrt(var + eps)
 
@@ -28,8 +28,8 @@ BOOKS = 16
 
 @triton.jit
 def _dequantize(
-    codes, tables, slots, frames, positions, ring, size, stride, places,
-    channels: tl.constexpr, block: tl.constexpr, books: tl.constexpr,
+    codes, tables, slots, frames, positions, ring, turns, cos, sin, size, stride, places,
+    channels: tl.constexpr, block: tl.constexpr, books: tl.constexpr, half: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
@@ -42,6 +42,11 @@ def _dequantize(
         code = tl.minimum(tl.maximum(code, 0), size - 1)  # end of speech is not a code; its audio is not used
         total += tl.load(tables + (book * size + code) * channels + c, mask=known, other=0.0).to(tl.float32)
     tl.store(ring + slot * stride + (position & (places - 1)) * channels + c, to_bf16(total), mask=known)
+    d = tl.arange(0, half)
+    turn = position.to(tl.float64) * tl.load(turns + d)
+    angle = (turn - tl.floor(turn)).to(tl.float32) * 6.283185307179586
+    tl.store(cos + row * half + d, tl.cos(angle))
+    tl.store(sin + row * half + d, tl.sin(angle))
     # Only this launch reads and advances the counter; later ones of the frame read `positions`. All warps must have
     # read it before one advances it.
     tl.debug_barrier()
@@ -51,7 +56,7 @@ def _dequantize(
 
 @triton.jit
 def _attend(
-    qkv, keys, values, out, turns, slots, positions, stride, scale,
+    qkv, keys, values, out, cosines, sines, slots, positions, stride, scale,
     heads: tl.constexpr, half: tl.constexpr, window: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """Program (row, head). Vectors are split in halves, as RoPE pairs their channels."""
@@ -71,7 +76,8 @@ def _attend(
     ring = slot * stride + head * (window * dim)
     at = ring + place[:, None] * dim + d[None, :]
     new, old = is_new[:, None], seen[:, None]
-    # All loads come first: the angles are computed while they are under way.
+    # All loads come first.
+    cos, sin = tl.load(cosines + row * half + d), tl.load(sines + row * half + d)
     q_low, q_high = tl.load(q).to(tl.float32), tl.load(q + half).to(tl.float32)
     k_low, k_high = tl.load(k).to(tl.float32), tl.load(k + half).to(tl.float32)
     new_value_low, new_value_high = tl.load(v), tl.load(v + half)
@@ -79,9 +85,6 @@ def _attend(
     old_value_low = tl.load(values + at, mask=old, other=0.0)
     old_value_high = tl.load(values + at + half, mask=old, other=0.0)
 
-    turn = position.to(tl.float64) * tl.load(turns + d)
-    angle = (turn - tl.floor(turn)).to(tl.float32) * 6.283185307179586
-    cos, sin = tl.cos(angle), tl.sin(angle)
     query_low, query_high = q_low * cos - q_high * sin, q_high * cos + q_low * sin
     new_key_low, new_key_high = to_bf16(k_low * cos - k_high * sin), to_bf16(k_high * cos + k_low * sin)
     key_low = tl.where(new, new_key_low[None, :], old_key_low).to(tl.float32)
@@ -128,17 +131,34 @@ def _depthwise_norm(
 # --- wrappers -------------------------------------------------------------------------------------------------------
 
 
-def dequantize(codes: Tensor, tables: Tensor, rows: Rows, frames: Tensor, ring: Tensor) -> None:
+def dequantize(
+    codes: Tensor,
+    tables: Tensor,
+    rows: Rows,
+    frames: Tensor,
+    ring: Tensor,
+    turns: Tensor,
+    angles: tuple[Tensor, Tensor],
+) -> None:
     """codes [rows, 16] int64, tables [16 * size, channels]. Copies `frames` [slots] int32 to rows.position, advances
-    them by one, and writes the frame's vector to the ring [slots, places, channels]."""
+    them by one, and writes the frame's vector to the ring [slots, places, channels]. angles: cos and sin of the
+    position times `turns` [dim / 2], [rows, dim / 2] fp32 each."""
     batch, (_, places, channels) = len(rows), ring.shape
     assert codes.shape == (batch, BOOKS) and codes.is_contiguous(), codes.shape
     assert tables.shape[0] % BOOKS == 0 and tables.shape[1] == channels and tables.is_contiguous(), tables.shape
     assert places & (places - 1) == 0 and ring.stride()[1:] == (channels, 1), (ring.shape, ring.stride())
+    _check_angles(angles, batch, len(turns))
+    assert turns.dtype == torch.float64, turns.dtype
     _dequantize[(batch,)](
-        codes, tables, rows.slot, frames, rows.position, ring, tables.shape[0] // BOOKS, ring.stride(0), places,
-        channels=channels, block=triton.next_power_of_2(channels), books=BOOKS, num_warps=4,
+        codes, tables, rows.slot, frames, rows.position, ring, turns, *angles,
+        tables.shape[0] // BOOKS, ring.stride(0), places,
+        channels=channels, block=triton.next_power_of_2(channels), books=BOOKS, half=len(turns), num_warps=4,
     )  # fmt: skip
+
+
+def _check_angles(angles: tuple[Tensor, Tensor], rows: int, half: int) -> None:
+    for angle in angles:
+        assert angle.shape == (rows, half) and angle.dtype == torch.float32 and angle.is_contiguous(), angle.shape
 
 
 def rope_turns(head_dim: int, theta: float, device: torch.device) -> Tensor:
@@ -148,18 +168,18 @@ def rope_turns(head_dim: int, theta: float, device: torch.device) -> Tensor:
     return (1.0 / theta**exponents).double() / (2 * math.pi)
 
 
-def attend(qkv: Tensor, keys: Tensor, values: Tensor, turns: Tensor, rows: Rows, out: Tensor) -> None:
+def attend(qkv: Tensor, keys: Tensor, values: Tensor, angles: tuple[Tensor, Tensor], rows: Rows, out: Tensor) -> None:
     """qkv [rows, 3 * heads * dim]; keys (already rotated) and values [slots, heads, window, dim], to which the new
-    frame is written at its position modulo the window. out [rows, heads * dim]."""
+    frame is written at its position modulo the window; angles: cos and sin [rows, dim / 2]. out [rows, heads * dim]."""
     _, heads, window, dim = keys.shape
     batch = len(rows)
     assert qkv.shape == (batch, 3 * heads * dim) and qkv.is_contiguous(), (qkv.shape, keys.shape)
     assert out.shape == (batch, heads * dim) and out.is_contiguous(), (out.shape, keys.shape)
     assert keys.is_contiguous() and values.is_contiguous() and values.shape == keys.shape, values.shape
-    assert turns.shape == (dim // 2,) and turns.dtype == torch.float64, turns
     assert dim & (dim - 1) == 0, dim
+    _check_angles(angles, batch, dim // 2)
     _attend[(batch, heads)](
-        qkv, keys, values, out, turns, rows.slot, rows.position, keys.stride(0), dim**-0.5,
+        qkv, keys, values, out, *angles, rows.slot, rows.position, keys.stride(0), dim**-0.5,
         heads=heads, half=dim // 2, window=window, block=triton.next_power_of_2(window), num_warps=1,
     )  # fmt: skip
 

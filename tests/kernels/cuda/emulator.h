@@ -310,6 +310,7 @@ T read(const void* from) {
 inline uint4 load_early(const void* from) { return read<uint4>(from); }
 inline uint4 load_early_if(bool wanted, const void* from) { return wanted ? read<uint4>(from) : uint4{}; }
 inline u64 load_index_early(const u64* from) { return read<u64>(from); }
+inline int load_int_early(const int* from) { return read<int>(from); }
 inline float load_float_early(const float* from) { return read<float>(from); }
 inline uint4 load(const void* from) { return read<uint4>(from); }
 inline uint2 load_two_pairs(const void* from) { return read<uint2>(from); }

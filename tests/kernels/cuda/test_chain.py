@@ -30,7 +30,7 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_state import SlotState
 from tests.conftest import CheckpointMaker
-from tests.kernels.cuda.emulation import emulate
+from tests.kernels.cuda.emulated_operations import EmulatedOperations
 from tests.kernels.cuda.plain_operations import PlainOperations
 from tests.kernels.cuda.test_compiler import CountingCompiler
 from tests.runner.codec_streams import short_config
@@ -40,17 +40,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarni
 TALKER_WIDTH, PREDICTOR_WIDTH, INNER, CODES, CODE_VOCAB = 1024, 512, 512, 64, 64
 POSITIONS = (0, 5, 70)
 _NEAR = 0.02  # of a logit; bf16's roundings change them by 0.006
-
-
-class EmulatedOperations(CudaOperations):
-    def __init__(self, normed: Tensor, folder: Path, *, fp8: bool = False) -> None:
-        super().__init__(normed, CubinCache(None, CountingCompiler()), fp8=fp8)
-        self._folder = folder
-        self.launched: list[Program] = []
-
-    def launch(self, launch, arguments, device) -> None:
-        self.launched.append(launch.program)
-        emulate(launch, arguments, self._folder, seed=len(self.launched) % 3)
 
 
 @pytest.fixture(scope="module")

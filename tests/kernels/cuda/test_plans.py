@@ -27,6 +27,9 @@ SHAPES = (
     *((3072, width, Epilogue.PLAIN) for width in (1024, 2048)),
     (2048, 1024, Epilogue.PLAIN),
     (1024, 2048, Epilogue.BIAS),
+    (3072, 512, Epilogue.PLAIN),
+    (512, 1024, Epilogue.RESIDUAL),
+    (1024, 512, Epilogue.GLU),
 )
 
 
@@ -80,7 +83,7 @@ def test_other_shapes_are_not_supported() -> None:
 
 
 def test_a_norm_has_the_segments_of_the_product_that_follows() -> None:
-    for width in (1024, 2048):
-        norm, product = norm_launch(width, 300, tiles=True), linear_launch(Product(4096, width), 300)
+    for width, outputs in ((512, 3072), (1024, 4096), (2048, 4096)):
+        norm, product = norm_launch(width, 300, tiles=True), linear_launch(Product(outputs, width), 300)
         assert dict(norm.program.defines)["SEGMENTS"] == dict(product.program.defines)["SEGMENTS"]
         assert norm.grid[0] * 4 >= 300

@@ -22,7 +22,9 @@ from tests.runner.codec_streams import (
 
 pytest.importorskip("triton")
 
+from oscine.kernels.cuda.operations import CudaOperations
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.programs import HOPPER
 from oscine.runner.cuda.ring_buffers import CodecRings, ring_state_elements
 
 pytestmark = pytest.mark.slow
@@ -128,14 +130,17 @@ def test_a_reset_slot_starts_a_new_stream(codec: Codec) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_published_sizes_under_a_graph(config: CodecConfig) -> None:
+@pytest.mark.parametrize("kernels", ["triton", "cuda"])
+def test_published_sizes_under_a_graph(config: CodecConfig, kernels: str) -> None:
     from tests.kernels.measures import graph_seconds
 
+    if kernels == "cuda" and torch.cuda.get_device_capability() != HOPPER:
+        pytest.skip("the CUDA kernels are for Hopper GPUs")
     cuda, decoder = torch.device("cuda"), config.decoder
     stack = replace(decoder.stack, width=512, inner=1024, layers=8, heads=16, kv_heads=16, head_dim=64)
     decoder = replace(decoder, stack=stack, codebook_dim=512, latent=1024, decoder_dim=1536)
     codec = random_codec(replace(config, decoder=decoder)).to(cuda)
-    slots = CudaCodec(codec, 128, max_rows=128)
+    slots = CudaCodec(codec, 128, max_rows=128, make_operations=CudaOperations if kernels == "cuda" else None)
     print(f"\n{slots.nbytes / 129 / 2**20:.1f} MiB per slot")
     codes = random_codes(codec, 3, 84).to(cuda)
     whole = codec.decode_whole(codes)

@@ -16,6 +16,8 @@ from oscine.kernels.cuda.compiler import CompileError, CubinCache
 from oscine.model.config import ModelConfig, read_config
 from oscine.runner.cuda import programs as module
 from oscine.runner.cuda.programs import (
+    all_programs,
+    codec_programs,
     decode_programs,
     make_cuda_operations,
     missing_on,
@@ -41,6 +43,8 @@ def test_published_checkpoints_are_supported(published: ModelConfig) -> None:
         *("linear_few", "linear_tiled", "rms_norm", "tile_rows"),
         *("talker_attention", "predictor_attention", "sample"),
     }
+    codec = codec_programs(published.codec.decoder.stack, (1, 8, 32, 128))
+    assert {program.name for program in codec} == {"linear_few", "linear_tiled", "rms_norm", "window_attention"}
 
 
 def test_other_gpus_and_shapes_are_refused(small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +60,11 @@ def test_other_gpus_and_shapes_are_refused(small_checkpoints: CheckpointMaker, m
 def test_programs_for_256_slots_are_compiled_at_the_start(published: ModelConfig) -> None:
     buckets = EngineConfig(slots=256).buckets
     assert buckets[-2:] == (128, 256)
-    every = set(decode_programs(published, buckets))
+    every = set(all_programs(published, buckets))
     for rows in (*buckets, 129, 200):  # a frame of 200 rows runs in the graph of 256
         size = next(bucket for bucket in buckets if bucket >= rows)
-        assert set(decode_programs(published, (size,))) <= every
-    assert len(every) < 80
+        assert set(all_programs(published, (size,))) <= every
+    assert len(every) < 100
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without a driver")
@@ -80,5 +84,5 @@ def test_a_toolchain_that_fails_names_what_is_missing(
     assert failure_with(no_compiler) == (expected, [])
     failure, steps = failure_with(lambda: CubinCache(tmp_path, CountingCompiler()))
     assert "there is no CUDA driver on this machine" in failure
-    count = len(decode_programs(published, (1, 8)))
+    count = len(all_programs(published, (1, 8)))
     assert steps == [(done, count) for done in range(count + 1)], "everything is compiled before the kernels are chosen"

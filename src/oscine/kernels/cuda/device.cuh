@@ -48,6 +48,11 @@ FUNCTION u64 load_index_early(const u64* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
   return v;
 }
+FUNCTION int load_int_early(const int* from) {
+  int v;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
 FUNCTION float load_float_early(const float* from) {
   float v;
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(from));

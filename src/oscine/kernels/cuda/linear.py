@@ -17,7 +17,7 @@ from oscine.kernels.cuda.program import Launch, Program
 FEW_ROWS = 16  # of linear_few
 
 # Inputs -> segments: the warps of a block of linear_few, and so the order of the sums.
-SEGMENTS = {1024: 8, 2048: 16, 3072: 8, 6144: 16}
+SEGMENTS = {512: 8, 1024: 8, 2048: 16, 3072: 8, 6144: 16}
 
 
 class Epilogue(IntEnum):  # as in linear.cuh
@@ -102,6 +102,10 @@ _FEW = {
     (6144, 2048, True): (Few(2), Few(2)),
     (2048, 6144, False): (Few(2), Few(1)),
     (3072, 2048, False): (Few(2), Few(2)),
+    # The codec's stack: each is a single wave of blocks.
+    (3072, 512, False): (Few(3), Few(3)),
+    (512, 1024, False): (Few(1), Few(1)),
+    (1024, 512, True): (Few(2), Few(2)),
 }
 
 _STAGE_COLUMNS = 64  # of K
@@ -116,8 +120,10 @@ def reads_tiles(rows: int) -> bool:
 
 
 def tiled_plans(product: Product, rows: int) -> list[Tiled]:
-    """All that can be the fastest for up to so many rows."""
+    """All that can be the fastest for up to so many rows. Tiles of 128 rows need segments of two stages."""
     tiles = (32,) if rows <= 32 else (32, 64) if rows <= 64 else (64, 128)
+    if product.inputs // SEGMENTS[product.inputs] < 2 * _STAGE_COLUMNS:
+        tiles = tuple(tile for tile in tiles if tile <= 64)
     return [
         Tiled(tile, warpgroups, cluster, stages, blocks_at_once)
         for tile, warpgroups, cluster in itertools.product(tiles, (1, 2), (1, 4))
@@ -173,6 +179,17 @@ _TILED: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
     ),
     (3072, 2048, False): (
         Tiled(32, 2, 4, 5), Tiled(64, 1, 4, 7, 2), Tiled(64, 1, 1, 6), Tiled(64, 2, 1, 9), Tiled(128, 2, 1, 4),
+    ),
+    # The codec's stack.
+    (3072, 512, False): (
+        Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 6),
+    ),
+    (512, 1024, False): (
+        Tiled(32, 1, 4, 9, 2), Tiled(32, 1, 4, 9, 2), Tiled(64, 1, 4, 7, 2), Tiled(64, 1, 4, 7, 2),
+        Tiled(64, 1, 4, 7, 2),
+    ),
+    (1024, 512, True): (
+        Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 6),
     ),
 }
 # fmt: on

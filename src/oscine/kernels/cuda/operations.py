@@ -13,8 +13,16 @@ import ctypes
 import torch
 from torch import Tensor
 
+from oscine.kernels.conv import Rows
 from oscine.kernels.cuda import attention
-from oscine.kernels.cuda.attention import PredictorArguments, TalkerArguments, predictor_launch, talker_launch
+from oscine.kernels.cuda.attention import (
+    PredictorArguments,
+    TalkerArguments,
+    WindowArguments,
+    predictor_launch,
+    talker_launch,
+    window_launch,
+)
 from oscine.kernels.cuda.compiler import CubinCache, default_cache
 from oscine.kernels.cuda.driver import Kernel
 from oscine.kernels.cuda.linear import (
@@ -179,6 +187,25 @@ class CudaOperations:
         )  # fmt: skip
         launch = predictor_launch(heads, kv_heads, sequences, new, tiles=out.ndim == 3)
         self.launch(launch, arguments, qkv.device)
+
+    def window_attention(
+        self, qkv: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor, out: Tensor
+    ) -> None:
+        """Of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin [rows, dim / 2]; keys
+        (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
+        _, heads, window, dim = keys.shape
+        assert dim == attention.WINDOW_DIM and qkv.shape == (len(rows), 3 * heads * dim), (keys.shape, qkv.shape)
+        assert _holds(out, len(rows), heads * dim) and values.shape == keys.shape, (out.shape, values.shape)
+        assert keys.is_contiguous() and values.is_contiguous(), (keys.stride(), values.stride())
+        assert cos.shape == sin.shape == (len(rows), dim // 2), (cos.shape, sin.shape)
+        _check_packed(torch.float32, cos, sin)
+        _check_packed(torch.int32, rows.slot, rows.position)
+        _check(qkv, keys, values, out)
+        tensors = (qkv, cos, sin, rows.slot, rows.position, keys, values, out)
+        arguments = WindowArguments(
+            *(tensor.data_ptr() for tensor in tensors), qkv.stride(0), out.stride(0), keys.stride(0), dim**-0.5
+        )
+        self.launch(window_launch(heads, window, len(rows), tiles=out.ndim == 3), arguments, qkv.device)
 
     def sample(
         self,

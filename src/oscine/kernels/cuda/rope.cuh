@@ -5,6 +5,7 @@
 //
 // cos and sin are rounded to bf16. `low` are dimensions 0 .. 63 and `high` 64 .. 127. Eight adjacent lanes share a
 // head; each holds 8 adjacent dimensions of both halves.
+#include "lanes.cuh"
 constexpr int DIM = 128, HALF = DIM / 2;
 
 struct Piece {  // a lane's dimensions of a head, as pairs
@@ -25,12 +26,6 @@ FUNCTION void load_rounded_early(u32 (&pairs)[4], const float* from) {
   const uint4 a = load_early(from), b = load_early(from + 4);
   pairs[0] = pack(of_bits(a.x), of_bits(a.y)), pairs[1] = pack(of_bits(a.z), of_bits(a.w));
   pairs[2] = pack(of_bits(b.x), of_bits(b.y)), pairs[3] = pack(of_bits(b.z), of_bits(b.w));
-}
-
-FUNCTION float sum_of_lanes(float x, int count) {  // that are adjacent
-#pragma unroll
-  for (int mask = 1; mask < count; mask *= 2) x += shuffle_xor(x, mask);
-  return x;
 }
 
 FUNCTION float squares_of(u32 pair, float sum) {

@@ -29,7 +29,7 @@ from oscine.runner.cuda.decode_step import DecodeStep, table_bytes
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.cuda.layer_weights import release_weights
 from oscine.runner.cuda.long_prefill import LongPrefill, working_bytes
-from oscine.runner.cuda.programs import make_cuda_operations
+from oscine.runner.cuda.programs import make_codec_operations, make_cuda_operations
 from oscine.runner.cuda.ring_buffers import ring_state_elements
 from oscine.runner.cuda.side_stream import HIGH_PRIORITY, SideStream, wait_for
 from oscine.runner.kv_cache import PagedKVCache
@@ -87,7 +87,8 @@ class CudaBackend:
         self.codec_stream = SideStream(device)
         self.codec: SlotCodec = SilentCodec(budget.slots)
         if options.codec:
-            self.codec = CudaCodec(model.codec, budget.slots, largest, self.codec_stream)
+            make_codec = make_codec_operations(model.config, sizes) if options.kernels == "cuda" else None
+            self.codec = CudaCodec(model.codec, budget.slots, largest, self.codec_stream, make_codec)
         fp8 = options.quantize == "fp8"
         assert options.kernels == "cuda" or not fp8, options
         make_operations: Callable[[Tensor], Operations] = TritonOperations

@@ -1,4 +1,4 @@
-"""The codec on Triton kernels: one frame in about 80 launches, states in ring buffers that are updated in place."""
+"""The codec on kernels: one frame in about 80 launches, states in ring buffers that are updated in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oscine.kernels.codec_front import attend, depthwise_norm, dequantize, rope_turns
+from oscine.kernels.codec_front import depthwise_norm, dequantize, rope_turns
 from oscine.kernels.conv import Conv, Rows, Workspace, conv
 from oscine.kernels.last_conv import last_conv
 from oscine.model.codec import Codec
@@ -21,6 +21,7 @@ from oscine.runner.cuda.codec_layers import (
     upsamplings,
     vocoder_block,
 )
+from oscine.runner.cuda.codec_stack import CodecStack, CudaCodecStack, MakeOperations, TritonCodecStack
 from oscine.runner.cuda.ring_buffers import CodecRings
 from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.slot_codec import SlotCodec
@@ -28,10 +29,17 @@ from oscine.runner.slot_codec import SlotCodec
 
 class CudaCodec(SlotCodec):
     """Weights in bf16, channels last; sums, norms, softmax and sines in fp32. Frames may run on `side`; a state
-    is loaded after them."""
+    is loaded after them. With `make_operations` the transformer runs on CUDA kernels; all else runs on Triton's."""
 
     @torch.inference_mode()
-    def __init__(self, codec: Codec, slots: int, max_rows: int, side: SideStream | None = None) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        slots: int,
+        max_rows: int,
+        side: SideStream | None = None,
+        make_operations: MakeOperations | None = None,
+    ) -> None:
         self._side = side
         self.state = CodecRings(codec.config.decoder, slots, codec.dequantizer.tables.device)
         self.scratch, self.nbytes, self._max_rows = slots, self.state.nbytes, max_rows
@@ -39,7 +47,7 @@ class CudaCodec(SlotCodec):
         self._tables = codec.dequantizer.tables
         self._turns = rope_turns(config.stack.head_dim, config.stack.theta, device)
         self._into_stack = into_stack(codec)
-        self._stack = [stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
+        self._stack_layers = [stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
         self._upsamplings = list(upsamplings(codec))
         columns = self._upsamplings[-1].columns
         blocks: Any = codec.blocks
@@ -51,7 +59,13 @@ class CudaCodec(SlotCodec):
             columns *= block.upsample.rate
         self._vocoder_out = conv_layer(codec.vocoder_out, columns)
         self._workspace = Workspace((*self._front_layers(), *self._vocoder_layers()), max_rows, device)
+        self._stack: CodecStack = (
+            TritonCodecStack(self._stack_layers, max_rows, self._workspace)
+            if make_operations is None
+            else CudaCodecStack(self._stack_layers, max_rows, make_operations)
+        )
         self._position = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        self._angles = torch.zeros(2, max_rows, len(self._turns), device=device)  # cos and sin
         front = max(layer.columns * max(layer.weight.shape) for layer in self._front_layers())
         vocoder = max(layer.columns * len(layer.weight) for layer in self._vocoder_layers())
         # Two for the residual stream, which an upsampling moves from one to the other, and two for the inside of a
@@ -79,26 +93,14 @@ class CudaCodec(SlotCodec):
         rows = Rows(slots, self._position[: len(codes)])
         rings = iter(self.state.rings)
         first = next(rings)
-        dequantize(codes, self._tables, rows, self.state.frames, first)
-        self._run_stack(rows, first)
+        cos, sin = self._angles[:, : len(rows)]
+        dequantize(codes, self._tables, rows, self.state.frames, first, self._turns, (cos, sin))
+        x = _dense(self._buffers[0], len(rows), self._into_stack.channels)
+        conv(self._into_stack, first, rows, self._workspace, raw=x)
+        self._stack.run(x, rows, (cos, sin), self.state.keys, self.state.values)
         ring = self._run_upsamplings(rows, rings)
         ring = self._run_vocoder(rows, ring, rings)
         last_conv(self._vocoder_out, ring, rows, pcm16_out=pcm16_out, samples_out=samples_out)
-
-    def _run_stack(self, rows: Rows, ring: Tensor) -> None:
-        stream, _, wide, mixed = self._buffers
-        workspace, batch = self._workspace, len(rows)
-        x = _dense(stream, batch, self._into_stack.channels)
-        conv(self._into_stack, ring, rows, workspace, raw=x)
-        for layer, keys, values in zip(self._stack, self.state.keys, self.state.values, strict=True):
-            qkv = _dense(wide, batch, layer.qkv.channels)
-            heads = _dense(mixed, batch, layer.out.inputs)
-            conv(layer.qkv, x, rows, workspace, raw=qkv)
-            attend(qkv, keys, values, self._turns, rows, heads)
-            conv(layer.out, heads, rows, workspace, residual=x, raw=x)
-            inner = _dense(wide, batch, layer.down.inputs)
-            conv(layer.gate_up, x, rows, workspace, out=inner)
-            conv(layer.down, inner, rows, workspace, residual=x, raw=x)
 
     def _run_upsamplings(self, rows: Rows, rings: Iterator[Tensor]) -> Tensor:
         """Returns the ring of the vocoder's first convolution."""
@@ -142,7 +144,7 @@ class CudaCodec(SlotCodec):
 
     def _front_layers(self) -> Iterator[Conv]:
         yield self._into_stack
-        for layer in self._stack:
+        for layer in self._stack_layers:
             yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
         for step in self._upsamplings:
             yield from (step.upsample, step.up, step.down)

@@ -1,4 +1,5 @@
-"""The CUDA kernels of frames and prefills: where they can run, and which programs a checkpoint launches.
+"""The CUDA kernels of frames, prefills and the codec's stack: where they can run, and which programs a checkpoint
+launches.
 
 All programs are compiled at the start, in parallel.
 """
@@ -14,7 +15,7 @@ from torch import Tensor
 from oscine.errors import ConfigError
 from oscine.frames import CODEBOOKS
 from oscine.kernels.cuda import attention, linear
-from oscine.kernels.cuda.attention import predictor_launch, talker_launch
+from oscine.kernels.cuda.attention import WINDOW_DIM, predictor_launch, talker_launch, window_launch
 from oscine.kernels.cuda.compiler import CompileError, Progress, default_cache
 from oscine.kernels.cuda.driver import DriverError, Kernel
 from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_tiles
@@ -23,7 +24,7 @@ from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program
 from oscine.kernels.cuda.sample import sample_launch
 from oscine.kernels.cuda.tiles import tile_launch
-from oscine.model.config import ModelConfig, StackConfig
+from oscine.model.config import DecoderStackConfig, ModelConfig, StackConfig
 from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
 
@@ -47,6 +48,30 @@ def supported(config: ModelConfig) -> bool:
     stacks = (config.talker.stack, config.predictor.stack)
     heads = all(attention.supports(stack.heads, stack.kv_heads, stack.head_dim) for stack in stacks)
     return heads and all(map(linear.supports, products))
+
+
+def codec_supported(stack: DecoderStackConfig) -> bool:
+    """Whether the CUDA kernels have plans for the codec's stack."""
+    whole = stack.heads == stack.kv_heads and stack.head_dim == WINDOW_DIM
+    return whole and all(map(linear.supports, stack_products(stack)))
+
+
+def all_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
+    """Distinct programs of prefills, frames of these batch sizes, and their audio."""
+    codec = codec_programs(config.codec.decoder.stack, sizes)
+    return list(dict.fromkeys((*decode_programs(config, sizes, fp8=fp8), *codec)))
+
+
+def codec_programs(stack: DecoderStackConfig, sizes: Sequence[int]) -> list[Program]:
+    """Of the codec's stack, if it runs on CUDA kernels."""
+    if not codec_supported(stack):
+        return []
+    launches: list[Launch] = []
+    for size in sizes:
+        for product in stack_products(stack):
+            launches += _product_launches(product, size)
+        launches.append(window_launch(stack.heads, stack.window, size, tiles=reads_tiles(size)))
+    return list(dict.fromkeys(launch.program for launch in launches))
 
 
 def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
@@ -73,9 +98,9 @@ def missing_on(device: torch.device, config: ModelConfig) -> str | None:
 def toolchain_failure(
     config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress, *, fp8: bool = False
 ) -> str | None:
-    """Compiles `decode_programs`, and loads one; what failed and what to install, or None."""
+    """Compiles `all_programs`, and loads one; what failed and what to install, or None."""
     try:
-        cubins, programs = default_cache(), decode_programs(config, sizes, fp8=fp8)
+        cubins, programs = default_cache(), all_programs(config, sizes, fp8=fp8)
         cubins.build(programs, progress)
         torch.zeros(1, device=device)  # makes the context in which kernels are loaded
         Kernel(cubins.cubin(programs[0]), programs[0].name)
@@ -95,6 +120,20 @@ def make_cuda_operations(
         cubins = default_cache()
         cubins.build(decode_programs(config, sizes, fp8=fp8), lambda done, total: None)
         return CudaOperations(normed, cubins, fp8=fp8)
+
+    return make
+
+
+def make_codec_operations(config: ModelConfig, sizes: Sequence[int]) -> Callable[[Tensor], CudaOperations] | None:
+    """As `make_cuda_operations`, for the codec's stack. None: its shapes have no plans, so it runs on Triton's."""
+    stack = config.codec.decoder.stack
+    if not codec_supported(stack):
+        return None
+
+    def make(normed: Tensor) -> CudaOperations:
+        cubins = default_cache()
+        cubins.build(codec_programs(stack, sizes), lambda done, total: None)
+        return CudaOperations(normed, cubins)
 
     return make
 

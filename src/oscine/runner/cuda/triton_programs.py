@@ -28,6 +28,7 @@ from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda import backend as cuda_backend
+from oscine.runner.cuda.programs import codec_supported
 from oscine.runner.memory_budget import MemoryBudget
 
 _WARP_THREADS = 32
@@ -65,6 +66,7 @@ def record_launches(
         recorded(launches),
         mock.patch.object(shared_memory, "block_bytes", return_value=block_bytes),
         mock.patch.object(cuda_backend, "make_cuda_operations", return_value=_NoOperations),
+        mock.patch.object(cuda_backend, "make_codec_operations", _no_codec_operations),
         torch.device("meta"),
         torch.inference_mode(),
     ):
@@ -134,6 +136,10 @@ def recorded(launches: list[Launch]) -> Iterator[None]:
 
     with mock.patch.object(JITFunction, "run", record), mock.patch.object(Tensor, "data_ptr", _address):
         yield
+
+
+def _no_codec_operations(config: ModelConfig, sizes: Sequence[int]) -> type[_NoOperations] | None:
+    return _NoOperations if codec_supported(config.codec.decoder.stack) else None
 
 
 def _address(tensor: Tensor) -> int:
