@@ -121,7 +121,7 @@ def reads_tiles(rows: int) -> bool:
 
 def tiled_plans(product: Product, rows: int) -> list[Tiled]:
     """All that can be the fastest for up to so many rows. Tiles of 128 rows need segments of two stages."""
-    tiles = (32,) if rows <= 32 else (32, 64) if rows <= 64 else (64, 128)
+    tiles: tuple[int, ...] = (32,) if rows <= 32 else (32, 64) if rows <= 64 else (64, 128)
     if product.inputs // SEGMENTS[product.inputs] < 2 * _STAGE_COLUMNS:
         tiles = tuple(tile for tile in tiles if tile <= 64)
     return [
