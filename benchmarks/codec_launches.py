@@ -78,7 +78,7 @@ class Launch:
             return 2 * int(out.nbytes) + rows * (len(self.args[1]) - 1) * out.shape[1] * out.element_size()
         if unit := self.unit:
             first, width = unit.conv1, unit.conv1.weight.element_size()
-            dense = 2 if self.kwargs["raw"] is None else 3  # residual, out, raw
+            dense = 2 if self.kwargs.get("raw") is None else 3  # residual, out, raw
             columns = rows * (first.columns * (1 + dense) + (first.taps - 1) * first.dilation)
             return columns * unit.channels * width + first.weight.nbytes + unit.conv2.weight.nbytes
         if self.layer is None:

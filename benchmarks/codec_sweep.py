@@ -125,7 +125,7 @@ def unit_groups(units: Sequence[Launch]) -> dict[int, list[tuple[Launch, int]]]:
     found: dict[int, dict[bool, list[Launch]]] = {}
     for launch in units:
         assert launch.unit is not None, launch.wrapper
-        found.setdefault(launch.unit.channels, {}).setdefault(launch.kwargs["raw"] is None, []).append(launch)
+        found.setdefault(launch.unit.channels, {}).setdefault(launch.kwargs.get("raw") is None, []).append(launch)
     return {
         channels: [(same[0], len(same)) for same in variants.values()]
         for channels, variants in found.items()
@@ -312,7 +312,8 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
 def time_units(channels: int, variants: Sequence[tuple[Launch, int]], rows: int, workspace: Workspace) -> Figures:
     """Of all units with this number of channels: two launches each, then each tile of one launch."""
     trials = [(Trial(launch, workspace), count) for launch, count in variants]
-    current, expected = unit_tile(channels, rows), []
+    current = unit_tile(channels, rows)
+    expected: list[Tensor] = []
     found: list[Figures] = []
     errors: dict[str, str] = {}
     for tile in unit_tiles(channels, _columns(variants)):

@@ -84,7 +84,9 @@ class Streams:
             at = torch.arange(begin, (position + 1) * first.columns, device=self.x.device)
             past.append(self.x[slot, at % self.x.shape[1]])
         weight = first.weight.double().view(-1, 7, first.inputs).transpose(1, 2)
-        wide = F.conv1d(torch.stack(past).double().transpose(1, 2), weight, first.bias.double(), dilation=first.dilation)
+        wide = F.conv1d(
+            torch.stack(past).double().transpose(1, 2), weight, first.bias.double(), dilation=first.dilation
+        )
         inner = snaked(first, wide.transpose(1, 2).flatten(0, 1).bfloat16())
         y = inner.double() @ second.weight.double().T + second.bias.double() + self.residual.double()
         return y.bfloat16(), snaked(second, y.bfloat16())

@@ -119,8 +119,8 @@ class UnitTile(NamedTuple):
 
 # By channels, for 1, 8, 32 and 128 rows. None: two launches of conv.py.
 UNITS: dict[int, tuple[UnitTile | None, UnitTile | None, UnitTile | None, UnitTile | None]] = {
-    192: (None, None, UnitTile(128, 64, 64, 8, 3), UnitTile(128, 64, 64, 8, 3)),
-    96: (None, UnitTile(128, 32, 32, 4, 4), UnitTile(128, 32, 32, 4, 4), UnitTile(128, 32, 32, 4, 4)),
+    192: (None, None, UnitTile(64, 64, 64, 4, 3), UnitTile(128, 64, 64, 8, 3)),
+    96: (None, UnitTile(64, 32, 32, 4, 4), UnitTile(128, 32, 32, 4, 4, 160), UnitTile(128, 32, 32, 4, 4, 160)),
 }
 
 

@@ -125,9 +125,9 @@ class UnitLayers:
         tile = unit_tile(self.channels, rows)
         if tile is None:
             return None
-        width, extra = self.parts
         limit = shared_memory.block_bytes(self.conv1.weight.device)
-        loaded = (tile.columns + self.channels) * tile.depth * self.conv1.weight.element_size()
+        step = max((tile.columns + self.channels) * tile.depth, tile.outputs * self.channels)
+        loaded = step * self.conv1.weight.element_size()
         tile = tile._replace(stages=fitting_stages(tile.stages, loaded, limit))
         return tile if (tile.stages - 1) * loaded <= limit else None
 
@@ -139,9 +139,9 @@ def residual_unit(
     workspace: Workspace,
     *,
     residual: Tensor,
-    raw: Tensor | None,
     inner: Tensor,
     out: Tensor,
+    raw: Tensor | None = None,
 ) -> None:
     """x, out: rings [slots, places, channels]. residual, raw and inner: dense [columns of all rows, channels]. raw gets
     the sum before the last snake; it may be `residual`. `inner` is used by two launches only."""
@@ -153,7 +153,7 @@ def residual_unit(
 
 
 def fused_unit(
-    unit: UnitLayers, tile: UnitTile, x: Tensor, rows: Rows, *, residual: Tensor, raw: Tensor | None, out: Tensor
+    unit: UnitLayers, tile: UnitTile, x: Tensor, rows: Rows, *, residual: Tensor, out: Tensor, raw: Tensor | None = None
 ) -> None:
     first, second, channels = unit.conv1, unit.conv2, unit.channels
     width, extra = unit.parts
@@ -165,7 +165,8 @@ def fused_unit(
         assert dense is None or (dense.shape == (size, channels) and dense.is_contiguous()), (dense.shape, size)
     assert first.bias is not None and second.bias is not None, "a unit without bias needs two launches"
     assert first.snake and second.snake, (first.activation, second.activation)
-    assert channels % tile.depth == 0 and (not extra or extra & (extra - 1) == 0), (channels, tile)
+    assert channels % tile.depth == 0 and channels % tile.outputs == 0, (channels, tile)
+    assert extra == 0 or (extra >= 16 and extra & (extra - 1) == 0), channels
     _residual_unit[(triton.cdiv(size, tile.columns),)](
         x, first.weight, first.bias, *first.snake, second.weight, second.bias, *second.snake,
         residual, second.weight if raw is None else raw, out, rows.slot, rows.position,
