@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -12,15 +14,18 @@ import torch
 from torch import Tensor
 
 from checkpoint_shapes import published_codec_config
+from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Rows
+from oscine.kernels.residual_unit import UnitLayers
 from oscine.model.config import CodecConfig, parse_codec_config
 from oscine.runner.cuda import codec as cuda_codec
 from oscine.runner.cuda import codec_stack
 from oscine.runner.cuda.codec import CudaCodec
 
 BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: memory bandwidth as measured with copies, dense bf16
-WRAPPERS = ("dequantize", "conv", "attend", "depthwise_norm", "last_conv")
-_KERNELS = tuple(f"_{name}" for name in WRAPPERS)
+# fused_unit: a residual unit in one launch; else it is two of conv.
+WRAPPERS = ("dequantize", "conv", "attend", "depthwise_norm", "fused_unit", "last_conv")
+_KERNELS = (*(f"_{name}" for name in WRAPPERS), "_residual_unit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +43,10 @@ class Launch:
         return self.args[0] if self.wrapper in ("conv", "last_conv") else None
 
     @property
+    def unit(self) -> UnitLayers | None:
+        return self.args[0] if self.wrapper in ("fused_unit", "residual_unit") else None
+
+    @property
     def rows(self) -> Rows:
         return next(value for value in self.args if isinstance(value, Rows))
 
@@ -47,12 +56,17 @@ class Launch:
             past = f" past {(layer.taps - 1) * layer.dilation}" if layer.taps > 1 else ""
             size = len(self.rows) * layer.columns
             return f"{layer.taps} x {layer.inputs} -> {len(layer.weight)}, {size} columns{past}"
+        if unit := self.unit:
+            first = unit.conv1
+            size, past = len(self.rows) * first.columns, f" past {(first.taps - 1) * first.dilation}"
+            return f"unit of {unit.channels}, {size} columns{past}"
         ring = self.args[{"dequantize": 4, "attend": 1, "depthwise_norm": 0}[self.wrapper]]
         return f"{[*ring.shape[1:]]} x {len(self.rows)}"
 
     @property
     def flops(self) -> int:
-        return 2 * len(self.rows) * self.layer.columns * self.layer.weight.numel() if self.layer else 0
+        layers = [self.unit.conv1, self.unit.conv2] if self.unit else [self.layer] if self.layer else []
+        return sum(2 * len(self.rows) * layer.columns * layer.weight.numel() for layer in layers)
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +78,11 @@ class Launch:
         if self.wrapper == "depthwise_norm":
             out = self.args[6]
             return 2 * int(out.nbytes) + rows * (len(self.args[1]) - 1) * out.shape[1] * out.element_size()
+        if unit := self.unit:
+            first, width = unit.conv1, unit.conv1.weight.element_size()
+            dense = 2 if self.kwargs.get("raw") is None else 3  # residual, out, raw
+            columns = rows * (first.columns * (1 + dense) + (first.taps - 1) * first.dilation)
+            return columns * unit.channels * width + first.weight.nbytes + unit.conv2.weight.nbytes
         if self.layer is None:
             return rows * 16 * self.args[4].shape[2] * 4
         layer, width = self.layer, self.layer.weight.element_size()
@@ -99,29 +118,35 @@ class Step:
     def launches(self) -> list[Launch]:
         found: list[Launch] = []
         with ExitStack() as stack:
-            for wrapper in WRAPPERS:
-                stack.enter_context(_recording(wrapper, found))
+            for module, wrapper in itertools.product((cuda_codec, codec_stack, unit_kernel), WRAPPERS):
+                if hasattr(module, wrapper):
+                    stack.enter_context(_recording(module, wrapper, found))
+            self.run()
+        return found
+
+    def units(self) -> list[Launch]:
+        """Residual units, each one or two launches."""
+        found: list[Launch] = []
+        with _recording(cuda_codec, "residual_unit", found):
             self.run()
         return found
 
 
 @contextmanager
-def _recording(wrapper: str, found: list[Launch]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for module in (cuda_codec, codec_stack):
-            if call := getattr(module, wrapper, None):
+def _recording(module: ModuleType, wrapper: str, found: list[Launch]) -> Iterator[None]:
+    call = getattr(module, wrapper)
 
-                def record(*args: Any, call: Callable[..., None] = call, **kwargs: Any) -> None:
-                    found.append(Launch(wrapper, call, args, kwargs))
-                    call(*args, **kwargs)
+    def record(*args: Any, **kwargs: Any) -> None:
+        found.append(Launch(wrapper, call, args, kwargs))
+        call(*args, **kwargs)
 
-                stack.enter_context(mock.patch.object(module, wrapper, record))
+    with mock.patch.object(module, wrapper, record):
         yield
 
 
 def layer_names(codec: CudaCodec) -> dict[int, str]:
-    """By the `id` of the layer."""
-    parts: dict[str, Conv] = {
+    """By the `id` of the layer, or of the layers of a unit."""
+    parts: dict[str, Conv | UnitLayers] = {
         "into stack": codec._into_stack,
         "vocoder in": codec._vocoder_in,
         "vocoder out": codec._vocoder_out,
@@ -133,7 +158,8 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
     for i, block in enumerate(codec._blocks):
         parts[f"block {i} upsample"] = block.upsample
         for j, unit in enumerate(block.units):
-            parts |= {f"block {i} unit {j} conv{k}": layer for k, layer in enumerate(unit, start=1)}
+            name = f"block {i} unit {j}"
+            parts |= {name: unit, f"{name} conv1": unit.conv1, f"{name} conv2": unit.conv2}
     return {id(layer): name for name, layer in parts.items()}
 
 

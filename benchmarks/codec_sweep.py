@@ -1,9 +1,10 @@
 """Times each launch of one codec step on a GPU, and other tiles for its convolutions, with random weights.
 
-    python -m benchmarks.codec_sweep --out .cache/gpu [--rows 8 32 128] [--sections step tiles warps table]
+    python -m benchmarks.codec_sweep --out .cache/gpu [--rows 8 32 128] [--sections step tiles units warps table]
 
 step    device time of each launch, in order
 tiles   for each shape of a convolution, the fastest tiles beside the one in kernels/conv_tiles.py
+units   for the residual units of each number of channels, two launches and tiles of one
 warps   the time of the other kernels by their number of warps; results are not compared
 table   the fastest tiles as lines for kernels/conv_tiles.py, and the time of a step with them
 
@@ -37,17 +38,20 @@ from benchmarks.codec_launches import (
     published_codec,
     replay_us,
 )
-from benchmarks.codec_tiles import candidates
+from benchmarks.codec_tiles import candidates, unit_candidates
 from benchmarks.results import save
 from oscine.kernels import codec_front, conv_tiles, last_conv
 from oscine.kernels import conv as conv_module
+from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Workspace
-from oscine.kernels.conv_tiles import TILES, Shape, Tile
+from oscine.kernels.conv_tiles import TILES, UNITS, Shape, Tile, UnitTile, unit_tile
+from oscine.kernels.residual_unit import UnitLayers
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
 from random_codec import random_codec
 
 Figures = dict[str, Any]
+SECTIONS = ("step", "tiles", "units", "warps", "table")
 TABLE_ROWS = (1, 8, 32, 128)  # of the tiles in conv_tiles.TILES
 STEP_ROWS = (1, 8, 32, 64, 128, 256)
 SHOWN = 4
@@ -111,6 +115,29 @@ def using(tile: Tile) -> Iterator[None]:
 
 
 @contextmanager
+def using_unit(tile: UnitTile | None) -> Iterator[None]:
+    with mock.patch.object(unit_kernel, "unit_tile", return_value=tile):
+        yield
+
+
+def unit_groups(units: Sequence[Launch]) -> dict[int, list[tuple[Launch, int]]]:
+    """By channels: units that differ in what they store, and how many there are of each."""
+    found: dict[int, dict[bool, list[Launch]]] = {}
+    for launch in units:
+        assert launch.unit is not None, launch.wrapper
+        found.setdefault(launch.unit.channels, {}).setdefault(launch.kwargs.get("raw") is None, []).append(launch)
+    return {
+        channels: [(same[0], len(same)) for same in variants.values()]
+        for channels, variants in found.items()
+        if channels in UNITS
+    }
+
+
+def unit_tiles(channels: int, columns: int) -> list[UnitTile | None]:
+    return [None, *unit_candidates(channels, columns)]
+
+
+@contextmanager
 def with_warps(wrapper: str, warps: int) -> Iterator[None]:
     module, name = WARP_KERNELS[wrapper]
     kernel = getattr(module, name)
@@ -127,22 +154,30 @@ def with_warps(wrapper: str, warps: int) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def compile_all(row_counts: Sequence[int], slots: int, capability: int, processes: int) -> Figures:
+def compile_all(
+    row_counts: Sequence[int], slots: int, capability: int, processes: int, sections: Sequence[str] = SECTIONS
+) -> Figures:
     """Everything that the sections launch, into Triton's cache on disk."""
     begun_s, config = time.perf_counter(), published_codec()
     codec = CudaCodec(random_codec(config, "meta"), slots, slots)
     recordings: list[Any] = []
     with recorded(recordings):
         for rows in sorted({*row_counts, *STEP_ROWS}):
-            launches = Step(codec, config, rows, "meta").launches()
+            step = Step(codec, config, rows, "meta")
+            launches = step.launches()
             if rows not in row_counts:
                 continue
-            for group in groups(launches):
+            for channels, variants in unit_groups(step.units()).items() if "units" in sections else ():
+                for unit_choice in unit_tiles(channels, _columns(variants)):
+                    with using_unit(unit_choice):
+                        for launch, _ in variants:
+                            launch.run()
+            for group in groups(launches) if "tiles" in sections else ():
                 for tile in group.tiles(rows):
                     with using(tile):
                         for launch in group.variants.values():
                             launch.run()
-            for wrapper, same in _by_kernel(launches).items():
+            for wrapper, same in _by_kernel(launches).items() if "warps" in sections else ():
                 for warps in WARPS:
                     with with_warps(wrapper, warps):
                         for launch in same:
@@ -186,13 +221,31 @@ def time_step(step: Step, launches: Sequence[Launch]) -> Figures:
     return {"step_us": total_us, "kernels_us": float(own_us.sum()), "launches": found}
 
 
+def _columns(variants: Sequence[tuple[Launch, int]]) -> int:
+    first = variants[0][0]
+    assert first.unit is not None, first.wrapper
+    return len(first.rows) * first.unit.conv1.columns
+
+
+def _copied(layer: Conv | UnitLayers) -> Any:
+    if isinstance(layer, UnitLayers):
+        return UnitLayers(_copied(layer.conv1), _copied(layer.conv2))
+    return replace(layer, weight=layer.weight.clone())
+
+
+def _weight_bytes(layer: Conv | UnitLayers) -> int:
+    if isinstance(layer, UnitLayers):
+        return layer.conv1.weight.nbytes + layer.conv2.weight.nbytes
+    return layer.weight.nbytes
+
+
 class Trial:
-    """One launch on buffers of its own, whose weights are not in a cache when it is timed."""
+    """One launch, or a residual unit, on buffers of its own, whose weights are not in a cache when it is timed."""
 
     def __init__(self, launch: Launch, workspace: Workspace) -> None:
         layer, x, rows, _ = launch.args
-        copies = min(_MAX_COPIES, -(-_COLD_BYTES // layer.weight.nbytes))
-        self._layers = [layer, *(replace(layer, weight=layer.weight.clone()) for _ in range(copies - 1))]
+        copies = min(_MAX_COPIES, -(-_COLD_BYTES // _weight_bytes(layer)))
+        self._layers = [layer, *(_copied(layer) for _ in range(copies - 1))]
         self._launch, self._rest = launch, (x, rows, workspace)
         self._before: Tensor | None = launch.kwargs.get("residual")
         self._kwargs = {name: old.clone() for name, old in launch.kwargs.items() if old is not None}
@@ -254,6 +307,65 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
     for tile_name, text in errors.items():
         print(f"    {tile_name}: {text[:120]}", flush=True)
     return {"launches": sum(group.counts.values()), "current": current, "tiles": found, "errors": errors}
+
+
+def time_units(channels: int, variants: Sequence[tuple[Launch, int]], rows: int, workspace: Workspace) -> Figures:
+    """Of all units with this number of channels: two launches each, then each tile of one launch."""
+    trials = [(Trial(launch, workspace), count) for launch, count in variants]
+    current = unit_tile(channels, rows)
+    expected: list[Tensor] = []
+    found: list[Figures] = []
+    errors: dict[str, str] = {}
+    for tile in unit_tiles(channels, _columns(variants)):
+        name = [*tile] if tile else None
+        try:
+            with using_unit(tile):
+                results = [result for trial, _ in trials for result in trial.results()]
+                expected = expected or results
+                total_us = sum(count * trial.us() for trial, count in trials)
+            found.append({"tile": name, "us": total_us, "bits": _compare(results, expected)})
+        except Exception as error:  # a tile that does not run is a result
+            errors[str(name)] = f"{type(error).__name__}: {str(error)[:200]}"
+            workspace.arrivals.zero_()
+    found.sort(key=lambda row: row["us"])
+    count = sum(count for _, count in variants)
+    print(f"{channels} channels x {rows}, {count} units, us of all:", flush=True)
+    for row in found:
+        mark = "   (current)" if row["tile"] == ([*current] if current else None) else ""
+        print(f"    {row['us']:8.2f} {row['tile'] or 'two launches'!s:36} {row['bits']}{mark}", flush=True)
+    for tile_name, text in errors.items():
+        print(f"    {tile_name}: {text[:120]}", flush=True)
+    return {"units": count, "tiles": found, "errors": errors}
+
+
+def best_units(units: dict[str, dict[str, Figures]]) -> dict[int, tuple[UnitTile | None, ...]]:
+    """UNITS with what was found fastest; one launch only where it gains."""
+    table = {}
+    for channels, current in UNITS.items():
+        chosen = list(current)
+        for at, rows in enumerate(TABLE_ROWS):
+            found = units.get(str(rows), {}).get(str(channels), {}).get("tiles", [])
+            two = next((row for row in found if row["tile"] is None), None)
+            right = [row for row in found if row["tile"] and not row["bits"].startswith("WRONG")]
+            if two:
+                gains = right and right[0]["us"] < _GAIN * two["us"]
+                chosen[at] = UnitTile(*right[0]["tile"]) if gains else None
+        table[channels] = tuple(chosen)
+    return table
+
+
+def time_units_table(units: dict[str, dict[str, Figures]], config: Any, codec: Any, slots: int) -> Figures:
+    """The fastest choices as lines for conv_tiles.UNITS, and the time of a step without them and with them."""
+    table = best_units(units)
+    for channels, four in table.items():
+        print(f"    {channels}: ({', '.join(f'UnitTile{tuple(tile)}' if tile else 'None' for tile in four)}),")
+    times = {}
+    for name, choice in {"two_launches": dict.fromkeys(UNITS, (None,) * 4), "table": table}.items():
+        with mock.patch.dict(conv_tiles.UNITS, choice):
+            times[name] = step_times_us(config, codec, slots)
+    for rows, us in times["two_launches"].items():
+        print(f"{rows:>4} rows: {us:8.1f} us with two launches, {times['table'][rows]:8.1f} with the table", flush=True)
+    return {"table": {str(k): [[*tile] if tile else None for tile in v] for k, v in table.items()}, **times}
 
 
 def time_warps(launches: Sequence[Launch]) -> Figures:
@@ -330,7 +442,7 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
     workspace = Workspace([], 0, torch.device("cuda"))
     workspace.partials = torch.empty(_PARTIALS, dtype=torch.float32, device="cuda")
     workspace.arrivals = torch.zeros(_ARRIVALS, dtype=torch.int32, device="cuda")
-    figures |= {section: {} for section in ("step", "tiles", "warps")}
+    figures |= {section: {} for section in ("step", "tiles", "units", "warps")}
     steps = {rows: Step(runner, config, rows, "cuda") for rows in options.rows}
     for rows, step in steps.items():
         launches = step.launches()
@@ -343,10 +455,15 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
                 print(f"no time left for {group.shape} x {rows}", flush=True)
                 break
             _guarded(tiles, str(group.shape), lambda g=group, r=rows: time_tiles(g, r, workspace))  # type: ignore[misc]
+        units = figures["units"].setdefault(str(rows), {})
+        for channels, found in unit_groups(step.units()).items() if "units" in options.sections else ():
+            _guarded(units, str(channels), lambda c=channels, v=found, r=rows: time_units(c, v, r, workspace))  # type: ignore[misc]
         warps = figures["warps"].setdefault(str(rows), {})
         for wrapper, same in _by_kernel(launches).items() if "warps" in options.sections else ():
             _guarded(warps, wrapper, lambda same=same: time_warps(same))  # type: ignore[misc]
         save(options.out, "codec_sweep", figures)
+    if "units" in options.sections:
+        _guarded(figures, "units_table", lambda: time_units_table(figures["units"], config, codec, slots))
     if "table" in options.sections:
         _guarded(figures, "table", lambda: time_table(figures["tiles"], config, codec, slots))
 
@@ -355,7 +472,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(".cache/gpu"))
     parser.add_argument("--rows", nargs="+", type=int, default=[8, 128, 32])
-    parser.add_argument("--sections", nargs="+", default=["step", "tiles", "warps", "table"])
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS))
     parser.add_argument("--capability", type=int, default=90, help="of the GPU: 90 for 9.0")
     parser.add_argument("--seconds", type=float, default=100.0, help="of the measurement: later shapes are left out")
     parser.add_argument("--compile-only", action="store_true")
@@ -364,7 +481,8 @@ def main() -> None:
     processes = len(os.sched_getaffinity(0))
     figures: Figures = {"triton": triton.__version__}
     # Before this process uses the GPU: compilation forks.
-    _guarded(figures, "compiled", lambda: compile_all(options.rows, max(STEP_ROWS), options.capability, processes))
+    compiled = options.rows, max(STEP_ROWS), options.capability, processes, options.sections
+    _guarded(figures, "compiled", lambda: compile_all(*compiled))
     if not options.compile_only:
         measure(options, figures)
     print(save(options.out, "codec_sweep", figures))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import triton
 
-from oscine.kernels.conv_tiles import Shape, Tile
+from oscine.kernels.conv_tiles import Shape, Tile, UnitTile
 from oscine.kernels.shared_memory import BLOCK_BYTES
 
 _MULTIPROCESSORS = 132
@@ -17,6 +17,7 @@ _MAX_CANDIDATES = 12  # of many columns: those with the best estimates
 _EFFICIENCY = {32: 0.3, 64: 0.45, 128: 0.65, 256: 0.8}  # share of the tensor cores' peak, by outputs of a block
 _PEAK_FLOPS_PER_US = 6e6  # of a multiprocessor
 _SPLIT_US = 1.5
+_MIN_PROGRAMS, _MAX_PROGRAMS = 20, 4000  # of a residual unit
 # Depth, warps, stages and registers by block of rows and outputs.
 _WIDE: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {
     (64, 32): ((64, 4, 4), (128, 4, 4)),
@@ -116,3 +117,31 @@ def _extra_columns(inputs: int, outputs: int) -> Iterator[Tile]:
                 yield Tile(rows, across, extra, depth, 1, warps, stages)
                 if (rows, warps, stages) == (128, 4, 4):
                     yield Tile(rows, across, extra, depth, 1, warps, stages, 160)
+
+
+# Of residual units. None of them spills registers on an H200, except one, 8 bytes.
+_UNITS: dict[int, tuple[UnitTile, ...]] = {
+    channels: tuple(UnitTile(*tile) for tile in tiles)
+    for channels, tiles in {
+        192: (
+            *((16, 64, 64, 4, 5), (16, 64, 64, 8, 5), (32, 64, 64, 4, 4), (32, 64, 64, 8, 5)),
+            *((64, 64, 64, 4, 3), (64, 64, 32, 4, 4), (64, 32, 32, 4, 6), (64, 64, 64, 8, 3), (64, 64, 64, 8, 4)),
+            *((64, 64, 32, 8, 3), (64, 32, 32, 4, 4, 160)),
+            *((128, 64, 64, 8, 3), (128, 64, 32, 8, 4), (128, 64, 64, 8, 5), (128, 32, 32, 8, 5)),
+        ),
+        96: (
+            *((16, 32, 32, 4, 5), (16, 32, 32, 2, 6), (32, 32, 32, 4, 5), (32, 32, 32, 8, 5)),
+            *((64, 32, 32, 4, 4), (64, 32, 32, 4, 6), (128, 32, 32, 8, 4), (256, 32, 32, 8, 5)),
+            *((128, 32, 32, 4, 4), (128, 32, 32, 4, 4, 160), (128, 32, 32, 4, 3, 160), (128, 32, 32, 4, 5, 160)),
+        ),
+    }.items()
+}
+
+
+def unit_candidates(channels: int, columns: int) -> list[UnitTile]:
+    """Small blocks only if columns are few, and large ones only if they are many."""
+    return [
+        tile
+        for tile in _UNITS.get(channels, ())
+        if _MIN_PROGRAMS * tile.columns <= columns <= _MAX_PROGRAMS * tile.columns
+    ]

@@ -4,15 +4,25 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 pytest.importorskip("triton")
 
 from benchmarks import codec_sweep
 from benchmarks.codec_launches import Step, layer_names
-from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, with_warps
-from benchmarks.codec_tiles import candidates
+from benchmarks.codec_sweep import (
+    best_table,
+    best_units,
+    compile_all,
+    groups,
+    time_tiles,
+    time_units,
+    unit_groups,
+    with_warps,
+)
+from benchmarks.codec_tiles import candidates, unit_candidates
 from oscine.kernels.conv import Workspace
-from oscine.kernels.conv_tiles import TILES, Tile
+from oscine.kernels.conv_tiles import TILES, UNITS, Tile, UnitTile
 from oscine.kernels.shared_memory import BLOCK_BYTES
 from oscine.model.config import parse_codec_config
 from oscine.runner.cuda.codec import CudaCodec
@@ -66,6 +76,48 @@ def test_a_launch_repeats_its_results_with_any_tile_that_runs(
         assert figures["current"]["bits"] == "same" and len(verdicts) >= 2
         assert not any(verdict.startswith("WRONG") for verdict in verdicts.values()), verdicts
         assert "AssertionError" in figures["errors"][str([*tiles[2]])]
+
+
+@torch.inference_mode()
+def test_a_unit_repeats_its_results_in_one_launch(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = short_config(parse_codec_config(tiny_codec_config()))
+    decoder = replace(config.decoder, decoder_dim=96)
+    config = replace(config, decoder=decoder)
+    step = Step(CudaCodec(random_codec(config, DEVICE), ROWS, ROWS), config, ROWS, DEVICE)
+    good, wrong = UnitTile(16, 16, 16, 4, 2), UnitTile(16, 32, 16, 4, 2)
+    monkeypatch.setattr(codec_sweep, "unit_candidates", lambda channels, columns: [good, wrong])
+    monkeypatch.setitem(UNITS, 48, (good,) * 4)
+    launches = step.launches()
+    assert [launch.shape[:10] for launch in launches if launch.wrapper == "fused_unit"] == ["unit of 48"] * 3
+    names = layer_names(step.codec)
+    assert all(launch.flops and launch.nbytes and id(launch.unit) in names for launch in launches if launch.unit)
+    (channels,) = found = unit_groups(step.units())
+    assert channels == 48 and [count for _, count in found[48]] == [2, 1]
+    figures = time_units(48, found[48], ROWS, workspace)
+    verdicts = {tuple(row["tile"] or ()): row["bits"] for row in figures["tiles"]}
+    assert set(verdicts) == {(), tuple(good)} and verdicts[()] == "same"
+    assert not verdicts[tuple(good)].startswith("WRONG"), verdicts
+    assert "AssertionError" in figures["errors"][str([*wrong])]
+
+
+def test_units_are_one_launch_where_that_gains() -> None:
+    tile = UnitTile(64, 32, 32, 4, 4)
+    two, one = {"tile": None, "us": 10.0, "bits": "same"}, {"tile": [*tile], "us": 8.0, "bits": "off by 1.0e-05"}
+    wrong = one | {"us": 5.0, "bits": "WRONG by 1.0e+00"}
+    slow = one | {"us": 9.9}
+    units = {"8": {"96": {"tiles": [wrong, one, two]}}, "128": {"96": {"tiles": [slow, two]}}}
+    table = best_units(units)
+    assert table == {192: UNITS[192], 96: (UNITS[96][0], tile, UNITS[96][2], None)}
+
+
+def test_candidates_for_units_fit_their_channels() -> None:
+    for channels in UNITS:
+        for columns in (640, 5120, 20480, 245760):
+            found = unit_candidates(channels, columns)
+            assert found and len({*found}) == len(found)
+            for tile in found:
+                assert channels % tile.depth == 0 and channels % tile.outputs == 0, (channels, tile)
+                assert tile.stages * (tile.columns + channels) * tile.depth * 2 <= BLOCK_BYTES[90]
 
 
 @torch.inference_mode()

@@ -12,7 +12,8 @@ import torch
 
 from oscine.kernels import shared_memory
 from oscine.kernels.conv import Conv
-from oscine.kernels.conv_tiles import TILES
+from oscine.kernels.conv_tiles import TILES, UNITS
+from oscine.kernels.residual_unit import UnitLayers
 from oscine.kernels.shared_memory import BLOCK_BYTES, block_bytes, fitting_stages
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,24 @@ def test_every_tile_of_a_convolution_fits(limit: int, monkeypatch: pytest.Monkey
         for rows in (1, 8, 32, 128):
             tile = layer.tile(rows)
             assert (tile.stages - 1) * (tile.rows + tile.outputs + tile.extra) * tile.depth * 2 <= limit, tile
+
+
+@pytest.mark.parametrize("limit", sorted(set(BLOCK_BYTES.values())))
+def test_every_tile_of_a_residual_unit_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "block_bytes", lambda device: limit)
+    for channels, tiles in UNITS.items():
+        layers = (Conv(torch.empty(channels, taps * channels).bfloat16(), columns=1, taps=taps) for taps in (7, 1))
+        unit = UnitLayers(*layers)
+        for rows, tuned in zip((1, 8, 32, 128), tiles, strict=True):
+            tile = unit.tile(rows)
+            assert (tile is None) == (tuned is None), (channels, rows)
+            assert tile is None or (tile.stages - 1) * (tile.columns + channels) * tile.depth * 2 <= limit, tile
+
+
+def test_a_residual_unit_that_fits_nowhere_is_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "block_bytes", lambda device: 16 << 10)
+    layers = (Conv(torch.empty(192, taps * 192).bfloat16(), columns=1, taps=taps) for taps in (7, 1))
+    assert UnitLayers(*layers).tile(128) is None
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ Activation = Literal["none", "snake", "gelu", "swiglu"]
 
 
 @triton.jit
-def _snake(x, rate, depth):
+def apply_snake(x, rate, depth):
     """x + depth * sin(rate * x)^2. The square has period pi: reduced to -pi/2..pi/2, the hardware's sine has an error
     of 2^-21, far below bf16 rounding."""
     angle = x * rate
@@ -48,12 +48,12 @@ def _snake(x, rate, depth):
 
 
 @triton.jit
-def _operands(
+def load_operands(
     m, first, live, bias, residual, rate, depth, outputs, channels,
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
     phased: tl.constexpr, even_n: tl.constexpr,
 ):  # fmt: skip
-    """What `_finish` adds to the sums of `width` outputs from `first` on, and the snake's rates and depths. Zeros for
+    """What `finish` adds to the sums of `width` outputs from `first` on, and the snake's rates and depths. Zeros for
     those that a layer lacks."""
     n = first + tl.arange(0, width)
     known = n < outputs
@@ -77,7 +77,7 @@ def _operands(
 
 
 @triton.jit
-def _finish(
+def finish(
     y, m, first, live, column, slot, added, more, rates, depths, raw, out,
     outputs, channels, out_stride, out_places,
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
@@ -109,7 +109,7 @@ def _finish(
             tl.store(raw + dense, rounded, mask=inside)
         result = rounded
         if activation == "snake":
-            result = to_bf16(_snake(rounded.to(tl.float32), rates[None, :], depths[None, :]))
+            result = to_bf16(apply_snake(rounded.to(tl.float32), rates[None, :], depths[None, :]))
         if activation == "gelu":
             wide = rounded.to(tl.float32)
             result = to_bf16(0.5 * wide * (1.0 + tl.erf(wide * 0.7071067811865476)))
@@ -159,7 +159,7 @@ def _conv(
         columns_at = x + (known_m.to(tl.int64) * inputs)[:, None] + k[None, :]
     weight_at = weight + n[:, None] * (taps * inputs) + k[None, :]
     if early:  # while the sums wait for their first weights
-        added, more, rates, depths = _operands(
+        added, more, rates, depths = load_operands(
             m, first, live, bias, residual, rate, depth, outputs, channels,
             block_n, activation, has_bias, has_residual, phased, even_n,
         )  # fmt: skip
@@ -197,21 +197,21 @@ def _conv(
 
     if split == 1:
         if not early:
-            added, more, rates, depths = _operands(
+            added, more, rates, depths = load_operands(
                 m, first, live, bias, residual, rate, depth, outputs, channels,
                 block_n, activation, has_bias, has_residual, phased, even_n,
             )  # fmt: skip
-        _finish(
+        finish(
             total, m, first, live, column, slot, added, more, rates, depths, raw, out,
             outputs, channels, out_stride, out_places,
             block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
         )  # fmt: skip
         if extra_n:
-            added, more, rates, depths = _operands(
+            added, more, rates, depths = load_operands(
                 m, block_n, live, bias, residual, rate, depth, outputs, channels,
                 extra_n, activation, has_bias, has_residual, phased, even_n,
             )  # fmt: skip
-            _finish(
+            finish(
                 total2, m, block_n, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 extra_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
@@ -231,11 +231,11 @@ def _conv(
                 total += tl.load(theirs + within, cache_modifier=".cg")
             tl.store(arrivals + tile_id, 0)
             if not early:
-                added, more, rates, depths = _operands(
+                added, more, rates, depths = load_operands(
                     m, first, live, bias, residual, rate, depth, outputs, channels,
                     block_n, activation, has_bias, has_residual, phased, even_n,
                 )  # fmt: skip
-            _finish(
+            finish(
                 total, m, first, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
@@ -334,7 +334,7 @@ def conv(
     for dense in (residual, raw):
         assert dense is None or dense.shape == (size * layer.phases, channels), (dense.shape, size, channels)
     if out is not None and into_ring:
-        _check_ring(out, layer.columns * layer.phases, channels)
+        check_ring(out, layer.columns * layer.phases, channels)
     elif out is not None:
         width = channels // 2 if layer.activation == "swiglu" else channels
         assert out.shape == (size * layer.phases, width) and out.is_contiguous(), (out.shape, size, width)
@@ -367,12 +367,12 @@ def conv(
 
 def check_input(layer: Conv, x: Tensor, size: int) -> None:
     if x.ndim == 3:
-        _check_ring(x, layer.columns + (layer.taps - 1) * layer.dilation, layer.inputs)
+        check_ring(x, layer.columns + (layer.taps - 1) * layer.dilation, layer.inputs)
     else:
         assert x.shape == (size, layer.inputs) and x.is_contiguous() and layer.taps == 1, (x.shape, size)
 
 
-def _check_ring(ring: Tensor, columns: int, channels: int) -> None:
+def check_ring(ring: Tensor, columns: int, channels: int) -> None:
     _, places, width = ring.shape
     assert width == channels and ring.stride()[1:] == (channels, 1), (ring.shape, ring.stride(), channels)
     assert places >= columns and places & (places - 1) == 0, (places, columns)

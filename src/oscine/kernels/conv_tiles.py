@@ -104,3 +104,26 @@ def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
     while may_split and tiles * splits < 132 and splits < 8 and steps // (splits * 2) >= 4:
         splits *= 2
     return Tile(rows, across, 0, depth, splits, 4, 4)
+
+
+class UnitTile(NamedTuple):
+    """The shape of one program's work on a residual unit (residual_unit.py), which computes all channels."""
+
+    columns: int
+    depth: int  # input channels per step of the first convolution
+    outputs: int  # per step of the second one
+    warps: int
+    stages: int
+    registers: int = 0  # as in Tile
+
+
+# By channels, for 1, 8, 32 and 128 rows. None: two launches of conv.py.
+UNITS: dict[int, tuple[UnitTile | None, UnitTile | None, UnitTile | None, UnitTile | None]] = {
+    192: (None, None, UnitTile(64, 64, 64, 4, 3), UnitTile(128, 64, 64, 8, 3)),
+    96: (None, UnitTile(64, 32, 32, 4, 4), UnitTile(128, 32, 32, 4, 4, 160), UnitTile(128, 32, 32, 4, 4, 160)),
+}
+
+
+def unit_tile(channels: int, rows: int) -> UnitTile | None:
+    tuned = UNITS.get(channels)
+    return tuned[sum(rows > limit for limit in _MAX_ROWS)] if tuned else None

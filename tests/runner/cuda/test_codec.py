@@ -1,5 +1,7 @@
 """The codec on Triton kernels: bf16 against the fp32 model. On a CPU the kernels run in Triton's interpreter."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -22,6 +24,8 @@ from tests.runner.codec_streams import (
 
 pytest.importorskip("triton")
 
+from oscine.kernels import residual_unit
+from oscine.kernels.conv_tiles import UNITS, UnitTile
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.programs import HOPPER
@@ -74,6 +78,21 @@ def test_streams_in_slots_do_not_mix(codec: Codec) -> None:
     print(f"relative error {relative_error(errors, audio):.4f}")
     assert relative_error(errors, audio) < TOLERANCE
     assert slots.state.frames[:SLOTS].tolist() == [5, 2, 2]
+
+
+@interpreted
+def test_units_of_one_launch_make_the_same_audio(config: CodecConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = short_config(config)
+    codec = random_codec(replace(short, decoder=replace(short.decoder, decoder_dim=64)))  # units of 32 channels
+    fused = Mock(wraps=residual_unit.fused_unit)
+    monkeypatch.setattr(residual_unit, "fused_unit", fused)
+    monkeypatch.setitem(UNITS, 32, (UnitTile(16, 16, 16, 4, 2),) * 4)
+    errors, audio = [], []
+    for pcm, samples in run_ticks(CudaCodec(codec, SLOTS, max_rows=4), PlainStreams(codec)):
+        errors.append(pcm / 32767 - samples)
+        audio.append(samples)
+    assert fused.call_count == 3 * len(audio)
+    assert relative_error(errors, audio) < TOLERANCE
 
 
 @interpreted

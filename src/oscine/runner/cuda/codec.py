@@ -11,6 +11,7 @@ from torch import Tensor
 from oscine.kernels.codec_front import depthwise_norm, dequantize, rope_turns
 from oscine.kernels.conv import Conv, Rows, Workspace, conv
 from oscine.kernels.last_conv import last_conv
+from oscine.kernels.residual_unit import residual_unit
 from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
 from oscine.runner.cuda.codec_layers import (
@@ -134,12 +135,11 @@ class CudaCodec(SlotCodec):
             inner = _dense(wide, batch * columns, channels)
             source, ring = ring, next(rings)
             conv(block.upsample, source, rows, workspace, raw=x, out=ring)
-            for conv1, conv2 in block.units:
-                conv(conv1, ring, rows, workspace, out=inner)
-                ring = next(rings)
+            for unit in block.units:
+                source, ring = ring, next(rings)
                 # Only the next unit needs the sum itself; the next block does not.
-                raw = None if conv2 is block.units[-1][1] else x
-                conv(conv2, inner, rows, workspace, residual=x, raw=raw, out=ring)
+                raw = None if unit is block.units[-1] else x
+                residual_unit(unit, source, rows, workspace, residual=x, raw=raw, inner=inner, out=ring)
         return ring
 
     def _front_layers(self) -> Iterator[Conv]:
@@ -154,7 +154,7 @@ class CudaCodec(SlotCodec):
         for block in self._blocks:
             yield block.upsample
             for unit in block.units:
-                yield from unit
+                yield from (unit.conv1, unit.conv2)
 
 
 def _dense(buffer: Tensor, columns: int, channels: int) -> Tensor:

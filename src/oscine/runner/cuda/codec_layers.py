@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from oscine.kernels.conv import Conv
+from oscine.kernels.residual_unit import UnitLayers
 from oscine.model.codec import Codec, ConvNeXt
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 
@@ -42,7 +43,7 @@ class VocoderLayers:
     """One block of the vocoder."""
 
     upsample: Conv
-    units: list[tuple[Conv, Conv]]
+    units: list[UnitLayers]
 
 
 def _layer(weight: Tensor, columns: int, *, bias: Tensor | None = None, **options: Any) -> Conv:
@@ -126,9 +127,9 @@ def vocoder_block(block: Any, columns: int, after: Snake) -> VocoderLayers:
     """`after` is the snake of the layer that follows the block."""
     upsample = _upsample_layer(block.upsample, columns, snake=block.units[0].snake1)
     columns *= block.upsample.rate
-    units: list[tuple[Conv, Conv]] = []
+    units: list[UnitLayers] = []
     followers = [*(unit.snake1 for unit in block.units[1:]), after]
     for unit, follower in zip(block.units, followers, strict=True):
         conv1 = conv_layer(unit.conv1, columns, snake=unit.snake2)
-        units.append((conv1, conv_layer(unit.conv2, columns, snake=follower)))
+        units.append(UnitLayers(conv1, conv_layer(unit.conv2, columns, snake=follower)))
     return VocoderLayers(upsample, units)
