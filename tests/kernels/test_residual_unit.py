@@ -106,8 +106,9 @@ def snaked(layer: Conv, y: Tensor) -> Tensor:
 
 
 def assert_nearly_equal(actual: Tensor, expected: Tensor) -> None:
-    """Equal, but for what an fp32 sum in another order moves across a rounding border."""
-    assert_same_roundings(actual, expected, flips=0.02)
+    """Equal, but for what an fp32 sum in another order moves across a rounding border. A change of one element of
+    `inner` touches all channels of its column."""
+    assert_same_roundings(actual, expected, flips=0.05)
     error = (actual.float() - expected.float()).norm() / expected.float().norm()
     assert error < BF16_ULP / 8, error
 

@@ -52,7 +52,7 @@ def _residual_unit(
     column = tl.load(positions + row) * columns + (known_m - row * columns)
     oldest = (column - dilation * (taps - 1))[:, None]
 
-    # conv1
+    # conv1, in the order of a launch of its own
     k = tl.arange(0, block_k)
     columns_at = x + (slot * in_stride)[:, None] + k[None, :]
     total = tl.zeros((block_m, width), tl.float32)
@@ -72,18 +72,18 @@ def _residual_unit(
         if extra:
             total2 = dot(tile, factors2, total2)
 
-    # conv2
+    # conv2, some outputs at a time: few registers for its weights and sums, while those for `inner` are in use
     inner = _inner(total, bias1, rate1, depth1, 0, width)
     n = tl.arange(0, block_n)
-    square_at = weight2 + n[:, None] * channels + tl.arange(0, width)[None, :]
+    second_at = weight2 + n[:, None] * channels + tl.arange(0, width)[None, :]
     if extra:
         inner2 = _inner(total2, bias1, rate1, depth1, width, extra)
-        square2_at = weight2 + n[:, None] * channels + (width + tl.arange(0, extra))[None, :]
+        second2_at = weight2 + n[:, None] * channels + (width + tl.arange(0, extra))[None, :]
     for part in range(channels // block_n):
         first = part * block_n
-        y = dot(inner, tl.load(square_at + first * channels), tl.zeros((block_m, block_n), tl.float32))
+        y = dot(inner, tl.load(second_at + first * channels), tl.zeros((block_m, block_n), tl.float32))
         if extra:
-            y = dot(inner2, tl.load(square2_at + first * channels), y)
+            y = dot(inner2, tl.load(second2_at + first * channels), y)
         added, more, rates, depths = load_operands(
             m, first, live, bias2, residual, rate2, depth2, channels, channels,
             block_n, "snake", True, True, False, True,
@@ -100,6 +100,8 @@ def _residual_unit(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitLayers:
+    """The two convolutions of a residual unit, each with the snake that follows it."""
+
     conv1: Conv
     conv2: Conv
 
