@@ -149,12 +149,10 @@ class InProcessEngine:
         self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool
     ) -> Session:
         request.check_delivery()
-        sampling = request.sampling(self._builder.config.sampling)
-        sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._config.max_new_tokens))
         unplayed_s = request.continues_s
         return Session(
             utterance_id,
-            sampling,
+            request.sampling(self._builder.config.sampling),
             deliver,
             self._config,
             self._spec,

@@ -67,6 +67,7 @@ class Session:
         self.idle_since_s: float | None = None  # since when it waits for text
         self.ran_dry = False  # the player ran out of audio before the last chunk, though the text was there
         self._spec, self._runaway_config = spec, config.runaway
+        self._max_new_tokens = min(sampling.max_new_tokens, config.max_new_tokens)
         self._budgeted = budgeted and config.runaway.enabled
         self._max_frames = float("inf")  # the frame budget
         self._known_ids = 0  # text ids for frames: frame n needs the n-th
@@ -99,7 +100,7 @@ class Session:
     def begin(self, prompt: Prompt, text_ids: int, *, text_ended: bool) -> None:
         """Sets the prompt. Raises TooLongError if it leaves no room for speech."""
         assert self.prompt is None, self.utterance_id
-        max_tokens = min(self.sampling.max_new_tokens, self._spec.positions - prompt.rows)
+        max_tokens = min(self._max_new_tokens, self._spec.positions - prompt.rows)
         if max_tokens < 2:
             raise TooLongError(
                 f"the prompt has {prompt.rows} rows and the engine holds {self._spec.positions} with the speech; split "

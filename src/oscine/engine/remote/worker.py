@@ -120,8 +120,8 @@ class EngineServer:
                 self._running.pop(utterance_id, None)
             self._send(wire.SubmitResult(utterance_id, _reported(error)))
             forget_frames(error)
-        else:  # together with other messages: the first chunk says the same
-            self._transport.post(wire.encode(wire.SubmitResult(utterance_id)))
+        else:  # not with the writing thread: it would wake up beside the engine's, which has just got the request
+            self._send(wire.SubmitResult(utterance_id))
 
     def _tell(self, engine: SpeechEngine, message: wire.Tell) -> None:
         with self._lock:

@@ -16,6 +16,8 @@ class SideStream:
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY) if device.type == "cuda" else None
+        if self.stream is not None:
+            self._current_done = torch.cuda.Event()
 
     @contextmanager
     def after_current(self) -> Iterator[None]:
@@ -23,9 +25,14 @@ class SideStream:
         if self.stream is None:
             yield
             return
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        current = torch.cuda.current_stream()
+        self._current_done.record(current)
+        self._current_done.wait(self.stream)
+        torch.cuda.set_stream(self.stream)  # torch.cuda.stream() would look up the current device and stream again
+        try:
             yield
+        finally:
+            torch.cuda.set_stream(current)
 
     def event(self) -> torch.cuda.Event | None:
         """The device reaches it after everything that is here so far."""
