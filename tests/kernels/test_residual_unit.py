@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.kernels.measures import BF16_ULP, assert_same_roundings, graph_seconds
+from tests.kernels.measures import BF16_ULP, graph_seconds
 
 pytest.importorskip("triton")
 
@@ -107,10 +107,11 @@ def snaked(layer: Conv, y: Tensor) -> Tensor:
 
 def assert_nearly_equal(actual: Tensor, expected: Tensor) -> None:
     """Equal, but for what an fp32 sum in another order moves across a rounding border. A change of one element of
-    `inner` touches all channels of its column."""
-    assert_same_roundings(actual, expected, flips=0.05)
+    `inner` touches all channels of its column, and the second snake may double a change."""
+    assert (actual != expected).float().mean() <= 0.05
+    largest = (actual.float() - expected.float()).abs().max() / expected.float().abs().max()
     error = (actual.float() - expected.float()).norm() / expected.float().norm()
-    assert error < BF16_ULP / 8, error
+    assert largest <= 2 * BF16_ULP and error < BF16_ULP / 8, (largest, error)
 
 
 @pytest.mark.parametrize("channels", TILES)

@@ -11,25 +11,31 @@ from torch import Tensor
 
 from oscine.kernels.conv import Conv, Rows, check_input
 
+_MAX_LANES = 32
+
 
 @triton.jit(do_not_specialize=["size", "columns"])
 def _last_conv(
     x, weight, bias, slots, positions, samples, pcm16, size, columns, in_stride, in_places,
     inputs: tl.constexpr, taps: tl.constexpr, has_samples: tl.constexpr, block_m: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
+    """Channels are added up in `block_c` lanes, which are added at the end: that takes exchanges between threads."""
     m = tl.program_id(0) * block_m + tl.arange(0, block_m)
     c = tl.arange(0, block_c)
-    live, known = m < size, c < inputs
-    row = m // columns
-    slot = tl.load(slots + row, mask=live, other=0).to(tl.int64)
-    column = tl.load(positions + row, mask=live, other=0) * columns + (m - row * columns)
-    total = tl.zeros((block_m,), tl.float32)
+    live = m < size
+    # Columns beyond the last one are computed from the last one, and not stored: so no load of x has a mask.
+    known_m = tl.minimum(m, size - 1)
+    row = known_m // columns
+    slot = tl.load(slots + row).to(tl.int64)
+    column = tl.load(positions + row) * columns + (known_m - row * columns)
+    lanes = tl.zeros((block_m, block_c), tl.float32)
     for tap in tl.static_range(taps):
         source = slot * in_stride + ((column - (taps - 1 - tap)) & (in_places - 1)) * inputs
-        tile = tl.load(x + source[:, None] + c[None, :], mask=live[:, None] & known[None, :], other=0.0)
-        factors = tl.load(weight + tap * inputs + c, mask=known, other=0.0)
-        total += tl.sum(tile.to(tl.float32) * factors.to(tl.float32)[None, :], 1)
-    sample = tl.minimum(tl.maximum(total + tl.load(bias), -1.0), 1.0)
+        for part in tl.static_range(inputs // block_c):
+            tile = tl.load(x + source[:, None] + (part * block_c + c)[None, :])
+            factors = tl.load(weight + tap * inputs + part * block_c + c)
+            lanes = tl.fma(tile.to(tl.float32), tl.broadcast_to(factors.to(tl.float32)[None, :], lanes.shape), lanes)
+    sample = tl.minimum(tl.maximum(tl.sum(lanes, 1) + tl.load(bias), -1.0), 1.0)
     if has_samples:
         tl.store(samples + m, sample, mask=live)
     # Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
@@ -51,6 +57,6 @@ def last_conv(layer: Conv, x: Tensor, rows: Rows, *, pcm16_out: Tensor, samples_
         layer.bias if samples_out is None else samples_out, pcm16_out,
         size, layer.columns, x.stride(0), x.shape[1],
         inputs=layer.inputs, taps=layer.taps, has_samples=samples_out is not None, block_m=block,
-        block_c=triton.next_power_of_2(layer.inputs), num_warps=4,
+        block_c=min(layer.inputs & -layer.inputs, _MAX_LANES), num_warps=4,
         enable_fp_fusion=False,  # sample * 32767 is rounded separately, as in audio.pcm16
     )  # fmt: skip

@@ -102,10 +102,10 @@ _FEW = {
     (6144, 2048, True): (Few(2), Few(2)),
     (2048, 6144, False): (Few(2), Few(1)),
     (3072, 2048, False): (Few(2), Few(2)),
-    # The codec's stack: each is a single wave of blocks.
+    # The codec's stack.
     (3072, 512, False): (Few(3), Few(3)),
     (512, 1024, False): (Few(1), Few(1)),
-    (1024, 512, True): (Few(2), Few(2)),
+    (1024, 512, True): (Few(4), Few(4)),
 }
 
 _STAGE_COLUMNS = 64  # of K
@@ -182,14 +182,13 @@ _TILED: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
     ),
     # The codec's stack.
     (3072, 512, False): (
-        Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 6),
+        Tiled(32, 1, 1, 9, 2), Tiled(32, 1, 1, 6), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 7, 2), Tiled(64, 1, 1, 7, 2),
     ),
     (512, 1024, False): (
-        Tiled(32, 1, 4, 9, 2), Tiled(32, 1, 4, 9, 2), Tiled(64, 1, 4, 7, 2), Tiled(64, 1, 4, 7, 2),
-        Tiled(64, 1, 4, 7, 2),
+        Tiled(32, 1, 4, 6), Tiled(32, 1, 4, 6), Tiled(64, 1, 4, 6), Tiled(64, 1, 4, 7, 2), Tiled(64, 1, 4, 7, 2),
     ),
     (1024, 512, True): (
-        Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 6),
+        Tiled(32, 1, 1, 9, 2), Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 12),
     ),
 }
 # fmt: on
