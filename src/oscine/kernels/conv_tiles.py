@@ -120,7 +120,7 @@ class UnitTile(NamedTuple):
 # By channels, for 1, 8, 32 and 128 rows, tuned on an H200. None: two launches of conv.py.
 UNITS: dict[int, tuple[UnitTile | None, UnitTile | None, UnitTile | None, UnitTile | None]] = {
     192: (None, None, UnitTile(64, 64, 64, 4, 3), UnitTile(64, 64, 64, 4, 3)),
-    96: (None, UnitTile(128, 32, 32, 4, 4, 160), UnitTile(128, 32, 32, 8, 4), UnitTile(128, 32, 32, 4, 4, 160)),
+    96: (None, UnitTile(64, 32, 32, 4, 4), UnitTile(128, 32, 32, 8, 4), UnitTile(128, 32, 32, 4, 4, 160)),
 }
 
 
