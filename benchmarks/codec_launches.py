@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,7 +25,8 @@ from oscine.runner.cuda.codec import CudaCodec
 BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: memory bandwidth as measured with copies, dense bf16
 # fused_unit: a residual unit in one launch; else it is two of conv.
 WRAPPERS = ("dequantize", "conv", "attend", "depthwise_norm", "fused_unit", "last_conv")
-_KERNELS = (*(f"_{name}" for name in WRAPPERS), "_residual_unit")
+KERNELS = (*(f"_{name}" for name in WRAPPERS), "_residual_unit")
+_REPLAYS = 9  # that are profiled, after one more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,20 +192,36 @@ def replay_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
     return sorted(times)[replays // 2]
 
 
-def launch_times_us(graph: torch.cuda.CUDAGraph, launches: int, replays: int = 9) -> tuple[Tensor, Tensor]:
-    """Of each launch of the graph: its own time, and the time from its start to the next one's. Medians."""
+def kernel_spans_us(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[tuple[str, float]]:
+    """The graph's kernels whose names begin so, in order, with the time from the start of each to the next one's."""
+    events = _kernel_events(graph, kernels)
+    launches = len(events) // (_REPLAYS + 1)
+    _, until_next = _medians_us(events, launches)
+    return [(event.name, us) for event, us in zip(events[:launches], until_next.tolist(), strict=True)]
+
+
+def launch_times_us(graph: torch.cuda.CUDAGraph, launches: int) -> tuple[Tensor, Tensor]:
+    """Of each launch of the graph: its own time, and the time from its start to the next one's."""
+    return _medians_us(_kernel_events(graph, KERNELS), launches)
+
+
+def _kernel_events(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[Any]:
+    """Of several replays, by their start."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(replays + 1):
+        for _ in range(_REPLAYS + 1):
             graph.replay()
             torch.cuda.synchronize()
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in profile.events()
-        if event.device_type.name == "CUDA" and event.name.startswith(_KERNELS)
-    )
-    if len(spans) != (replays + 1) * launches:
-        raise RuntimeError(f"the profiler saw {len(spans)} kernels, expected {replays + 1} times {launches}")
-    times = torch.tensor(spans, dtype=torch.float64).view(replays + 1, launches, 2)[1:]
+    events = profile.events()
+    found = [event for event in events if event.device_type.name == "CUDA" and event.name.startswith(kernels)]
+    return sorted(found, key=lambda event: event.time_range.start)
+
+
+def _medians_us(events: Sequence[Any], launches: int) -> tuple[Tensor, Tensor]:
+    """Over all replays but the first."""
+    if len(events) != (_REPLAYS + 1) * launches:
+        raise RuntimeError(f"the profiler saw {len(events)} kernels, expected {_REPLAYS + 1} times {launches}")
+    spans = [(event.time_range.start, event.time_range.end) for event in events]
+    times = torch.tensor(spans, dtype=torch.float64).view(_REPLAYS + 1, launches, 2)[1:]
     begins, ends = times[..., 0], times[..., 1]
     until_next = torch.cat((begins[:, 1:], ends[:, -1:]), 1) - begins
     return (ends - begins).median(0).values, until_next.median(0).values

@@ -69,6 +69,7 @@ STEPS = (
     Step("search", 110, 200, "benchmarks.server", f"--sizes 1b7 {_PLACES} --closed --open 230 300 --search"),
     Step("listeners", 60, 150, "benchmarks.listeners", f"{_LARGE} {_LISTENERS}"),
     Step("times", 90, 150, "benchmarks.cuda_chain", "--sections times --out {out}"),
+    Step("codec", 40, 90, "benchmarks.codec_times", "--out {out}"),
     # Other parts of the server.
     Step("admission", 50, 100, "benchmarks.admission", _LARGE),
     Step("prompts", 50, 100, "benchmarks.admission", f"{_LARGE} --prompt-rows 400 --rounds 4"),

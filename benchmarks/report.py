@@ -33,7 +33,7 @@ from benchmarks.report_engine import (
     reference_section,
 )
 from benchmarks.report_export import export_tables
-from benchmarks.report_kernels import agreement_table, kernel_tables
+from benchmarks.report_kernels import agreement_table, codec_table, kernel_tables
 from benchmarks.report_latency import (
     admission_section,
     first_audio_images,
@@ -171,6 +171,7 @@ class Report:
     def kernels_page(self, text: str) -> str:
         tables: dict[str, Callable[[Result], str]] = {
             "cuda-chain": lambda one: kernel_tables(one, self._one("frame")),
+            "codec-times": codec_table,
             "agreement": agreement_table,
         }
         return self._filled(text, tables)

@@ -1,4 +1,4 @@
-"""The tables of docs/kernels.md, from docs/results/cuda-chain.json and agreement.json."""
+"""The tables of docs/kernels.md, from docs/results/cuda-chain.json, codec-times.json and agreement.json."""
 
 from __future__ import annotations
 
@@ -53,6 +53,28 @@ class Limits:
         if self.peak_tflops:
             found.append(f"The peak is {self.peak_tflops:g} TFLOP/s (dense, bf16).")
         return " ".join(found)
+
+
+def codec_table(result: Result) -> str:
+    figures = result["figures"]
+    counts = [*figures["rows"]]
+    rows = []
+    for name, first in figures["rows"][counts[0]]["parts"].items():
+        parts = [figures["rows"][count]["parts"][name] for count in counts]
+        rows.append([name, str(first["launches"]), *(f"{one['us']:.1f} ({_share(one)})" for one in parts)])
+    steps = [f"**{figures['rows'][count]['step_us']:.0f}**" for count in counts]
+    rows.append(["**whole step**", str(sum(int(row[1]) for row in rows)), *steps])
+    head = ["part", "launches", *(f"{count} stream{'' if count == '1' else 's'}" for count in counts)]
+    limits = f"{figures['bytes_per_us'] / 1e6:.1f} TB/s", f"{figures['flops_per_us'] / 1e6:.0f} TFLOP/s"
+    about = f"""Microseconds from a part's first launch to the next part, and the share of them that the hardware would
+        need: for the bytes that each launch must read and write once, at {limits[0]}, or for its products at
+        {limits[1]}, whichever takes longer. The transformer runs on {figures["transformer"]}'s kernels. Launches are
+        those of the first column of times. {origin(result)}"""
+    return f"{table(head, rows)}\n\n{paragraph(about)}"
+
+
+def _share(part: Row) -> str:
+    return f"{part['limit_us'] / part['us']:.0%}"
 
 
 def agreement_table(result: Result) -> str:
