@@ -21,6 +21,7 @@ from oscine.model.config import CodecConfig, parse_codec_config
 from oscine.runner.cuda import codec as cuda_codec
 from oscine.runner.cuda import codec_stack
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.codec_stack import TritonCodecStack
 
 BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: memory bandwidth as measured with copies, dense bf16
 # fused_unit: a residual unit in one launch; else it is two of conv.
@@ -152,7 +153,8 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
         "vocoder in": codec._vocoder_in,
         "vocoder out": codec._vocoder_out,
     }
-    for i, layer in enumerate(codec._stack_layers):
+    stack = codec._stack
+    for i, layer in enumerate(stack.layers if isinstance(stack, TritonCodecStack) else ()):
         parts |= {f"stack {i} {name}": getattr(layer, name) for name in ("qkv", "out", "gate_up", "down")}
     for i, step in enumerate(codec._upsamplings):
         parts |= {f"upsampling {i} {name}": getattr(step, name) for name in ("upsample", "up", "down")}

@@ -1,4 +1,5 @@
-"""Times each launch of one codec step on a GPU, and other tiles for its convolutions, with random weights.
+"""Times each launch of one codec step on a GPU, and other tiles for its convolutions, with random weights. All of it
+runs on Triton's kernels; benchmarks.codec_times shows the step with CUDA's.
 
     python -m benchmarks.codec_sweep --out .cache/gpu [--rows 8 32 128] [--sections step tiles units warps table]
 

@@ -98,6 +98,8 @@ def test_memory_is_reserved_for_the_longest_possible_speech() -> None:
     assert session_of(1, 5, quiet, config, rows=9700, max_new_tokens=500).sampling.max_new_tokens == 300
     off = dataclasses.replace(PLAIN, runaway=RunawayConfig(enabled=False))
     assert session_of(1, 5, quiet, off, text_ids=5).sampling.max_new_tokens == 1000
+    short = dataclasses.replace(off, max_new_tokens=100)  # the engine's own limit
+    assert session_of(1, 5, quiet, short, text_ids=5, max_new_tokens=500).sampling.max_new_tokens == 100
 
 
 def test_a_prompt_without_room_for_speech_is_refused() -> None:

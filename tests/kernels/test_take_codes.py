@@ -18,9 +18,9 @@ def test_codes_slots_and_failures_are_copied(device, rows):
     slots[rows // 2] = -1
     codes = torch.randint(3072, (rows, BOOKS), device=device)
     failed = torch.arange(rows, device=device, dtype=torch.int16) % 2
-    codec_slots, codec_codes = torch.full_like(slots, -7), torch.full_like(codes, -7)
+    codec_slots, codec_codes = torch.full_like(slots, -7, dtype=torch.int32), torch.full_like(codes, -7)
     codes_out, failed_out = torch.full_like(codes, -7, dtype=torch.int16), torch.full_like(failed, -7)
     take_codes(slots, codes, failed, SCRATCH, codec_slots, codec_codes, codes_out, failed_out)
-    assert torch.equal(codec_slots, torch.where(slots < 0, SCRATCH, slots))
+    assert torch.equal(codec_slots, torch.where(slots < 0, SCRATCH, slots).int())
     assert torch.equal(codec_codes, codes) and torch.equal(codes_out.long(), codes)
     assert torch.equal(failed_out, failed)

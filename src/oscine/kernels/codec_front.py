@@ -51,7 +51,7 @@ def _dequantize(
     # read it before one advances it.
     tl.debug_barrier()
     tl.store(positions + row, position)
-    tl.store(frames + slot, position + 1)
+    tl.store(frames + slot, (position + 1) & 0x7FFFFFFF)  # never negative: places are counted modulo the window
 
 
 @triton.jit

@@ -53,8 +53,8 @@ def load_operands(
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
     phased: tl.constexpr, even_n: tl.constexpr,
 ):  # fmt: skip
-    """What `finish` adds to the sums of `width` outputs from `first` on, and the snake's rates and depths. Zeros for
-    those that a layer lacks."""
+    """What `store_outputs` adds to the sums of `width` outputs from `first` on, and the snake's rates and depths. Zeros
+    for those that a layer lacks."""
     n = first + tl.arange(0, width)
     known = n < outputs
     added = tl.zeros((width,), tl.float32)
@@ -77,7 +77,7 @@ def load_operands(
 
 
 @triton.jit
-def finish(
+def store_outputs(
     y, m, first, live, column, slot, added, more, rates, depths, raw, out,
     outputs, channels, out_stride, out_places,
     width: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr, has_residual: tl.constexpr,
@@ -201,7 +201,7 @@ def _conv(
                 m, first, live, bias, residual, rate, depth, outputs, channels,
                 block_n, activation, has_bias, has_residual, phased, even_n,
             )  # fmt: skip
-        finish(
+        store_outputs(
             total, m, first, live, column, slot, added, more, rates, depths, raw, out,
             outputs, channels, out_stride, out_places,
             block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
@@ -211,7 +211,7 @@ def _conv(
                 m, block_n, live, bias, residual, rate, depth, outputs, channels,
                 extra_n, activation, has_bias, has_residual, phased, even_n,
             )  # fmt: skip
-            finish(
+            store_outputs(
                 total2, m, block_n, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 extra_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,
@@ -235,7 +235,7 @@ def _conv(
                     m, first, live, bias, residual, rate, depth, outputs, channels,
                     block_n, activation, has_bias, has_residual, phased, even_n,
                 )  # fmt: skip
-            finish(
+            store_outputs(
                 total, m, first, live, column, slot, added, more, rates, depths, raw, out,
                 outputs, channels, out_stride, out_places,
                 block_n, activation, has_bias, has_residual, has_raw, kind, phased, even_n,

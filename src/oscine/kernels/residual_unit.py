@@ -21,7 +21,17 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels import shared_memory
-from oscine.kernels.conv import Conv, Rows, Workspace, apply_snake, check_input, check_ring, conv, finish, load_operands
+from oscine.kernels.conv import (
+    Conv,
+    Rows,
+    Workspace,
+    apply_snake,
+    check_input,
+    check_ring,
+    conv,
+    load_operands,
+    store_outputs,
+)
 from oscine.kernels.conv_tiles import UnitTile, unit_tile
 from oscine.kernels.shared import dot, to_bf16
 from oscine.kernels.shared_memory import fitting_stages
@@ -88,7 +98,7 @@ def _residual_unit(
             m, first, live, bias2, residual, rate2, depth2, channels, channels,
             block_n, "snake", True, True, False, True,
         )  # fmt: skip
-        finish(
+        store_outputs(
             y, m, first, live, column, slot, added, more, rates, depths, raw, out,
             channels, channels, out_stride, out_places,
             block_n, "snake", True, True, has_raw, "ring", False, True,

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 if torch.cuda.is_available():
     pytest.skip("runs on a CPU", allow_module_level=True)
 
-from oscine.kernels.conv import Rows, Workspace
+from oscine.kernels.conv import Rows
 from oscine.kernels.cuda.linear import FEW_ROWS
 from oscine.model.codec import Codec
 from oscine.model.config import CodecConfig, read_config
@@ -95,10 +95,8 @@ def test_both_kinds_of_kernels_give_the_same_rows(
         return made[0]
 
     cuda = CudaCodecStack(layers, rows, make)
-    products = [conv for layer in layers for conv in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    triton = TritonCodecStack(layers, rows, Workspace(products, rows, run.slots.device))
-    whole, expected = run.out(cuda), run.out(triton)
-    # Measured 0.005. CUDA's kernels also round normed rows, gates and sums before the residual to bf16.
+    whole, expected = run.out(cuda), run.out(TritonCodecStack(layers, rows))
+    # Measured 0.005: CUDA's kernels round at more places.
     assert relative_error([whole.float() - expected.float()], [expected.float()]) < 0.008
     stack = codec.config.decoder.stack
     assert set(made[0].launched) == set(codec_programs(stack, [rows])), "all programs are compiled at the start"

@@ -102,7 +102,7 @@ _FEW = {
     (6144, 2048, True): (Few(2), Few(2)),
     (2048, 6144, False): (Few(2), Few(1)),
     (3072, 2048, False): (Few(2), Few(2)),
-    # The codec's stack.
+    # The codec's stack: from a sweep.
     (3072, 512, False): (Few(3), Few(3)),
     (512, 1024, False): (Few(1), Few(1)),
     (1024, 512, True): (Few(4), Few(4)),

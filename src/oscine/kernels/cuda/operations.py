@@ -1,4 +1,5 @@
-"""The operations of a decode step on the CUDA kernels, for Hopper (interface: `kernels/operations.py`).
+"""The operations of a decode step (interface: `kernels/operations.py`) and of the codec's transformer on the CUDA
+kernels, for Hopper.
 
 Launches are programmatic: a kernel begins while the one before it ends. That is safe because every kernel waits before
 it reads or writes what others write. What the attention kernels read before they wait was written before the last

@@ -5,8 +5,8 @@
 //
 // The keys (after their rotation) and values of a slot are rings of WINDOW places; frame n is at n modulo WINDOW. Eight
 // lanes share a place and have 8 dimensions each, so a warp has four places at a time. It holds all of them in
-// registers, and requests them before the wait: earlier frames have written them, and an earlier launch of this frame
-// that was not programmatic has written cos, sin and the position.
+// registers, and requests them before the wait: earlier frames have written them. Slots, positions, cos and sin were
+// written before the last launch that was not programmatic: the convolution into the stack.
 //
 // Defines: HEADS, WINDOW, OUT_IN_TILES. Grid: heads, rows.
 #include "device.cuh"

@@ -112,7 +112,7 @@ class CudaBackend:
         self._slots, self._frame_rows, self._row_slots = self._tick_indices.split(counts)
         self._failed = torch.zeros(largest, dtype=torch.int16, device=device)
         # The codec's own copies: the next tick overwrites the others.
-        self._codec_slots = torch.full_like(self._slots, self.codec.scratch)
+        self._codec_slots = torch.full_like(self._slots, self.codec.scratch, dtype=torch.int32)
         self._codec_codes = torch.zeros_like(self.step.codes)
         self._free: torch.cuda.Event | None = None  # of the last tick
         self._sent_slots: list[int] = []  # of the last tick, with padding

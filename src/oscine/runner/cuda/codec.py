@@ -48,7 +48,10 @@ class CudaCodec(SlotCodec):
         self._tables = codec.dequantizer.tables
         self._turns = rope_turns(config.stack.head_dim, config.stack.theta, device)
         self._into_stack = into_stack(codec)
-        self._stack_layers = [stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
+        layers = [stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
+        self._stack: CodecStack = (
+            CudaCodecStack(layers, max_rows, make_operations) if make_operations else TritonCodecStack(layers, max_rows)
+        )
         self._upsamplings = list(upsamplings(codec))
         columns = self._upsamplings[-1].columns
         blocks: Any = codec.blocks
@@ -60,11 +63,6 @@ class CudaCodec(SlotCodec):
             columns *= block.upsample.rate
         self._vocoder_out = conv_layer(codec.vocoder_out, columns)
         self._workspace = Workspace((*self._front_layers(), *self._vocoder_layers()), max_rows, device)
-        self._stack: CodecStack = (
-            TritonCodecStack(self._stack_layers, max_rows, self._workspace)
-            if make_operations is None
-            else CudaCodecStack(self._stack_layers, max_rows, make_operations)
-        )
         self._position = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._angles = torch.zeros(2, max_rows, len(self._turns), device=device)  # cos and sin
         front = max(layer.columns * max(layer.weight.shape) for layer in self._front_layers())
@@ -144,8 +142,6 @@ class CudaCodec(SlotCodec):
 
     def _front_layers(self) -> Iterator[Conv]:
         yield self._into_stack
-        for layer in self._stack_layers:
-            yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
         for step in self._upsamplings:
             yield from (step.upsample, step.up, step.down)
 

@@ -1,6 +1,7 @@
 """The codec's transformer, one frame per row: on Triton's convolutions, or on the CUDA kernels of a decode step.
 
-Both round where kernels/conv.py and kernels/cuda/linear.cuh say, so their samples differ in the last bits.
+They round at different places (kernels/conv.py, kernels/cuda/linear.cuh): CUDA's kernels also round normed rows, gates,
+ups, and sums before the residual to bf16.
 """
 
 from __future__ import annotations
@@ -40,14 +41,16 @@ class _Buffers:
 
 
 class TritonCodecStack:
-    def __init__(self, layers: Sequence[StackLayer], max_rows: int, workspace: Workspace) -> None:
-        self._layers, self._workspace = layers, workspace
+    def __init__(self, layers: Sequence[StackLayer], max_rows: int) -> None:
+        self.layers = layers
         self._buffers = _Buffers.allocate(layers[0], max_rows)
+        products = [one for layer in layers for one in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        self._workspace = Workspace(products, max_rows, products[0].weight.device)
 
     def run(self, x: Tensor, rows: Rows, angles: Angles, keys: Tensor, values: Tensor) -> None:
         workspace, buffers = self._workspace, self._buffers
         qkv, heads, inner = (buffer[: len(rows)] for buffer in (buffers.qkv, buffers.heads, buffers.inner))
-        for layer, some_keys, some_values in zip(self._layers, keys, values, strict=True):
+        for layer, some_keys, some_values in zip(self.layers, keys, values, strict=True):
             conv(layer.qkv, x, rows, workspace, raw=qkv)
             attend(qkv, some_keys, some_values, angles, rows, heads)
             conv(layer.out, heads, rows, workspace, residual=x, raw=x)
@@ -55,16 +58,29 @@ class TritonCodecStack:
             conv(layer.down, inner, rows, workspace, residual=x, raw=x)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Weights:
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor  # all gates, then all ups (kernels/cuda/linear.cuh)
+    down: Tensor
+
+    @staticmethod
+    def of(layer: StackLayer) -> _Weights:
+        gate_up = layer.gate_up.weight.unflatten(0, (-1, 2)).transpose(0, 1).flatten(0, 1).contiguous()
+        return _Weights(layer.qkv.weight, layer.out.weight, gate_up, layer.down.weight)
+
+
 class CudaCodecStack:
     """As it runs on a stream of its own, its operations share no buffer with those of a decode step."""
 
     def __init__(self, layers: Sequence[StackLayer], max_rows: int, make_operations: MakeOperations) -> None:
-        self._layers = layers
-        self._buffers = _Buffers.allocate(layers[0], padded_rows(max_rows))
-        x = layers[0].qkv.weight.new_zeros(padded_rows(max_rows), layers[0].qkv.inputs)
-        self._operations = make_operations(x)
-        self._ones = torch.ones_like(x[0])  # the norms' weights are folded into the products
-        self._gate_up = [_gates_first(layer.gate_up.weight) for layer in layers]
+        first = layers[0]
+        assert first.qkv.norm_eps is not None, first.qkv.norm_eps
+        self._layers, self._eps = [_Weights.of(layer) for layer in layers], first.qkv.norm_eps
+        self._buffers = _Buffers.allocate(first, padded_rows(max_rows))
+        self._ones = torch.ones_like(first.qkv.weight[0])  # the norms' weights are folded into the products
+        self._operations = make_operations(first.qkv.weight.new_zeros(padded_rows(max_rows), first.qkv.inputs))
 
     def run(self, x: Tensor, rows: Rows, angles: Angles, keys: Tensor, values: Tensor) -> None:
         operations, buffers, count = self._operations, self._buffers, len(rows)
@@ -72,19 +88,9 @@ class CudaCodecStack:
         heads, inner = (
             operations.product_input(buffer, count, buffer.shape[1]) for buffer in (buffers.heads, buffers.inner)
         )
-        for layer, gate_up, some_keys, some_values in zip(self._layers, self._gate_up, keys, values, strict=True):
-            operations.norm_linear(x, self._ones, _eps(layer), layer.qkv.weight, qkv)
+        for layer, some_keys, some_values in zip(self._layers, keys, values, strict=True):
+            operations.norm_linear(x, self._ones, self._eps, layer.qkv, qkv)
             operations.window_attention(qkv, *angles, rows, some_keys, some_values, heads)
-            operations.linear(heads, layer.out.weight, x, residual=x)
-            operations.norm_linear(x, self._ones, _eps(layer), gate_up, inner, glu=True)
-            operations.linear(inner, layer.down.weight, x, residual=x)
-
-
-def _gates_first(gate_up: Tensor) -> Tensor:
-    """Of rows that alternate (kernels/conv.py), all gates, then all ups (kernels/cuda/linear.cuh)."""
-    return gate_up.unflatten(0, (-1, 2)).transpose(0, 1).flatten(0, 1).contiguous()
-
-
-def _eps(layer: StackLayer) -> float:
-    assert layer.qkv.norm_eps is not None and layer.qkv.norm_eps == layer.gate_up.norm_eps, layer
-    return layer.qkv.norm_eps
+            operations.linear(heads, layer.out, x, residual=x)
+            operations.norm_linear(x, self._ones, self._eps, layer.gate_up, inner, glu=True)
+            operations.linear(inner, layer.down, x, residual=x)

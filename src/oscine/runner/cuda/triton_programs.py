@@ -6,6 +6,7 @@ Recording replaces a method of Triton for the whole process, so it belongs into 
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,9 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from oscine.kernels import shared_memory
+from oscine.kernels.cuda.compiler import CubinCache, NvccCompiler
 from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.cuda.program import Launch as CudaLaunch
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
@@ -65,8 +68,8 @@ def record_launches(
     with (
         recorded(launches),
         mock.patch.object(shared_memory, "block_bytes", return_value=block_bytes),
-        mock.patch.object(cuda_backend, "make_cuda_operations", return_value=_NoOperations),
-        mock.patch.object(cuda_backend, "make_codec_operations", _no_codec_operations),
+        mock.patch.object(cuda_backend, "make_cuda_operations", return_value=_CheckedOperations),
+        mock.patch.object(cuda_backend, "make_codec_operations", _make_codec_operations),
         torch.device("meta"),
         torch.inference_mode(),
     ):
@@ -138,24 +141,22 @@ def recorded(launches: list[Launch]) -> Iterator[None]:
         yield
 
 
-def _no_codec_operations(config: ModelConfig, sizes: Sequence[int]) -> type[_NoOperations] | None:
-    return _NoOperations if codec_supported(config.codec.decoder.stack) else None
-
-
 def _address(tensor: Tensor) -> int:
     """An address for a tensor without memory: distinct for each storage, aligned as a GPU's allocator aligns."""
     return tensor.untyped_storage()._cdata * 512 + tensor.storage_offset() * tensor.element_size()
 
 
-class _NoOperations:
-    """In the place of the CUDA C++ kernels, which are compiled elsewhere."""
+class _CheckedOperations(CudaOperations):
+    """In the place of the CUDA C++ kernels, which are compiled elsewhere: checks the operands and launches nothing."""
 
-    def __init__(self, normed: Tensor) -> None: ...
-
-    product_input = CudaOperations.product_input
+    def __init__(self, normed: Tensor) -> None:
+        super().__init__(normed, CubinCache(None, NvccCompiler("")))
 
     def prepare(self, weight: Tensor) -> Tensor:
         return weight
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: None
+    def launch(self, launch: CudaLaunch, arguments: ctypes.Structure, device: torch.device) -> None: ...
+
+
+def _make_codec_operations(config: ModelConfig, sizes: Sequence[int]) -> type[_CheckedOperations] | None:
+    return _CheckedOperations if codec_supported(config.codec.decoder.stack) else None
