@@ -7,8 +7,9 @@ Front end, engine and clients are processes of one machine with one clock. The e
 so every request tells how long it took to the engine, to its prompt and back. --rates are short requests per second,
 --streams long ones whose number is held; both arrive at random (Poisson). The front end's share of the first byte is
 all of it but the engine's own part. The event loop's lag is sampled every 20 ms and includes the resolution of its
-timer (1 ms). Each load is saved when it ends. One that does not end in time is cut off, and its row says so. All take
-90 s where the front end keeps up.
+timer (1 ms). Each load is saved when it ends. One that does not end in time is cut off, and its row says so. The same
+rates are also sent to a bare server (benchmarks/bare_server.py): the least that the share can be on this machine. All
+take two minutes where the front end keeps up.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
+from benchmarks import bare_server
 from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
 from benchmarks.report_latency import busy_before, front_end_table
@@ -180,14 +182,11 @@ def cpu_us_per_request(used: Used, idle_share: float, sent: int) -> float | None
     return 1e6 * (used.front_end_share - idle_share) * used.took_s / sent
 
 
-def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
-    used, rows = Used.during(server, lambda: list(clients.map(run_share, shares)))
+def answered(rows: Sequence[Row]) -> Row:
+    """What all clients got together, and how long it took."""
     parts_s = {part: [value for row in rows for value in row["parts_s"][part]] for part in PARTS}
     every = np.array([parts_s[part] for part in PARTS])
-    sent = sum(row["sent"] for row in rows)
-    client_lags_ms = [row["client"]["loop_lag_ms"]["p99"] for row in rows if row["client"]["loop_lag_ms"]]
     return {
-        "took_s": used.took_s,
         "unfinished": sum(row["unfinished"] for row in rows),
         "requests": sum(row["requests"] for row in rows),
         "succeeded": sum(row["succeeded"] for row in rows),
@@ -197,6 +196,16 @@ def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[
         "front_end_ms": spread((every.sum(axis=0) - every[PARTS.index("engine")]).tolist(), scale=1e3),
         "parts_ms": {part: spread(values, scale=1e3) for part, values in parts_s.items()},
         "chunk_ms": spread([value for row in rows for value in row["chunks_s"]], scale=1e3),
+    }
+
+
+def measure(server: PipedServer, clients: ProcessPoolExecutor, shares: Sequence[Share], idle_share: float) -> Row:
+    used, rows = Used.during(server, lambda: list(clients.map(run_share, shares)))
+    sent = sum(row["sent"] for row in rows)
+    client_lags_ms = [row["client"]["loop_lag_ms"]["p99"] for row in rows if row["client"]["loop_lag_ms"]]
+    return {
+        **answered(rows),
+        "took_s": used.took_s,
         "loop_lag_ms": spread(used.lags_s, scale=1e3),
         # Of one core, warm-up included.
         "front_end_cpu_share": used.front_end_share,
@@ -219,31 +228,44 @@ def shares_of(url: str, options: argparse.Namespace, rate_per_s: float, frames: 
     return [Share(url, rate_per_s / clients, frames, length, seed) for seed in range(clients)]
 
 
+def load_name(rate_per_s: float) -> str:
+    return f"{rate_per_s:g} requests/s"
+
+
+def measure_bare(options: argparse.Namespace, clients: ProcessPoolExecutor) -> Row:
+    """The rates against a bare server."""
+    with piped_server(bare_server.serve) as server:
+        loads = {load_name(rate): shares_of(server.url, options, rate, options.frames) for rate in options.rates}
+        return {name: answered(list(clients.map(run_share, shares))) for name, shares in loads.items()}
+
+
 def measure_all(
     options: argparse.Namespace, say: Callable[[str], None] = print, keep: Callable[[Row], object] = lambda row: None
 ) -> Row:
     """`keep` gets the figures so far before and after each load; a row without figures is one that has not ended."""
     long_s = options.stream_frames / FRAME_RATE_HZ
-    loads = [(f"{rate:g} requests/s", rate, options.frames) for rate in options.rates]
+    loads = [(load_name(rate), rate, options.frames) for rate in options.rates]
     loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
     figures: Row = {"cores": os.cpu_count() or 1, "load_average_before": os.getloadavg()[0], "loads": {}}
     if busy_before(figures):
         average, cores = figures["load_average_before"], figures["cores"]
         say(f"warning: the machine is busy (load average {average:.1f} on {cores} cores); times may be too long")
     context = multiprocessing.get_context("spawn")
-    with piped_server(serve, options.model) as server, ProcessPoolExecutor(options.clients, context) as clients:
-        idle, _ = Used.during(server, partial(time.sleep, IDLE_S))
-        figures["idle_cpu_share"] = idle.front_end_share
-        for name, rate_per_s, frames in loads:
-            shares = shares_of(server.url, options, rate_per_s, frames)
-            figures["loads"][name] = about = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares)}
-            keep(figures)
-            row = measure(server, clients, shares, idle.front_end_share)
-            figures["loads"][name] = {**about, **row}
-            keep(figures)
-            late = f", {row['unfinished']} cut off after {row['took_s']:.0f} s" if row["unfinished"] else ""
-            failures = ", ".join(f"{one['count']} {kind}" for kind, one in row["failures"].items())
-            say(f"{name}: {row['succeeded']} of {row['requests']}, failures {failures or 'none'}{late}")
+    with ProcessPoolExecutor(options.clients, context) as clients:
+        figures["bare"] = measure_bare(options, clients)
+        with piped_server(serve, options.model) as server:
+            idle, _ = Used.during(server, partial(time.sleep, IDLE_S))
+            figures["idle_cpu_share"] = idle.front_end_share
+            for name, rate_per_s, frames in loads:
+                shares = shares_of(server.url, options, rate_per_s, frames)
+                figures["loads"][name] = about = {"rate_per_s": rate_per_s, "frames": frames, "clients": len(shares)}
+                keep(figures)
+                row = measure(server, clients, shares, idle.front_end_share)
+                figures["loads"][name] = {**about, **row}
+                keep(figures)
+                late = f", {row['unfinished']} cut off after {row['took_s']:.0f} s" if row["unfinished"] else ""
+                failures = ", ".join(f"{one['count']} {kind}" for kind, one in row["failures"].items())
+                say(f"{name}: {row['succeeded']} of {row['requests']}, failures {failures or 'none'}{late}")
     return figures
 
 
@@ -269,7 +291,7 @@ def main() -> None:
         return save(options.out, "front-end", figures, "uvicorn", "fastapi", "msgspec")
 
     figures = measure_all(options, partial(print, flush=True), keep)
-    print(front_end_table(figures["loads"]))
+    print(front_end_table(figures["loads"], figures["bare"]))
     print(keep(figures))
 
 

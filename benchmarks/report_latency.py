@@ -79,14 +79,17 @@ def front_end_section(result: Result) -> str:
         [
             "## The front end alone",
             "",
-            "HTTP, planning, tokenizing, the way to the engine process and back; that process delivers ready-made",
-            "frames. Times in ms, p50 / p95 / p99; CPU is the front end process's share of one core, and that of the",
-            "busiest client process: times near its limit are the client's. *per request*: the front end process's CPU",
-            "time above that of an idle one; `-` where the idle one uses too large a share to tell.",
+            paragraph(
+                """HTTP, planning, tokenizing, the way to the engine process and back; that process delivers ready-made
+                frames. *a bare server's* is the share of one that only passes requests and frames on: the least on that
+                machine. Times in ms, p50 / p95 / p99; CPU is the front end process's share of one core, and that of the
+                busiest client process: times near its limit are the client's. *per request*: the front end process's
+                CPU time above that of an idle one; `-` where the idle one uses too large a share to tell."""
+            ),
             "",
             origin(result) + _busy_words(result["figures"]),
             "",
-            front_end_table(result["figures"]["loads"]),
+            front_end_table(result["figures"]["loads"], result["figures"].get("bare", {})),
         ]
     )
 
@@ -103,19 +106,22 @@ def _busy_words(figures: Row) -> str:
     return f". The machine was busy just before: load average {average:.1f} on {cores} cores."
 
 
-def front_end_table(loads: Row) -> str:
-    head = ["load", "first byte", "front end's share", "each chunk, back", "loop lag", "CPU", "client's", "per request"]
-    return table(head, [_front_end_row(name, row) for name, row in loads.items()])
+def front_end_table(loads: Row, bare: Row) -> str:
+    """`bare`: what a bare server did under the same loads, or some of them."""
+    head = ["load", "first byte", "front end's share", "a bare server's", "each chunk, back", "loop lag", "CPU"]
+    rows = [_front_end_row(name, row, bare.get(name)) for name, row in loads.items()]
+    return table([*head, "client's", "per request"], rows)
 
 
-def _front_end_row(name: str, row: Row) -> list[str]:
+def _front_end_row(name: str, row: Row, bare: Row | None) -> list[str]:
     if "front_end_ms" not in row:
-        return [f"{name} (did not end)", *["-"] * 7]
+        return [f"{name} (did not end)", *["-"] * 8]
     cut_off = f" ({row['unfinished']} requests cut off after {row['took_s']:.0f} s)" if row["unfinished"] else ""
-    shown = ("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms")
+    times = [row["first_byte_ms"], row["front_end_ms"], bare and bare["front_end_ms"]]
+    times += [row["chunk_ms"], row["loop_lag_ms"]]
     return [
         name + cut_off,
-        *(_shares(row[figure], "p50", "p95", "p99") for figure in shown),
+        *(_shares(figure, "p50", "p95", "p99") for figure in times),
         f"{100 * row['front_end_cpu_share']:.0f} %",
         f"{100 * row['client']['cpu_share']:.0f} %",
         # Older results have differences below zero.

@@ -3,6 +3,7 @@
 import queue
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,11 +85,12 @@ def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None
     words = "--rates 30 --streams 4 --frames 2 --stream-frames 4 --seconds 0.2 --clients 1"
     said: list[str] = []
     kept: list[list[bool]] = []
-    loads = measure_all(
+    figures = measure_all(
         arguments(words.split()),
         said.append,
         lambda figures: kept.append(["front_end_ms" in row for row in figures["loads"].values()]),
-    )["loads"]
+    )
+    loads, bare = figures["loads"], figures["bare"]
     assert kept == [[False], [True], [True, False], [True, True]]  # before and after each load
     assert said == [f"{name}: {row['requests']} of {row['requests']}, failures none" for name, row in loads.items()]
     assert [*loads] == ["30 requests/s", "4 streams"]
@@ -96,24 +98,28 @@ def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None
         assert row["requests"] >= 1 and set(row["parts_ms"]) == set(PARTS)
         assert 0 < row["front_end_ms"]["p50"] <= row["first_byte_ms"]["p50"]
         assert row["loop_lag_ms"]["p50"] >= 0 and row["front_end_cpu_share"] > 0
-    assert front_end_table(loads).count("\n") == 3
+    assert [*bare] == ["30 requests/s"] and bare["30 requests/s"]["succeeded"] == bare["30 requests/s"]["requests"] >= 1
+    assert front_end_table(loads, bare).count("\n") == 3
 
 
 def test_a_result_has_a_table(tmp_path: Path) -> None:
-    times = {"p50": 1.0, "p95": 2.0, "p99": 3.0}
+    times, least = {"p50": 1.0, "p95": 2.0, "p99": 3.0}, {"p50": 0.5, "p95": 0.6, "p99": 0.7}
     row = dict.fromkeys(("first_byte_ms", "front_end_ms", "chunk_ms", "loop_lag_ms"), times)
     row |= {"front_end_cpu_share": 0.5, "front_end_cpu_us_per_request": 900.0, "client": {"cpu_share": 0.25}}
     late = {**row, "first_byte_ms": None, "unfinished": 7, "took_s": 31.2}
     light = {**row, "unfinished": 0, "front_end_cpu_us_per_request": None}
     busy = {**row, "unfinished": 0}
-    figures = {
+    figures: dict[str, Any] = {
         "cores": 16,
         "load_average_before": 12.4,
+        "bare": {"300 requests/s": {"front_end_ms": least}},
         "loads": {"1 requests/s": light, "300 requests/s": busy, "200 streams": late, "1000 streams": {"clients": 4}},
     }
     write_result(tmp_path / "front-end.json", script_result("front-end", ["-m", "benchmarks.front_end"], figures))
     page = Report(tmp_path).benchmarks()
-    assert "## The front end alone" in page and "| 300 requests/s | 1.00 / 2.00 / 3.00 |" in page
+    measured = "1.00 / 2.00 / 3.00"
+    assert f"| 300 requests/s | {measured} | {measured} | 0.50 / 0.60 / 0.70 | {measured} |" in page
+    assert "## The front end alone" in page and f"| 1 requests/s | {measured} | {measured} | - | {measured} |" in page
     assert "| 200 streams (7 requests cut off after 31 s) | - | 1.00" in page and "| 50 % | 25 % | 900 us |" in page
     assert "| 1000 streams (did not end) | - |" in page and "| 50 % | 25 % | - |" in page
     assert "The machine was busy just before: load average 12.4 on 16 cores.\n" in page

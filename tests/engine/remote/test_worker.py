@@ -105,6 +105,7 @@ def test_only_the_first_chunk_of_an_utterance_overtakes_others() -> None:
 
     wait_until(lambda: any(chunk.finish_reason for _, chunk in chunks()))
     assert [how for how, _ in chunks()] == ["overtakes", "waits", "waits", "waits"]
+    wait_until(lambda: ("at once", wire.SubmitResult("1")) in transport.sent)
     inbox.put(None)
     serving.join(WAIT_S)
     engine.stop()
