@@ -56,13 +56,14 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
     backend: Any = runner.backend
     step, codec, rows = backend.step, backend.codec, len(slots)
     index = torch.tensor(slots, device="cuda")
+    codec_slots = index.int()
     codes = torch.zeros(rows, 16, dtype=torch.int64, device="cuda")
     pcm = torch.zeros(rows, runner.samples_per_frame, dtype=torch.int16, device="cuda")
     failed = torch.zeros(rows, dtype=torch.int16, device="cuda")
     parts: dict[str, Callable[[int], None]] = {
         "talker": lambda size: step.talker_step(index),
         "predictor": lambda size: predict(step, index, codes, failed),
-        "codec": lambda size: codec.run(codes, index, pcm),
+        "codec": lambda size: codec.run(codes, codec_slots, pcm),
     }
     times = {}
     for name, run in parts.items():
