@@ -32,6 +32,7 @@ from benchmarks.results import save
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.programs import HOPPER
+from oscine.runner.cuda.triton_programs import recorded
 from random_codec import random_codec
 
 STACK_KERNELS = ("linear_few", "linear_tiled", "rms_norm", "window_attention")  # CUDA's, of the transformer
@@ -92,7 +93,9 @@ def measure(row_counts: Sequence[int]) -> dict[str, Any]:
     for rows in row_counts:
         graph = captured(Step(codec, config, rows, "cuda").run)
         spans = kernel_spans_us(graph, (*KERNELS, *STACK_KERNELS))
-        parts = parts_of(spans, launched_parts(Step(plain, config, rows, "meta")))
+        with recorded([]):
+            launches = launched_parts(Step(plain, config, rows, "meta"))
+        parts = parts_of(spans, launches)
         figures["rows"][str(rows)] = {
             "step_us": replay_us(graph, 15),
             "parts": {name: vars(part) for name, part in parts.items()},

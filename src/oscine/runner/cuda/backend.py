@@ -132,7 +132,7 @@ class CudaBackend:
         self._advance_graphs = GraphSet(self._advance, sizes, captured=options.graphs)
         self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs, self._advance_graphs)
         self._beside_graphs = GraphSet(self._run_beside, BESIDE_SIZES, captured=options.graphs)
-        self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs)
+        self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs, warm=True)  # by _code_graphs
         self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)
 
     @staticmethod

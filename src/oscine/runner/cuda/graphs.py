@@ -14,12 +14,14 @@ import torch
 class GraphSet:
     """`run(size)` must only enqueue work on fixed buffers: no allocation that outlives it, no synchronization."""
 
-    def __init__(self, run: Callable[[int], None], sizes: Sequence[int], *, captured: bool, priority: int = 0) -> None:
-        """`priority`: of the kernels, as of a stream."""
+    def __init__(
+        self, run: Callable[[int], None], sizes: Sequence[int], *, captured: bool, priority: int = 0, warm: bool = False
+    ) -> None:
+        """`priority`: of the kernels, as of a stream. `warm`: graphs captured before have loaded its kernels."""
         assert sizes, "at least one size"
         self.run = run
         self.sizes = sorted(set(sizes))
-        self._captured, self._priority = captured, priority
+        self._captured, self._priority, self._warm = captured, priority, warm
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def size_for(self, wanted: int) -> int:
@@ -36,7 +38,8 @@ class GraphSet:
         stream.wait_stream(torch.cuda.current_stream())
         with no_collection(), torch.cuda.stream(stream):
             for done, size in enumerate(reversed(self.sizes), start=1):
-                self.run(size)  # loads kernels and lets libraries allocate: a capture cannot
+                if not self._warm:
+                    self.run(size)  # loads kernels and lets libraries allocate: a capture cannot
                 self._graphs[size] = self._captured_run(size, pool)
                 progress(done, len(self.sizes))
         torch.cuda.current_stream().wait_stream(stream)
