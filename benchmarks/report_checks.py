@@ -82,4 +82,5 @@ CHECK_ROWS: dict[str, Callable[[Result], list[str]]] = {
     "cuda-checks": kernels_row,
     "cuda-tiled": tiled_row,
     "sanitize": sanitizer_row,
+    "sanitize-memcheck": sanitizer_row,
 }

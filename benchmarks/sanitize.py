@@ -51,6 +51,7 @@ ROWS = (1, 9, 17, 40, 140)  # of products: one or two for each kernel, and more 
 CONTEXT = 70  # positions: more than a block of the KV cache
 FRAME_ROWS = (3, 20)  # streams: products of few rows, and of many
 PLANTED = "planted"
+TOOLS = ("memcheck", "racecheck")
 TOOLKIT = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer"))
 _FOUND = 9  # exit status when the tool has found something
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
@@ -222,6 +223,10 @@ def read_report(tool: str, output: str, status: int | str, took_s: float) -> Che
     )
 
 
+def result_name(tools: Sequence[str]) -> str:
+    return "-".join(["sanitize", *(() if tuple(tools) == TOOLS else tools)])
+
+
 def result_key(tool: str, part: str) -> str:
     return tool if part == "kernels" else f"{tool}, {part}"
 
@@ -229,7 +234,7 @@ def result_key(tool: str, part: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--tools", nargs="+", default=["memcheck", "racecheck"])
+    parser.add_argument("--tools", nargs="+", default=list(TOOLS), help="others than all: the result's name has them")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--limit-s", type=float, default=120.0, help="of one run")
     parser.add_argument("--launches", choices=[PLANTED, *PARTS], help=argparse.SUPPRESS)
@@ -258,7 +263,7 @@ def main() -> None:
         if not checked.clean:
             failed.append(f"{name} is not clean")
             print("\n".join(checked.report), flush=True)
-        saved = save(options.out, "sanitize", figures | {"failures": failed})
+        saved = save(options.out, result_name(options.tools), figures | {"failures": failed})
     print(saved, flush=True)
     sys.exit("; ".join(failed) if failed else 0)
 

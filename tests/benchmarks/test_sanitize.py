@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from benchmarks import cuda_kernels, sanitize
 from benchmarks.cuda_frame import published
 from benchmarks.cuda_kernels import FP8_PRODUCTS
-from benchmarks.sanitize import PARTS, programs_of, read_report
+from benchmarks.sanitize import PARTS, TOOLS, programs_of, read_report, result_name
 from oscine.kernels.cuda.compiler import CubinCache
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
@@ -35,6 +35,10 @@ def test_a_run_is_clean_only_with_a_summary_of_zero_and_launches(tool: str) -> N
     assert not read_report(tool, CLEAN[tool].replace("launched 66 kernels\n", ""), 0, 1.0).clean
     assert not read_report(tool, "launched 66 kernels\n", 0, 1.0).clean, "no summary"
     assert not read_report(tool, CLEAN[tool], "timeout", 1.0).clean
+
+
+def test_a_run_of_one_tool_does_not_replace_the_result_of_all() -> None:
+    assert (result_name(TOOLS), result_name(["memcheck"])) == ("sanitize", "sanitize-memcheck")
 
 
 def test_findings_are_counted() -> None:
