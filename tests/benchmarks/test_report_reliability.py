@@ -43,7 +43,7 @@ def test_every_client_of_a_soak_is_in_its_table() -> None:
 def test_gaps_and_refusals_of_an_overload_are_shown() -> None:
     result = copy.deepcopy(OVERLOAD)
     result["figures"]["overload"]["underruns"]["requests"] = 7
-    (burst,) = result["figures"]["bursts"]
+    burst = result["figures"]["bursts"][0]
     calm = copy.deepcopy(burst) | {"clients": 64, "results": {"ok": 64}, "tries": {"1": 64}}
     burst |= {"results": {"ok": 250, "http_429": 6}, "tries": {"1": 191, "2": 65}}
     burst["deficit_ms"]["most"] = 120.0
