@@ -22,8 +22,8 @@ from oscine.server.listener import bind
 from oscine.types import AudioChunk, SpeechRequest
 from oscine_bench.session import run_async
 
-_PART = struct.Struct("<qi")  # number of a request and bytes that follow: its body, or one of its chunks
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
+_HEADER = struct.Struct("<qi")  # number of a request and bytes that follow: its body, or one of its chunks
+_RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def speak(front: socket.socket) -> None:
@@ -31,12 +31,12 @@ def speak(front: socket.socket) -> None:
     engine = InstantEngine()
 
     def deliver(number: int, chunk: AudioChunk) -> None:
-        front.sendall(_PART.pack(number, len(chunk.pcm)) + chunk.pcm)
+        front.sendall(_HEADER.pack(number, len(chunk.pcm)) + chunk.pcm)
 
-    asked = front.makefile("rb")
-    while part := asked.read(_PART.size):
-        number, size = _PART.unpack(part)
-        body = json.loads(asked.read(size))
+    requests = front.makefile("rb")
+    while header := requests.read(_HEADER.size):
+        number, size = _HEADER.unpack(header)
+        body = json.loads(requests.read(size))
         request = SpeechRequest(text=body["input"], max_new_tokens=body["max_new_tokens"])
         engine.submit(request, partial(deliver, number))
 
@@ -49,11 +49,11 @@ class BareServer:
     def ask(self, body: bytes, client: asyncio.Transport) -> None:
         number = next(self._numbers)
         self._clients[number] = client
-        self._engine.write(_PART.pack(number, len(body)) + body)
+        self._engine.write(_HEADER.pack(number, len(body)) + body)
 
     async def answer(self, chunks: asyncio.StreamReader) -> None:
         while True:
-            number, size = _PART.unpack(await chunks.readexactly(_PART.size))
+            number, size = _HEADER.unpack(await chunks.readexactly(_HEADER.size))
             client = self._clients[number] if size else self._clients.pop(number)
             client.write(b"%x\r\n%s\r\n" % (size, await chunks.readexactly(size)))
 
@@ -62,13 +62,13 @@ async def serve_until(stop: Pipe, listener: socket.socket, engine: socket.socket
     """Until the other end of `stop` is closed."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(stop.fileno(), stopped.set)
-    chunks, asked = await asyncio.open_connection(sock=engine)
-    server = BareServer(asked)
+    chunks, requests = await asyncio.open_connection(sock=engine)
+    server = BareServer(requests)
     answering = loop.create_task(server.answer(chunks))
     async with await loop.create_server(lambda: _Client(server), sock=listener):
         await stopped.wait()
     answering.cancel()
-    asked.close()
+    requests.close()
 
 
 class _Client(asyncio.Protocol):
@@ -87,7 +87,7 @@ class _Client(asyncio.Protocol):
         self._body += piece
 
     def on_message_complete(self) -> None:
-        self._transport.write(_HEAD)
+        self._transport.write(_RESPONSE)
         self._server.ask(bytes(self._body), self._transport)
         self._body.clear()
 

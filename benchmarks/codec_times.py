@@ -3,7 +3,7 @@
     python -m benchmarks.codec_times --out docs/results [--rows 1 8 32 128]
 
 A part's time is from the start of its first launch to that of the next part. Its limit: the bytes that each launch must
-read and write once at the bandwidth of a copy, or its products at the peak, whichever takes longer.
+read and write once at the bandwidth of a copy, or its products at 800 TFLOP/s, whichever takes longer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from random_codec import random_codec
 
 STACK_KERNELS = ("linear_few", "linear_tiled", "rms_norm", "window_attention")  # CUDA's, of the transformer
 TRANSFORMER = "transformer"
-_POSITION = 1000  # frames that the streams have decoded: all rings have turned
+_POSITION = 1000  # frames that the streams have decoded: all rings have wrapped
 
 
 @dataclass

@@ -257,7 +257,7 @@ class TalkerCase:
 
 
 class WindowCase:
-    """Streams that begin, and streams whose ring has turned."""
+    """Streams that begin, and streams whose ring has wrapped."""
 
     def __init__(self, rows: int) -> None:
         cache = (rows, CODEC_HEADS, CODEC_WINDOW, WINDOW_DIM)

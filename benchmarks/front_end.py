@@ -236,7 +236,10 @@ def measure_bare(options: argparse.Namespace, clients: ProcessPoolExecutor) -> R
     """The rates against a bare server."""
     with piped_server(bare_server.serve) as server:
         loads = {load_name(rate): shares_of(server.url, options, rate, options.frames) for rate in options.rates}
-        return {name: answered(list(clients.map(run_share, shares))) for name, shares in loads.items()}
+        rows = {name: answered(list(clients.map(run_share, shares))) for name, shares in loads.items()}
+    for name, row in rows.items():
+        assert row["succeeded"] == row["requests"] and not row["unfinished"], (name, row["failures"])
+    return rows
 
 
 def measure_all(

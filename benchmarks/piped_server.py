@@ -36,7 +36,8 @@ class PipedServer:
 
 @contextlib.contextmanager
 def piped_server(serve: Callable[..., None], *arguments: Any) -> Iterator[PipedServer]:
-    """Calls `serve(pipe, *arguments)` in a new process; it must call `serve_app`."""
+    """Calls `serve(pipe, *arguments)` in a new process. It must send its port, and serve until the pipe is closed, as
+    `serve_app` does."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(there, *arguments))
     process.start()

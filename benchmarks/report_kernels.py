@@ -68,8 +68,9 @@ def codec_table(result: Result) -> str:
     limits = f"{figures['bytes_per_us'] / 1e6:.1f} TB/s", f"{figures['flops_per_us'] / 1e6:.0f} TFLOP/s"
     about = f"""Microseconds from a part's first launch to the next part, and the share of them that the hardware would
         need: for the bytes that each launch must read and write once, at {limits[0]}, or for its products at
-        {limits[1]}, whichever takes longer. The transformer runs on {figures["transformer"]}'s kernels. Launches are
-        those of the first column of times. {origin(result)}"""
+        {limits[1]}, whichever takes longer. The whole step is timed from outside, with the launch of its graph. The
+        transformer runs on {figures["transformer"]}'s kernels. Launches are those of the first column of times.
+        {origin(result)}"""
     return f"{table(head, rows)}\n\n{paragraph(about)}"
 
 

@@ -51,7 +51,8 @@ def _dequantize(
     # read it before one advances it.
     tl.debug_barrier()
     tl.store(positions + row, position)
-    tl.store(frames + slot, (position + 1) & 0x7FFFFFFF)  # never negative: places are counted modulo the window
+    # Never negative, as places are counted modulo the window. Padding rows may advance the scratch slot's often.
+    tl.store(frames + slot, (position + 1) & 0x7FFFFFFF)
 
 
 @triton.jit

@@ -69,18 +69,18 @@ def _residual_unit(
     weight_at = weight1 + tl.arange(0, width)[:, None] * (taps * channels) + k[None, :]
     if extra:
         total2 = tl.zeros((block_m, extra), tl.float32)
-        weight2_at = weight1 + (width + tl.arange(0, extra))[:, None] * (taps * channels) + k[None, :]
+        extra_at = weight1 + (width + tl.arange(0, extra))[:, None] * (taps * channels) + k[None, :]
     steps_per_tap: tl.constexpr = channels // block_k
     for step in range(taps * steps_per_tap):
         tap = step // steps_per_tap
         c = (step - tap * steps_per_tap) * block_k
         factors = tl.load(weight_at + (tap * channels + c))
         if extra:
-            factors2 = tl.load(weight2_at + (tap * channels + c))
+            extra_factors = tl.load(extra_at + (tap * channels + c))
         tile = tl.load(columns_at + (((oldest + tap * dilation) & (in_places - 1)) * channels + c))
         total = dot(tile, factors, total)
         if extra:
-            total2 = dot(tile, factors2, total2)
+            total2 = dot(tile, extra_factors, total2)
 
     # conv2, some outputs at a time: few registers for its weights and sums, while those for `inner` are in use
     inner = _inner(total, bias1, rate1, depth1, 0, width)

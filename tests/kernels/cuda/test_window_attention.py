@@ -30,7 +30,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Window:
-    """Slots before, at and after the first turn of their ring. What no frame of a stream has written is NaN."""
+    """Slots before, at and after the first wrap of their ring. What no frame of a stream has written is NaN."""
 
     def __init__(self, window: int) -> None:
         self.window, self.slots = window, [4, 0, 2, 1, 3]

@@ -59,7 +59,7 @@ KERNEL(window_attention, 32) {
   const int position = load_int_early(p.positions + row), here = position % WINDOW;
   const u64 cache = (u64)load_int_early(p.slots + row) * p.slot_stride + (head * WINDOW + group) * DIM + first;
   auto place_of = [&](int i) { return i * AT_ONCE + group; };
-  // Before the first turn of the ring, later places belong to another stream.
+  // Before the ring wraps for the first time, later places belong to another stream.
   auto is_old = [&](int i) { return place_of(i) < WINDOW && place_of(i) <= position && place_of(i) != here; };
   uint4 keys[PLACES], values[PLACES];
 #pragma unroll

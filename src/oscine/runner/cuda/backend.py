@@ -132,8 +132,8 @@ class CudaBackend:
         self._advance_graphs = GraphSet(self._advance, sizes, captured=options.graphs)
         self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs, self._advance_graphs)
         self._beside_graphs = GraphSet(self._run_beside, BESIDE_SIZES, captured=options.graphs)
-        self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs, warm=True)  # by _code_graphs
-        self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)
+        self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs, warm=True)
+        self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)  # captured in this order
 
     @staticmethod
     def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:

@@ -87,8 +87,8 @@ class CudaCodec(SlotCodec):
 
     @torch.inference_mode()
     def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
-        """`samples_out` [rows, samples per frame]: the samples in fp32."""
-        assert len(codes) <= self._max_rows, (len(codes), self._max_rows)
+        """slots: int32. `samples_out` [rows, samples per frame]: the samples in fp32."""
+        assert len(codes) <= self._max_rows and slots.dtype == torch.int32, (len(codes), self._max_rows, slots.dtype)
         rows = Rows(slots, self._position[: len(codes)])
         rings = iter(self.state.rings)
         first = next(rings)
