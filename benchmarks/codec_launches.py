@@ -27,6 +27,8 @@ BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: as measured with copies; 
 # fused_unit: a residual unit in one launch; else it is two of conv.
 WRAPPERS = ("dequantize", "conv", "attend", "depthwise_norm", "fused_unit", "last_conv")
 KERNELS = ("_dequantize", "_conv", "_attend", "_depthwise_norm", "_residual_unit", "_last_conv")
+STEP_ROWS = (1, 8, 32, 64, 128, 256)
+FULL_WINDOW = 200  # frames: every place of the window is filled, and every ring has wrapped
 _REPLAYS = 9  # that are profiled, after one more
 
 
@@ -227,3 +229,10 @@ def _medians_us(events: Sequence[Any], launches: int) -> tuple[Tensor, Tensor]:
     begins, ends = times[..., 0], times[..., 1]
     until_next = torch.cat((begins[:, 1:], ends[:, -1:]), 1) - begins
     return (ends - begins).median(0).values, until_next.median(0).values
+
+
+def step_times_us(config: Any, codec: Any, slots: int) -> dict[str, float]:
+    runner = CudaCodec(codec, slots, slots)
+    runner.state.frames.fill_(FULL_WINDOW)
+    counts = [rows for rows in STEP_ROWS if rows <= slots]
+    return {str(rows): replay_us(captured(Step(runner, config, rows, "cuda").run), 15) for rows in counts}

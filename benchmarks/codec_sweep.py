@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +31,8 @@ import triton
 from torch import Tensor
 
 from benchmarks.codec_launches import (
+    FULL_WINDOW,
+    STEP_ROWS,
     Launch,
     Step,
     captured,
@@ -38,28 +40,23 @@ from benchmarks.codec_launches import (
     layer_names,
     published_codec,
     replay_us,
+    step_times_us,
 )
-from benchmarks.codec_tiles import candidates, unit_candidates
+from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates
+from benchmarks.codec_trial import Trial, compare, print_trials
+from benchmarks.codec_units import columns_of, time_units, time_units_table, unit_groups, unit_tiles, using_unit
 from benchmarks.results import save
 from oscine.kernels import codec_front, conv_tiles, last_conv
 from oscine.kernels import conv as conv_module
-from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Workspace
-from oscine.kernels.conv_tiles import TILES, UNITS, Shape, Tile, UnitTile, unit_tile
-from oscine.kernels.residual_unit import UnitLayers
+from oscine.kernels.conv_tiles import TILES, Shape, Tile
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
 from random_codec import random_codec
 
 Figures = dict[str, Any]
 SECTIONS = ("step", "tiles", "units", "warps", "table")
-TABLE_ROWS = (1, 8, 32, 128)  # of the tiles in conv_tiles.TILES
-STEP_ROWS = (1, 8, 32, 64, 128, 256)
-SHOWN = 4
-_COLD_BYTES, _MAX_COPIES = 100 << 20, 24  # twice an H200's L2 cache
-_POSITION = 200  # every place of the window is filled
 _PARTIALS, _ARRIVALS = 1 << 26, 1 << 16
-_GAIN = 0.98  # a tile replaces the current one if it is faster than this share of its time
 WARPS = (1, 2, 4, 8)
 WARP_KERNELS = {
     "dequantize": (codec_front, "_dequantize"),
@@ -116,29 +113,6 @@ def using(tile: Tile) -> Iterator[None]:
 
 
 @contextmanager
-def using_unit(tile: UnitTile | None) -> Iterator[None]:
-    with mock.patch.object(unit_kernel, "unit_tile", return_value=tile):
-        yield
-
-
-def unit_groups(units: Sequence[Launch]) -> dict[int, list[tuple[Launch, int]]]:
-    """By channels: units that differ in what they store, and how many there are of each."""
-    found: dict[int, dict[bool, list[Launch]]] = {}
-    for launch in units:
-        assert launch.unit is not None, launch.wrapper
-        found.setdefault(launch.unit.channels, {}).setdefault(launch.kwargs.get("raw") is None, []).append(launch)
-    return {
-        channels: [(same[0], len(same)) for same in variants.values()]
-        for channels, variants in found.items()
-        if channels in UNITS
-    }
-
-
-def unit_tiles(channels: int, columns: int) -> list[UnitTile | None]:
-    return [None, *unit_candidates(channels, columns)]
-
-
-@contextmanager
 def with_warps(wrapper: str, warps: int) -> Iterator[None]:
     module, name = WARP_KERNELS[wrapper]
     kernel = getattr(module, name)
@@ -169,7 +143,7 @@ def compile_all(
             if rows not in row_counts:
                 continue
             for channels, variants in unit_groups(step.units()).items() if "units" in sections else ():
-                for unit_choice in unit_tiles(channels, _columns(variants)):
+                for unit_choice in unit_tiles(channels, columns_of(variants)):
                     with using_unit(unit_choice):
                         for launch, _ in variants:
                             launch.run()
@@ -214,68 +188,12 @@ def time_step(step: Step, launches: Sequence[Launch]) -> Figures:
     print(f"--- {step.rows} rows: a step takes {total_us:.0f} us, its kernels {own_us.sum():.0f}", flush=True)
     for launch, own, spent in zip(launches, own_us.tolist(), until_next_us.tolist(), strict=True):
         layers[launch.wrapper] += 1
-        name = names.get(id(launch.layer), f"{launch.wrapper} {layers[launch.wrapper] - 1}")
+        name = names.get(id(launch.layer or launch.unit), f"{launch.wrapper} {layers[launch.wrapper] - 1}")
         tile = [*_layer(launch).tile(step.rows)] if launch.wrapper == "conv" else None
         row = {"name": name, "shape": launch.shape, "us": own, "until_next_us": spent, "floor_us": launch.floor_us}
         found.append({**row, "flops": launch.flops, "bytes": launch.nbytes, "tile": tile})
         print(f"{name:24} {launch.shape:44} {own:7.2f} us, {spent:7.2f} to the next, floor {launch.floor_us:6.2f}")
     return {"step_us": total_us, "kernels_us": float(own_us.sum()), "launches": found}
-
-
-def _columns(variants: Sequence[tuple[Launch, int]]) -> int:
-    first = variants[0][0]
-    assert first.unit is not None, first.wrapper
-    return len(first.rows) * first.unit.conv1.columns
-
-
-def _copied(layer: Conv | UnitLayers) -> Any:
-    if isinstance(layer, UnitLayers):
-        return UnitLayers(_copied(layer.conv1), _copied(layer.conv2))
-    return replace(layer, weight=layer.weight.clone())
-
-
-def _weight_bytes(layer: Conv | UnitLayers) -> int:
-    if isinstance(layer, UnitLayers):
-        return layer.conv1.weight.nbytes + layer.conv2.weight.nbytes
-    return layer.weight.nbytes
-
-
-class Trial:
-    """One launch, or a residual unit, on buffers of its own, whose weights are not in a cache when it is timed."""
-
-    def __init__(self, launch: Launch, workspace: Workspace) -> None:
-        layer, x, rows, _ = launch.args
-        copies = min(_MAX_COPIES, -(-_COLD_BYTES // _weight_bytes(layer)))
-        self._layers = [layer, *(_copied(layer) for _ in range(copies - 1))]
-        self._launch, self._rest = launch, (x, rows, workspace)
-        self._before: Tensor | None = launch.kwargs.get("residual")
-        self._kwargs = {name: old.clone() for name, old in launch.kwargs.items() if old is not None}
-        if self._before is not None and launch.kwargs.get("raw") is self._before:
-            self._kwargs["raw"] = self._kwargs["residual"]
-        self._results = [name for name in ("raw", "out") if name in self._kwargs]
-
-    def results(self) -> list[Tensor]:
-        for name in self._results:
-            self._kwargs[name].zero_()
-        if self._before is not None:
-            self._kwargs["residual"].copy_(self._before)
-        self._launch.call(self._layers[0], *self._rest, **self._kwargs)
-        return [self._kwargs[name].clone() for name in self._results]
-
-    def us(self) -> float:
-        def run() -> None:
-            for layer in self._layers:
-                self._launch.call(layer, *self._rest, **self._kwargs)
-
-        return replay_us(captured(run, warm_ups=1), 7) / len(self._layers)
-
-
-def _compare(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
-    pairs = list(zip(actual, expected, strict=True))
-    if all(torch.equal(a.contiguous().view(torch.int16), b.contiguous().view(torch.int16)) for a, b in pairs):
-        return "same"
-    wrong = max(((a.float() - b.float()).norm() / b.float().norm()).item() for a, b in pairs)
-    return f"off by {wrong:.1e}" if wrong < 1e-2 else f"WRONG by {wrong:.1e}"
 
 
 def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
@@ -290,7 +208,7 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
             with using(tile):
                 for variant, trial in trials.items():
                     results = trial.results()
-                    bits.add(_compare(results, expected.setdefault(variant, results)))
+                    bits.add(compare(results, expected.setdefault(variant, results)))
                     us = trial.us()
                     each[str(variant)] = us
                     total_us += group.counts[variant] * us
@@ -302,71 +220,8 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
     found.sort(key=lambda row: row["us"])
     current = next((row for row in found if row["tile"] == [*tiles[0]]), None)
     print(f"{group.shape} x {rows}, {sum(group.counts.values())} launches, us of all:", flush=True)
-    for row in found[:SHOWN] + [row for row in found[SHOWN:] if row is current]:
-        mark = "   (current)" if row is current else ""
-        print(f"    {row['us']:8.2f} {row['tile']!s:36} {row['bits']}{mark}", flush=True)
-    for tile_name, text in errors.items():
-        print(f"    {tile_name}: {text[:120]}", flush=True)
+    print_trials(found, current, errors)
     return {"launches": sum(group.counts.values()), "current": current, "tiles": found, "errors": errors}
-
-
-def time_units(channels: int, variants: Sequence[tuple[Launch, int]], rows: int, workspace: Workspace) -> Figures:
-    """Of all units with this number of channels: two launches each, then each tile of one launch."""
-    trials = [(Trial(launch, workspace), count) for launch, count in variants]
-    current = unit_tile(channels, rows)
-    expected: list[Tensor] = []
-    found: list[Figures] = []
-    errors: dict[str, str] = {}
-    for tile in unit_tiles(channels, _columns(variants)):
-        name = [*tile] if tile else None
-        try:
-            with using_unit(tile):
-                results = [result for trial, _ in trials for result in trial.results()]
-                expected = expected or results
-                total_us = sum(count * trial.us() for trial, count in trials)
-            found.append({"tile": name, "us": total_us, "bits": _compare(results, expected)})
-        except Exception as error:  # a tile that does not run is a result
-            errors[str(name)] = f"{type(error).__name__}: {str(error)[:200]}"
-            workspace.arrivals.zero_()
-    found.sort(key=lambda row: row["us"])
-    count = sum(count for _, count in variants)
-    print(f"{channels} channels x {rows}, {count} units, us of all:", flush=True)
-    for row in found:
-        mark = "   (current)" if row["tile"] == ([*current] if current else None) else ""
-        print(f"    {row['us']:8.2f} {row['tile'] or 'two launches'!s:36} {row['bits']}{mark}", flush=True)
-    for tile_name, text in errors.items():
-        print(f"    {tile_name}: {text[:120]}", flush=True)
-    return {"units": count, "tiles": found, "errors": errors}
-
-
-def best_units(units: dict[str, dict[str, Figures]]) -> dict[int, tuple[UnitTile | None, ...]]:
-    """UNITS with what was found fastest; one launch only where it gains."""
-    table = {}
-    for channels, current in UNITS.items():
-        chosen = list(current)
-        for at, rows in enumerate(TABLE_ROWS):
-            found = units.get(str(rows), {}).get(str(channels), {}).get("tiles", [])
-            two = next((row for row in found if row["tile"] is None), None)
-            right = [row for row in found if row["tile"] and not row["bits"].startswith("WRONG")]
-            if two:
-                gains = right and right[0]["us"] < _GAIN * two["us"]
-                chosen[at] = UnitTile(*right[0]["tile"]) if gains else None
-        table[channels] = tuple(chosen)
-    return table
-
-
-def time_units_table(units: dict[str, dict[str, Figures]], config: Any, codec: Any, slots: int) -> Figures:
-    """The fastest choices as lines for conv_tiles.UNITS, and the time of a step without them and with them."""
-    table = best_units(units)
-    for channels, four in table.items():
-        print(f"    {channels}: ({', '.join(f'UnitTile{tuple(tile)}' if tile else 'None' for tile in four)}),")
-    times = {}
-    for name, choice in {"two_launches": dict.fromkeys(UNITS, (None,) * 4), "table": table}.items():
-        with mock.patch.dict(conv_tiles.UNITS, choice):
-            times[name] = step_times_us(config, codec, slots)
-    for rows, us in times["two_launches"].items():
-        print(f"{rows:>4} rows: {us:8.1f} us with two launches, {times['table'][rows]:8.1f} with the table", flush=True)
-    return {"table": {str(k): [[*tile] if tile else None for tile in v] for k, v in table.items()}, **times}
 
 
 def time_warps(launches: Sequence[Launch]) -> Figures:
@@ -398,17 +253,10 @@ def best_table(tiles: dict[str, dict[str, Figures]]) -> dict[Shape, tuple[Tile, 
             figures = tiles.get(str(rows), {}).get(str(shape), {})
             right = [row for row in figures.get("tiles", []) if not row["bits"].startswith("WRONG")]
             now = figures.get("current")
-            if right and (now is None or right[0]["us"] < _GAIN * now["us"]):
+            if right and (now is None or right[0]["us"] < GAIN * now["us"]):
                 chosen[at] = Tile(*right[0]["tile"])
         table[shape] = tuple(chosen)
     return table
-
-
-def step_times_us(config: Any, codec: Any, slots: int) -> dict[str, float]:
-    runner = CudaCodec(codec, slots, slots)
-    runner.state.frames.fill_(_POSITION)
-    counts = [rows for rows in STEP_ROWS if rows <= slots]
-    return {str(rows): replay_us(captured(Step(runner, config, rows, "cuda").run), 15) for rows in counts}
 
 
 def time_table(tiles: dict[str, dict[str, Figures]], config: Any, codec: Any, slots: int) -> Figures:
@@ -439,7 +287,7 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
     config, slots, deadline_s = published_codec(), max(STEP_ROWS), time.monotonic() + options.seconds
     codec = random_codec(config, "cuda")
     runner = CudaCodec(codec, slots, slots)
-    runner.state.frames.fill_(_POSITION)
+    runner.state.frames.fill_(FULL_WINDOW)
     workspace = Workspace([], 0, torch.device("cuda"))
     workspace.partials = torch.empty(_PARTIALS, dtype=torch.float32, device="cuda")
     workspace.arrivals = torch.zeros(_ARRIVALS, dtype=torch.int32, device="cuda")

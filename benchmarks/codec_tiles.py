@@ -9,6 +9,8 @@ import triton
 from oscine.kernels.conv_tiles import Shape, Tile, UnitTile
 from oscine.kernels.shared_memory import BLOCK_BYTES
 
+TABLE_ROWS = (1, 8, 32, 128)  # of the tiles in kernels/conv_tiles.py
+GAIN = 0.98  # a tile replaces the current one if it is faster than this share of its time
 _MULTIPROCESSORS = 132
 _BLOCK_BYTES = BLOCK_BYTES[90]
 _MAX_WASTE = 1.35  # computed outputs over outputs

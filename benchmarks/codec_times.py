@@ -19,6 +19,7 @@ import torch
 from benchmarks.codec_launches import (
     BYTES_PER_US,
     FLOPS_PER_US,
+    FULL_WINDOW,
     KERNELS,
     Launch,
     Step,
@@ -37,7 +38,6 @@ from random_codec import random_codec
 
 STACK_KERNELS = ("linear_few", "linear_tiled", "rms_norm", "window_attention")  # CUDA's, of the transformer
 TRANSFORMER = "transformer"
-_POSITION = 1000  # frames that the streams have decoded: all rings have wrapped
 
 
 @dataclass
@@ -86,7 +86,7 @@ def measure(row_counts: Sequence[int]) -> dict[str, Any]:
     config, slots = published_codec(), max(row_counts)
     chain = torch.cuda.get_device_capability() == HOPPER
     codec = CudaCodec(random_codec(config, "cuda"), slots, slots, make_operations=CudaOperations if chain else None)
-    codec.state.frames.fill_(_POSITION)
+    codec.state.frames.fill_(FULL_WINDOW)
     plain = CudaCodec(random_codec(config, "meta"), slots, slots)
     figures: dict[str, Any] = {"transformer": "CUDA" if chain else "Triton", "rows": {}}
     figures |= {"bytes_per_us": BYTES_PER_US, "flops_per_us": FLOPS_PER_US}

@@ -69,11 +69,11 @@ STEPS = (
     Step("search", 110, 200, "benchmarks.server", f"--sizes 1b7 {_PLACES} --closed --open 230 300 --search"),
     Step("listeners", 60, 150, "benchmarks.listeners", f"{_LARGE} {_LISTENERS}"),
     Step("times", 90, 150, "benchmarks.cuda_chain", "--sections times --out {out}"),
-    Step("codec", 40, 90, "benchmarks.codec_times", "--out {out}"),
+    Step("codec", 60, 120, "benchmarks.codec_times", "--out {out}"),
     # Other parts of the server.
     Step("admission", 50, 100, "benchmarks.admission", _LARGE),
     Step("prompts", 50, 100, "benchmarks.admission", f"{_LARGE} --prompt-rows 400 --rounds 4"),
-    Step("front_end", 90, 150, "benchmarks.front_end", "--out {out} --rates 1 100 300 --streams 1000"),
+    Step("front_end", 130, 220, "benchmarks.front_end", "--out {out} --rates 1 100 300 --streams 1000"),
     Step("clone", 120, 240, "benchmarks.server", f"--sizes 1b7 {_PLACES} --kinds clone --closed 1 8 32 128 --open 20"),
     Step("agreement", 110, 180, "benchmarks.agreement", f"--sizes 1b7 {_PLACES}"),
     Step("triton", 230, 400, "benchmarks.triton_overhead", f"{_LARGE} {_TRITON}", _TRITON_SERVER),

@@ -8,19 +8,17 @@ from msgspec.structs import replace
 
 pytest.importorskip("triton")
 
-from benchmarks import codec_sweep
+from benchmarks import codec_sweep, codec_trial, codec_units
 from benchmarks.codec_launches import Step, layer_names
 from benchmarks.codec_sweep import (
     best_table,
-    best_units,
     compile_all,
     groups,
     time_tiles,
-    time_units,
-    unit_groups,
     with_warps,
 )
 from benchmarks.codec_tiles import candidates, unit_candidates
+from benchmarks.codec_units import best_units, time_units, unit_groups
 from oscine.kernels.conv import Workspace
 from oscine.kernels.conv_tiles import TILES, UNITS, Tile, UnitTile
 from oscine.kernels.shared_memory import BLOCK_BYTES
@@ -46,9 +44,9 @@ def step() -> Step:
 def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Without a GPU, calls run at once instead of in graphs."""
     if DEVICE == "cpu":
-        monkeypatch.setattr(codec_sweep, "captured", _run)
-        monkeypatch.setattr(codec_sweep, "replay_us", lambda graph, replays: 1.0)
-    monkeypatch.setattr(codec_sweep, "_MAX_COPIES", 1)
+        monkeypatch.setattr(codec_trial, "captured", _run)
+        monkeypatch.setattr(codec_trial, "replay_us", lambda graph, replays: 1.0)
+    monkeypatch.setattr(codec_trial, "_MAX_COPIES", 1)
     found = Workspace([], 0, torch.device(DEVICE))
     found.partials = torch.empty(1 << 16, dtype=torch.float32, device=DEVICE)
     found.arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
@@ -85,7 +83,7 @@ def test_a_unit_repeats_its_results_in_one_launch(workspace: Workspace, monkeypa
     config = replace(config, decoder=decoder)
     step = Step(CudaCodec(random_codec(config, DEVICE), ROWS, ROWS), config, ROWS, DEVICE)
     good, wrong = UnitTile(16, 16, 16, 4, 2), UnitTile(16, 32, 16, 4, 2)
-    monkeypatch.setattr(codec_sweep, "unit_candidates", lambda channels, columns: [good, wrong])
+    monkeypatch.setattr(codec_units, "unit_candidates", lambda channels, columns: [good, wrong])
     monkeypatch.setitem(UNITS, 48, (good,) * 4)
     launches = step.launches()
     assert [launch.shape[:10] for launch in launches if launch.wrapper == "fused_unit"] == ["unit of 48"] * 3

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from oscine.kernels import shared_memory
 from oscine.kernels.conv_tiles import Tile, plain_tile, tuned_tile
-from oscine.kernels.shared import INTERPRETED, dot, to_bf16
+from oscine.kernels.shared import INTERPRETED, dot, place_columns, to_bf16
 from oscine.kernels.shared_memory import fitting_stages
 
 Activation = Literal["none", "snake", "gelu", "swiglu"]
@@ -139,12 +139,7 @@ def _conv(
     n = first + tl.arange(0, block_n)
     k = tl.arange(0, block_k)
     live = m < size
-    # Columns beyond the last one are computed from the last one, and not stored: so no load of x has a mask.
-    known_m = tl.minimum(m, size - 1)
-    row = known_m // columns
-    slot = tl.load(slots + row).to(tl.int64)
-    # Wraps after a day of speech, which is harmless: the number of places in a ring is a power of two.
-    column = tl.load(positions + row) * columns + (known_m - row * columns)
+    known_m, slot, column = place_columns(m, size, columns, slots, positions)
     oldest = (column - dilation * (taps - 1))[:, None]
     total = tl.zeros((block_m, block_n), tl.float32)
     if extra_n:

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels.conv import Conv, Rows, check_input
+from oscine.kernels.shared import place_columns
 
 _MAX_LANES = 32
 
@@ -23,11 +24,7 @@ def _last_conv(
     m = tl.program_id(0) * block_m + tl.arange(0, block_m)
     c = tl.arange(0, block_c)
     live = m < size
-    # Columns beyond the last one are computed from the last one, and not stored: so no load of x has a mask.
-    known_m = tl.minimum(m, size - 1)
-    row = known_m // columns
-    slot = tl.load(slots + row).to(tl.int64)
-    column = tl.load(positions + row) * columns + (known_m - row * columns)
+    _, slot, column = place_columns(m, size, columns, slots, positions)
     lanes = tl.zeros((block_m, block_c), tl.float32)
     for tap in tl.static_range(taps):
         source = slot * in_stride + ((column - (taps - 1 - tap)) & (in_places - 1)) * inputs

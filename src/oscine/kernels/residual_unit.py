@@ -33,7 +33,7 @@ from oscine.kernels.conv import (
     store_outputs,
 )
 from oscine.kernels.conv_tiles import UnitTile, unit_tile
-from oscine.kernels.shared import dot, to_bf16
+from oscine.kernels.shared import dot, place_columns, to_bf16
 from oscine.kernels.shared_memory import fitting_stages
 
 
@@ -55,11 +55,7 @@ def _residual_unit(
     """Program i: columns i * block_m .., all channels, as a part of `width` and one of `extra`."""
     m = tl.program_id(0) * block_m + tl.arange(0, block_m)
     live = m < size
-    # Columns beyond the last one are computed from the last one, and not stored: so no load of x has a mask.
-    known_m = tl.minimum(m, size - 1)
-    row = known_m // columns
-    slot = tl.load(slots + row).to(tl.int64)
-    column = tl.load(positions + row) * columns + (known_m - row * columns)
+    _, slot, column = place_columns(m, size, columns, slots, positions)
     oldest = (column - dilation * (taps - 1))[:, None]
 
     # conv1, in the order of a launch of its own

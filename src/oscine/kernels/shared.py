@@ -1,4 +1,5 @@
-"""Rounding and the matrix product for all kernels, with replacements for what Triton's interpreter lacks."""
+"""Rounding, the matrix product and the places of columns for all kernels, with replacements for what Triton's
+interpreter lacks."""
 
 from __future__ import annotations
 
@@ -33,3 +34,15 @@ def dot(x, weight, total):
         return total + tl.dot(x.to(tl.float32), weight.to(tl.float32).T)
     else:  # noqa: RET505  (Triton removes the dead branch only with an else)
         return tl.dot(x, weight.T, total)
+
+
+@triton.jit
+def place_columns(m, size, columns, slots, positions):
+    """Of the columns `m` of all rows: m, slot, and column of the slot's stream. Columns beyond the last one are
+    computed from the last one, and not stored: so no load of x has a mask."""
+    known_m = tl.minimum(m, size - 1)
+    row = known_m // columns
+    slot = tl.load(slots + row).to(tl.int64)
+    # Wraps after a day of speech, which is harmless: the number of places in a ring is a power of two.
+    column = tl.load(positions + row) * columns + (known_m - row * columns)
+    return known_m, slot, column
