@@ -60,7 +60,7 @@ def _number(default: float | None, low: float, high: float, description: str) ->
     return Field(default, ge=low, le=high, description=description)
 
 
-# Deferred: a worker gets checked settings, and needs no validators. To build them all takes 50 ms.
+# Deferred: a worker gets checked settings, and needs no validators, which take time to build.
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 
