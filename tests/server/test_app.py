@@ -196,6 +196,25 @@ def test_a_path_is_quoted_in_the_log(engine: ScriptedEngine, caplog: pytest.LogC
     assert path == "/v1/x%0A12%3A00%3A00%20info%20-%20forged%1B%5B31m%20status%3D200"
 
 
+def test_open_webui_has_a_base_url_of_its_own(engine: ScriptedEngine) -> None:
+    """It reads {voice["id"]: voice["name"]} of `voices`, and its base URL is all that can be set."""
+    with client_of(engine, CARD) as client:
+        listed = client.get("/open-webui/v1/audio/voices").json()
+        assert {one["id"]: one["name"] for one in listed["voices"]} == {name: name for name in CARD.speakers}
+        assert listed == client.get("/v1/audio/voices?format=objects").json()
+        assert client.get("/v1/audio/voices").json()["voices"] == list(CARD.speakers)
+        assert client.get("/open-webui/v1/models").json() == client.get("/v1/models").json()
+        spoken = client.post("/open-webui/v1/audio/speech", json={"input": "Hi.", "response_format": "wav"})
+        assert spoken.status_code == 200 and spoken.headers["content-type"] == "audio/wav"
+        assert client.get("/open-webui/health").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/models", "/audio/voices", "/audio/speech"])
+def test_open_webuis_base_url_needs_the_key_too(engine: ScriptedEngine, path: str) -> None:
+    with client_of(engine, CARD, KEYS) as client:
+        assert client.get(f"/open-webui/v1{path}").status_code == 401
+
+
 def test_models_and_version_describe_the_served_checkpoint(engine: ScriptedEngine) -> None:
     with client_of(engine, BASE_CARD) as client:
         models = client.get("/v1/models").json()

@@ -209,18 +209,21 @@ def test_an_embedding_can_be_sent_as_a_form_without_files(api: Api) -> None:
     api.refused(400, None, "repeated", api("POST", content=b"name=a&name=b", headers=form))
 
 
-@pytest.mark.parametrize("agent", ["Python/3.11 aiohttp/3.14.5", "Python/3.12 aiohttp/3.8"])
-def test_open_webui_reads_ids_and_names(api_of: Callable[..., Api], tmp_path: Path, agent: str) -> None:
-    """Its request has the name of its HTTP library; it reads {voice["id"]: voice["name"]} of `voices`."""
-    api = api_of(PRESETS, tmp_path)
+@pytest.mark.parametrize("agent", ["Python/3.11 aiohttp/3.14.5", "python-httpx/0.28", "curl/8.5", ""])
+def test_every_client_gets_the_same_list(api: Api, agent: str) -> None:
+    api.upload(name="Anna B.")
     listed = api("GET", headers={"user-agent": agent})
-    assert {one["id"]: one["name"] for one in listed.json()["voices"]} == {name: name for name in PRESETS.speakers}
-    assert listed.headers["vary"] == "user-agent"
-    assert api("GET", "?format=objects").json() == listed.json()
-    names = api("GET").json()["voices"]
-    assert (
-        names == list(PRESETS.speakers) == api("GET", "?format=names", headers={"user-agent": agent}).json()["voices"]
-    )
+    assert listed.json() == api("GET").json() and "user-agent" not in listed.headers.get("vary", "")
+
+
+def test_presets_and_uploads_are_listed_as_openais_voices(api_of: Callable[..., Api], tmp_path: Path) -> None:
+    timbre().save(tmp_path / "anna.safetensors")
+    data = api_of(PRESETS, tmp_path)("GET").json()["data"]
+    assert [(voice["id"], voice["name"], voice["type"]) for voice in data] == [
+        *((name, name, "preset") for name in PRESETS.speakers),
+        ("anna", "anna", "audio_sample"),
+    ]
+    assert all(voice["object"] == "audio.voice" and voice["created_at"] > 1e9 for voice in data)
 
 
 def test_listed_objects_have_ids_that_can_be_spoken_with(api: Api) -> None:

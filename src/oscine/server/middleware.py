@@ -29,6 +29,7 @@ from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
 _NOT_STARTED = 499  # logged if the client left before the response
+_OPEN_WEBUI = "/open-webui"  # before /v1 in the base URL of Open WebUI's settings
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The playground runs only its own scripts, whatever text it displays.
 _SECURITY_HEADERS = (
@@ -47,6 +48,12 @@ def needs_api_key(path: str) -> bool:
     return path.startswith("/v1") or path == "/metrics"
 
 
+def _for_open_webui(scope: Scope) -> Scope:
+    """Open WebUI needs objects in `voices` and cannot ask for them; everything else is as below /v1."""
+    path = scope["path"].removeprefix(_OPEN_WEBUI)
+    return {**scope, "path": path, **({"query_string": b"format=objects"} if path == "/v1/audio/voices" else {})}
+
+
 class RequestMiddleware:
     """`direct` are applications by method and path that are called without the router."""
 
@@ -61,6 +68,8 @@ class RequestMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith(f"{_OPEN_WEBUI}/v1/"):
+            scope = _for_open_webui(scope)
         headers = Headers(scope=scope)
         given_id = headers.get("x-request-id", "")
         own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -33,8 +32,6 @@ from oscine.voice import Voice
 _MAX_VOICE_BYTES = 2**20  # of a voice file: one of a minute has 100 kB
 _MAX_NOTE_CHARS = {"consent": MAX_CONSENT_CHARS, "speaker_description": MAX_TEXT_CHARS, "mime_type": 64}
 _MAX_REFERENCE_FRAMES = 750  # of an imported voice: the longest clip that is cloned here, a minute
-# Open WebUI lists voices with the default name of its HTTP library, aiohttp, and reads objects.
-_READS_OBJECTS = re.compile(r"Python/[\d.]+ aiohttp/")
 _VOICE_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -77,9 +74,9 @@ class ListedVoice(BaseModel):
 
     id: str
     object: Literal["audio.voice"] = "audio.voice"
-    type: Literal["audio_sample"] = "audio_sample"
+    type: Literal["preset", "audio_sample"] = Field(description="A preset of a served model, or an uploaded voice.")
     name: str
-    created_at: int
+    created_at: int = Field(description="Unix seconds; of a preset, when its model was loaded.")
 
 
 class VoiceChoice(BaseModel):
@@ -89,7 +86,7 @@ class VoiceChoice(BaseModel):
 
 class VoiceList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[ListedVoice] = Field(description="The uploaded voices as OpenAI's API lists them.")
+    data: list[ListedVoice] = Field(description="The presets and the uploaded voices as OpenAI's API lists voices.")
     has_more: Literal[False] = False
     voices: list[str] | list[VoiceChoice] = Field(
         description="All voices that the served models can use: their names, or with `format=objects` ids and names."
@@ -99,9 +96,12 @@ class VoiceList(BaseModel):
     models: dict[str, list[str]] = Field(description="Each voice -> the models that can use it.")
 
     @staticmethod
-    def of(models: Iterable[ServedModel], stored: Sequence[StoredVoice], *, objects: bool) -> VoiceList:
+    def of(models: Sequence[ServedModel], stored: Sequence[StoredVoice], *, objects: bool) -> VoiceList:
         cards = [model.card for model in models]
-        presets = dict.fromkeys(speaker for card in cards for speaker in card.speakers)
+        presets: dict[str, int] = {}
+        for model in models:
+            for speaker in model.card.speakers:
+                presets.setdefault(speaker, model.created_s)
         users = {speaker: [card.name for card in cards if speaker in card.speakers] for speaker in presets}
         if any(card.clones for card in cards):
             for voice in stored:
@@ -110,7 +110,13 @@ class VoiceList(BaseModel):
         aliases = [model.voices.aliases for model in models if model.voices.aliases]
         ids = {voice.name: voice.id for voice in stored}
         return VoiceList(
-            data=[ListedVoice(id=voice.id, name=voice.name, created_at=voice.created_at) for voice in stored],
+            data=[
+                *(ListedVoice(id=name, type="preset", name=name, created_at=at) for name, at in presets.items()),
+                *(
+                    ListedVoice(id=voice.id, type="audio_sample", name=voice.name, created_at=voice.created_at)
+                    for voice in stored
+                ),
+            ],
             voices=[VoiceChoice(id=ids.get(name, name), name=name) for name in users] if objects else list(users),
             uploaded_voices=[UploadedVoice.of(voice) for voice in stored],
             aliases=aliases[0] if aliases else {},
@@ -146,7 +152,7 @@ class VoiceDeleted(BaseModel):
 
 ListFormat = Annotated[
     Literal["names", "objects"] | None,
-    Query(description="How `voices` is listed. Default: names, and objects for Open WebUI."),
+    Query(description="How `voices` is listed: names (the default), or objects with `id` and `name`."),
 ]
 Overwrite = Annotated[bool, Query(description="Replaces the voice of this name.")]
 
@@ -160,13 +166,13 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         return {status: errors[status] for status in statuses}
 
     @router.get("", summary="All voices", response_model=VoiceList, responses=described(400, 401))
-    async def list_voices(request: Request, format: ListFormat = None) -> Response:
-        named = _READS_OBJECTS.match(request.headers.get("user-agent", ""))
-        objects = format == "objects" or (format is None and named is not None)
+    async def list_voices(format: ListFormat = None) -> Response:
         models = [model for model in service.models if not model.removing]
         # Off the event loop: a thousand voices take some milliseconds.
-        listed = await asyncio.to_thread(lambda: VoiceList.of(models, store.all(), objects=objects).model_dump_json())
-        return Response(listed, media_type="application/json", headers={"vary": "user-agent"})
+        listed = await asyncio.to_thread(
+            lambda: VoiceList.of(models, store.all(), objects=format == "objects").model_dump_json()
+        )
+        return Response(listed, media_type="application/json")
 
     @router.post(
         "", summary="Upload a voice", openapi_extra=UPLOAD_BODY, responses=described(400, 401, 409, 413, 429, 503)
