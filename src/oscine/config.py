@@ -384,6 +384,16 @@ class ServerConfig:
         description="Send WAV as it is generated, with placeholders for its sizes, also where the request does not ask "
         "for streaming.",
     )
+    public_url: Text | None = Field(
+        default=None,
+        description="Address under which clients reach the server, such as https://speech.example.com, for URLs in its "
+        "answers. Default: the Host header of each request.",
+    )
+    kept_files_s: Float = _number(600.0, 1, _DAY_S, "How long the URL of a finished file works (DashScope over HTTP).")
+    kept_files_bytes: Int = _number(
+        256 * 2**20, 0, 2**40, "Size of all such files, in memory; 0: none are kept, and the URLs are data: URLs."
+    )
+    kept_files_bytes_per_key: Int = _number(64 * 2**20, 0, 2**40, "The same per API key.")
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_protocol: Literal["vllm-omni", "sglang-omni"] = Field(
         default="vllm-omni",
@@ -406,4 +416,6 @@ class ServerConfig:
     def _check(self) -> Self:
         if self.tls_key is not None and self.tls_cert is None:
             raise ValueError("tls_key needs a certificate; name it with tls_cert (--tls-cert)")
+        if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
+            raise ValueError("public_url must begin with http:// or https://, such as https://speech.example.com")
         return self

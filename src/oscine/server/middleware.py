@@ -22,6 +22,7 @@ from oscine.errors import forget_frames
 from oscine.server.allowed_hosts import AllowedHosts, host_name
 from oscine.server.audit import client_address, key_number
 from oscine.server.errors import ApiError, api_error, error_response
+from oscine.server.kept_files import FILES_PATH
 from oscine.server.logs import log_fields, request_id
 from oscine.server.request_body import RequestBody
 from oscine.server.schemas import shown_name
@@ -138,7 +139,9 @@ class RequestMiddleware:
         finally:
             level = logging.INFO if scope["path"].startswith(("/v1", "/api")) else logging.DEBUG
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
-            _log.log(level, "%s %s", scope["method"], quote(scope["path"]), extra=fields)
+            # The name of a kept file is the only key to it.
+            path = f"{FILES_PATH}..." if scope["path"].startswith(FILES_PATH) else scope["path"]
+            _log.log(level, "%s %s", scope["method"], quote(path), extra=fields)
 
     def _check_host(self, headers: Headers) -> None:
         if (host := headers.get("host")) not in self._hosts:

@@ -14,6 +14,7 @@ from oscine.server.api_keys import ApiKeys
 from oscine.server.async_aligner import AsyncAligner
 from oscine.server.connections import OpenConnections
 from oscine.server.errors import ApiError
+from oscine.server.kept_files import KeptFiles
 from oscine.server.metrics import AlignerMetrics, Metrics
 from oscine.server.model_admin import ModelAdmin, OpenModel
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
@@ -59,6 +60,7 @@ class Service:
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.metrics.bytes_in_flight.set_function(lambda: len(self.connections.in_flight))
+        self.kept_files = KeptFiles(config)
         self.draining = False
 
     @property

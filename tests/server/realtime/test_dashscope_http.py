@@ -4,6 +4,7 @@ itself runs in tests/server/test_clients.py."""
 import base64
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,20 +48,69 @@ def events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
     return [(block["event"], json.loads(block["data"])) for block in blocks]
 
 
-def test_the_whole_file_is_a_data_url(client: httpx.Client) -> None:
+def fetched(url: str) -> httpx.Response:
+    """As `requests.get(url)`: without a key."""
+    return httpx.get(url, trust_env=False, timeout=600)
+
+
+def test_the_whole_file_is_at_a_url_of_this_server(client: httpx.Client) -> None:
     answer = client.post(PATH, json=body())
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     output = answer.json()["output"]
-    kind, _, data = output["audio"]["url"].partition(",")
-    assert kind == "data:audio/wav;base64" and output["finish_reason"] == "stop"
-    assert base64.b64decode(data)[44:] == spoken("Hello.", 3, "finch")
+    assert output["audio"]["url"].startswith(str(client.base_url)) and output["finish_reason"] == "stop"
+    assert 0 < output["audio"]["expires_at"] - time.time() <= 600
+    for _ in range(2):
+        file = fetched(output["audio"]["url"])
+        assert file.status_code == 200 and file.headers["content-type"] == "audio/wav"
+        assert int(file.headers["content-length"]) == len(file.content)
+        assert file.content[44:] == spoken("Hello.", 3, "finch")
+    missing = fetched(output["audio"]["url"][:-8] + "xxxx.wav")
+    assert missing.status_code == 404 and "600 s" in missing.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("config", "headers", "expected"),
+    [
+        ({}, {"host": "speech.example.com"}, "http://speech.example.com/files/"),
+        ({}, {"host": "speech.example.com", "x-forwarded-proto": "https"}, "https://speech.example.com/files/"),
+        ({"public_url": "https://example.com/tts/"}, {}, "https://example.com/tts/files/"),
+    ],
+)
+def test_the_url_has_the_name_that_clients_use(config: dict[str, Any], headers: dict[str, str], expected: str) -> None:
+    engine = ScriptedEngine()
+    settings = ServerConfig(allowed_hosts=("speech.example.com",), **config)
+    with server_of(engine, settings) as server:
+        answer = httpx.post(f"{server.url}{PATH}", json=body(), headers=headers, trust_env=False, timeout=600)
+        url = answer.json()["output"]["audio"]["url"]
+        assert url.startswith(expected)
+        assert fetched(f"{server.url}/files/{url.rpartition('/')[2]}").content[44:] == spoken("Hello.", 3, "finch")
+    engine.stop()
+
+
+def test_a_file_for_which_there_is_no_room_is_in_its_url() -> None:
+    engine = ScriptedEngine()
+    with server_of(engine, ServerConfig(kept_files_bytes=0)) as server:
+        answer = httpx.post(f"{server.url}{PATH}", json=body(), trust_env=False, timeout=600)
+        kind, _, data = answer.json()["output"]["audio"]["url"].partition(",")
+        assert kind == "data:audio/wav;base64" and "expires_at" not in answer.json()["output"]["audio"]
+        assert base64.b64decode(data)[44:] == spoken("Hello.", 3, "finch")
+    engine.stop()
+
+
+def test_the_log_does_not_name_a_kept_file(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    url = client.post(PATH, json=body()).json()["output"]["audio"]["url"]
+    with caplog.at_level("DEBUG"):
+        fetched(url)
+        eventually(lambda: any("GET /files/" in record.getMessage() for record in caplog.records))
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("oscine")]
+    assert "GET /files/..." in lines and not any(url.rpartition("/")[2] in line for line in lines)
 
 
 def test_settings_are_read_from_input_and_parameters(client: httpx.Client) -> None:
     answer = client.post(
         PATH, json=body(language_type="English", parameters={"response_format": "flac", "sample_rate": 48000})
     )
-    clip = read_clip(base64.b64decode(answer.json()["output"]["audio"]["url"].partition(",")[2]))
+    clip = read_clip(fetched(answer.json()["output"]["audio"]["url"]).content)
     assert clip.rate_hz == 48000
     answer = client.post(PATH, json=body(parameters={"volume": 80, "pitch_rate": 1}))
     assert answer.headers["x-ignored-fields"] == "volume"

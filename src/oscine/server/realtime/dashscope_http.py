@@ -1,6 +1,6 @@
 """POST /api/v1/services/aigc/multimodal-generation/generation: the HTTP call of Qwen's hosted speech models, which
 `dashscope.MultiModalConversation.call` makes. With the header X-DashScope-SSE: enable it streams events with PCM;
-otherwise it answers with the whole file, as a data: URL, because the server keeps no files."""
+otherwise it answers with the URL of the whole file, which this server keeps for some minutes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from oscine.narration import NarrationChunk
 from oscine.server.errors import ApiError, api_error, field_error
 from oscine.server.json_audio import write_base64
 from oscine.server.json_body import read_json
+from oscine.server.kept_files import FILES_PATH
 from oscine.server.logs import request_id
 from oscine.server.realtime.cloud_settings import cloud_name, own_fields
+from oscine.server.response_form import ResponseForm
 from oscine.server.schemas import SpeechBody, invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import SpeechHandler, usage_fields
@@ -43,7 +45,8 @@ def dashscope_routes(service: Service) -> APIRouter:
         except ApiError as error:
             service.metrics.refused("/v1/audio/speech", error.status)
             return _refusal(error)
-        handler = _GenerationHandler(body, "events" if streams else "json", service, key)
+        base_url = service.config.public_url or str(request.base_url)
+        handler = _GenerationHandler(body, "events" if streams else "json", service, key, base_url)
         return StreamingSpeechResponse(handler.produce, service.config.stalled_s, _refusal)
 
     return router
@@ -76,7 +79,11 @@ def _error_fields(error: ApiError) -> dict[str, Any]:
 
 
 class _GenerationHandler(SpeechHandler):
-    _events = 0
+    def __init__(self, body: SpeechBody, form: ResponseForm, service: Service, key: str, base_url: str) -> None:
+        """`base_url` is the address of this server, as the client reaches it."""
+        super().__init__(body, form, service, key)
+        self._base_url = base_url.rstrip("/")
+        self._events = 0
 
     def _word_timer(self, plan: SpeechPlan) -> None:
         if self._body.word_timestamps:
@@ -101,13 +108,19 @@ class _GenerationHandler(SpeechHandler):
         last: NarrationChunk,
         words: list[SegmentWords],
     ) -> None:
-        url = f"data:{plan.format.media_type};base64,"
-        answer = {**_answer("", url, last.finish_reason), "usage": self._usage(last), "status_code": 200}
-        before, after = json.dumps(answer).split(url)
+        kept = self._service.kept_files.add(data, plan.format.media_type, plan.format.name, self._key)
+        about = {"usage": self._usage(last), "status_code": 200}
         await writer.start(self._headers(plan))
-        await writer.write(f"{before}{url}".encode())
-        await write_base64(writer, data)
-        await writer.write(after.encode(), more=False)
+        if kept:
+            answer = _answer("", f"{self._base_url}{FILES_PATH}{kept.name}", last.finish_reason)
+            answer["output"]["audio"]["expires_at"] = kept.expires_at
+            await writer.write(json.dumps({**answer, **about}).encode(), more=False)
+        else:  # there is no room for the file: the URL holds it
+            url = f"data:{plan.format.media_type};base64,"
+            before, after = json.dumps({**_answer("", url, last.finish_reason), **about}).split(url)
+            await writer.write(f"{before}{url}".encode())
+            await write_base64(writer, data)
+            await writer.write(after.encode(), more=False)
         self._metrics.sent_whole(samples)
 
     def _usage(self, last: NarrationChunk) -> dict[str, int]:

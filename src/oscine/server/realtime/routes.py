@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
+from oscine.server.kept_files import kept_file_routes
 from oscine.server.live.session import LiveSession
 from oscine.server.realtime.dashscope import DashScopeConnection
 from oscine.server.realtime.dashscope_http import dashscope_routes
@@ -16,6 +17,7 @@ from oscine.server.service import Service
 def realtime_routes(service: Service) -> APIRouter:
     router = APIRouter()
     router.include_router(dashscope_routes(service))
+    router.include_router(kept_file_routes(service.kept_files, service.config.stalled_s))
 
     @router.websocket("/v1/audio/speech/stream")
     async def live(socket: WebSocket) -> None:
