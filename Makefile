@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .PHONY: install dev oracle clients asr lowest linters triton tritonserver ray serve check test test-triton test-gpu lint \
-	docs soak wheel release clean FORCE
+	format docs soak wheel release clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -115,6 +115,11 @@ lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Formats, and fixes what the linters can fix by themselves.
+format: dev
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
 
 # The pages as a site, in site/.
 docs: dev
