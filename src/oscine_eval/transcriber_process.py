@@ -1,6 +1,6 @@
 """A transcriber in another Python: both ends of the pipe.
 
-A request is a line of JSON and samples, a response is a line of JSON.
+A request is a message with samples, a response is one without (oscine/process/framing.py).
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 
 from oscine.errors import OscineError, RequestError
 from oscine.frames import Samples
+from oscine.process.framing import Message, read_message, write_message
 from oscine_eval.optional import MissingLibraryError, one_line
 from oscine_eval.transcriber import About, LocalTranscriber, Transcriber, TranscriberConfig, Transcript
-
-Message = dict[str, Any]
 
 # Makes only our packages importable: our site-packages may hold libraries built for this Python. The code runs in any
 # Python 3, so that an old one can report its version.
@@ -106,8 +104,7 @@ class RemoteTranscriber:
         assert stdin is not None and stdout is not None
         samples = b"" if audio is None else audio.astype("<f4").tobytes()
         with contextlib.suppress(BrokenPipeError):  # a worker that no longer reads may have written why
-            stdin.write(json.dumps({**request, "bytes": len(samples)}).encode() + b"\n" + samples)
-            stdin.flush()
+            write_message(stdin, request, samples)
         response = self._parse(stdout.readline())
         if "error" in response:
             where = "" if response["kind"] == "request" else f"{self._option}: "
@@ -121,6 +118,7 @@ class RemoteTranscriber:
         with contextlib.suppress(ValueError):
             response = json.loads(line)
             if isinstance(response, dict):
+                response.pop("bytes", None)  # no response has content
                 return response
         start = line.decode(errors="replace").strip()[:_QUOTED_CHARACTERS]
         raise OscineError(
@@ -141,33 +139,21 @@ def main() -> None:
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        config, _ = _read(sys.stdin.buffer)
+        config, _ = read_message(sys.stdin.buffer)
         transcriber = LocalTranscriber(TranscriberConfig(**config))
-        _write(responses, {"about": transcriber.about, "languages": sorted(transcriber.languages)})
+        write_message(responses, {"about": transcriber.about, "languages": sorted(transcriber.languages)})
         while True:
-            request, audio = _read(sys.stdin.buffer)
+            request, content = read_message(sys.stdin.buffer)
+            audio = np.frombuffer(content, "<f4")
             if request["method"] == "transcribe":
-                _write(responses, asdict(transcriber.transcribe(audio, request["language"])))
+                write_message(responses, asdict(transcriber.transcribe(audio, request["language"])))
             else:
-                _write(responses, {"embedding": transcriber.embed(audio)})
+                write_message(responses, {"embedding": transcriber.embed(audio)})
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
     except OscineError as error:
         kind = next((name for name, known in _ERRORS.items() if isinstance(error, known)), "")
-        _write(responses, {"error": str(error), "kind": kind})
+        write_message(responses, {"error": str(error), "kind": kind})
     except Exception as error:  # of any library; the parent shows one line instead of a traceback
         reason = f"transcription failed with {type(error).__name__}: {one_line(error)}"
-        _write(responses, {"error": reason, "kind": ""})
-
-
-def _read(pipe: BinaryIO) -> tuple[Message, Samples]:
-    line = pipe.readline()
-    if not line:
-        raise EOFError
-    request: Message = json.loads(line)
-    return request, np.frombuffer(pipe.read(request.pop("bytes")), "<f4")
-
-
-def _write(pipe: BinaryIO, response: Message) -> None:
-    pipe.write(json.dumps(response).encode() + b"\n")
-    pipe.flush()
+        write_message(responses, {"error": reason, "kind": ""})

@@ -26,6 +26,6 @@ def test_without_processes_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr("oscine.commands.early_worker.spawn_worker", refuse)
+    monkeypatch.setattr("oscine.commands.early_worker.Child", refuse)
     with early_worker() as spawned:
         assert spawned is None

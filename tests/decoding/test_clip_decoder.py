@@ -89,19 +89,19 @@ def test_each_file_has_its_own_process(decoder: ClipDecoder) -> None:
 
 def test_a_killed_decoder_process_is_replaced(decoder: ClipDecoder) -> None:
     decoded(decoder, b"good")
-    service = decoder._service
-    assert service is not None
-    service._popen.send_signal(signal.SIGKILL)
-    service._popen.wait()
+    child = decoder._child
+    assert child is not None
+    child.popen.send_signal(signal.SIGKILL)
+    child.popen.wait()
     assert decoded(decoder, b"good") == b"good"
-    assert decoder._service is not service
+    assert decoder._child is not child
 
 
 ORPHAN = """
 import os, socket, sys, time
 from oscine.decoding import decoder_process
 parent = os.getpid()
-def too_late(signal_number):
+def too_late():
     while os.getppid() == parent:
         time.sleep(0.01)
 decoder_process.die_with_parent = too_late
@@ -123,8 +123,8 @@ def test_a_child_whose_parent_dies_at_once_takes_no_file() -> None:
 def test_closing_ends_the_process_and_the_next_file_starts_another() -> None:
     with ClipDecoder(faulty_decoders.__name__) as decoder:
         decoded(decoder, b"good")
-        service = decoder._service
-        assert service is not None
+        child = decoder._child
+        assert child is not None
         decoder.close()
-        assert service._popen.returncode == 0
+        assert child.popen.returncode == 0
         assert decoded(decoder, b"good") == b"good"

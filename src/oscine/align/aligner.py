@@ -6,31 +6,23 @@ own answer only.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Self, cast
+from typing import Self
 
 from oscine.align.languages import unknown_language
 from oscine.align.whisper_folder import check_folder
 from oscine.align.words import TimedWord, split_words
 from oscine.errors import ConfigError, OscineError
 from oscine.frames import Samples
+from oscine.process.child import Child
+from oscine.process.framing import Message, read_message, write_message
 
 _START_S = 120.0  # to load the model
 _JOB_S = 60.0  # for one job, and twice as long as its audio
 _EXIT_S = 5.0
 _RETRY_S = 10.0  # after a failed start
-_MAIN = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from oscine.align.aligner_process import main
-main()
-"""
 
 
 class AlignerError(OscineError):
@@ -46,7 +38,7 @@ class Aligner:
         self._settings = {"folder": str(folder), "threads": threads}
         self._job_s = job_s
         self._lock = threading.Lock()  # of the process: one job at a time
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self.languages: frozenset[str] = frozenset()  # codes, once the model is loaded
         self._closed = False
         self._failed: tuple[float, str] | None = None  # when and why the last start failed
@@ -83,23 +75,21 @@ class Aligner:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._child.popen.pid if self._child else None
 
     def close(self) -> None:
         """Ends the process, and a job that is running."""
         self._closed = True
         if not self._lock.acquire(blocking=False):
-            if process := self._process:
-                process.kill()
+            if child := self._child:
+                child.end()
             self._lock.acquire()
         try:
-            if self._process:
-                _pipe(self._process.stdin).close()  # tells the process to end
-                self._end(_EXIT_S)
+            self._end(_EXIT_S)
         finally:
             self._lock.release()
 
-    def _run(self, job: dict[str, Any], samples: Samples, rate_hz: int) -> dict[str, Any]:
+    def _run(self, job: Message, samples: Samples, rate_hz: int) -> Message:
         with self._lock:
             try:
                 self._started()
@@ -111,65 +101,40 @@ class Aligner:
         return answer
 
     def _started(self) -> None:
-        if self._process and self._process.poll() is None:
+        if self._child and self._child.popen.poll() is None:
             return
-        self._end(0.0)
+        self._end()
         if self._closed:
             raise ConfigError("the aligner is closed")
         if self._failed and time.monotonic() - self._failed[0] < _RETRY_S:
             raise ConfigError(self._failed[1])
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _MAIN, json.dumps([*map(str, sys.path)])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
         try:
+            self._child = Child("oscine.align.aligner_process")
             answer = self._call(self._settings, None, _START_S)
             if "error" in answer:
                 raise ConfigError(answer["error"])
-        except (AlignerError, ConfigError) as error:
-            self._end(0.0)
+        except (AlignerError, ConfigError, OSError) as error:
+            self._end()
             self._failed = time.monotonic(), str(error)
             raise ConfigError(str(error)) from None
         self._failed = None
         self.languages = frozenset(answer["languages"])
 
-    def _call(self, message: dict[str, Any], samples: Samples | None, limit_s: float) -> dict[str, Any]:
+    def _call(self, message: Message, samples: Samples | None, limit_s: float) -> Message:
         """Raises AlignerError, and ends the process, if there is no answer within the limit."""
-        process = self._process
-        assert process
-        content = b"" if samples is None else samples.astype("<f4").tobytes()
-        watchdog = threading.Timer(limit_s, process.kill)
-        watchdog.daemon = True
-        watchdog.start()
+        child = self._child
+        assert child
+        child.connection.settimeout(limit_s)
         try:
-            with contextlib.suppress(OSError):  # a process that no longer reads has ended, or says why it will
-                stdin = _pipe(process.stdin)
-                stdin.write(json.dumps({**message, "bytes": len(content)}).encode() + b"\n" + content)
-                stdin.flush()
-            line = _pipe(process.stdout).readline()
-        finally:
-            watchdog.cancel()
-        if line.endswith(b"\n"):
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        late = f", or took more than {limit_s:.0f} s"
-        self._end(0.0)
-        raise AlignerError(f"the aligner process ended with status {process.returncode}{late}; it is started again")
+            write_message(child.pipe, message, b"" if samples is None else samples.astype("<f4").tobytes())
+            return read_message(child.pipe)[0]
+        except (EOFError, OSError):
+            self._end()
+            late = f", or took more than {limit_s:.0f} s"
+            status = child.popen.returncode
+            raise AlignerError(f"the aligner process ended with status {status}{late}; it is started again") from None
 
-    def _end(self, timeout_s: float) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                _pipe(pipe).close()
-
-
-def _pipe(pipe: Any) -> BinaryIO:
-    return cast(BinaryIO, pipe)
+    def _end(self, timeout_s: float = 0.0) -> None:
+        child, self._child = self._child, None
+        if child:
+            child.end(timeout_s)

@@ -9,17 +9,18 @@ import contextlib
 from collections.abc import Iterator
 
 from oscine.commands.environment import without_settings
-from oscine.engine.remote.spawn import SpawnedWorker, spawn_worker
+from oscine.engine.remote import WORKER
+from oscine.process.child import Child
 
 
 @contextlib.contextmanager
-def early_worker() -> Iterator[SpawnedWorker | None]:
+def early_worker() -> Iterator[Child | None]:
     """Ends with the body, used or not. None: no process can be spawned, which the first engine will report."""
     spawned = None
     with contextlib.suppress(OSError):
-        spawned = spawn_worker(without_settings(), imports=["torch"])
+        spawned = Child(WORKER, "torch", environment=without_settings())
     try:
         yield spawned
     finally:
         if spawned is not None:
-            spawned.close()
+            spawned.end()

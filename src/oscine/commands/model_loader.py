@@ -16,11 +16,11 @@ from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
 from oscine.engine.remote.build import build
 from oscine.engine.remote.client import EngineClient
-from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.engine.router import Router
 from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
+from oscine.process.child import Child
 from oscine.types import BEST_STATES, EngineHealth, ModelCard, ReportProgress, SpeechEngine
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ModelLoader:
         self,
         settings: Settings,
         reporter: Callable[[str, str], ReportProgress],
-        spawned: SpawnedWorker | None = None,
+        spawned: Child | None = None,
     ) -> None:
         self._settings, self._reporter, self._spawned = settings, reporter, spawned
         self._engines: dict[EngineClient, WantedEngine] = {}
@@ -64,7 +64,7 @@ class ModelLoader:
         else:
             loaded = [self._start(checkpoint.card, checkpoint.wanted) for checkpoint in found]
         if unused := self._take_spawned():
-            unused.close()
+            unused.end()
         return loaded
 
     def open(self, config: CheckpointConfig) -> LoadedModel:
@@ -89,7 +89,7 @@ class ModelLoader:
     def _running(self) -> list[tuple[EngineClient, WantedEngine]]:
         return [(client, one) for client, one in self._engines.items() if client.health.state != "stopped"]
 
-    def _take_spawned(self) -> SpawnedWorker | None:
+    def _take_spawned(self) -> Child | None:
         spawned, self._spawned = self._spawned, None
         return spawned
 

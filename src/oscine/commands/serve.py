@@ -21,8 +21,8 @@ from oscine.commands.settings import Settings, changed_settings, forget_secrets
 from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
 from oscine.engine.remote.heap import freeze_gc
-from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.errors import OscineError
+from oscine.process.child import Child
 from oscine.server.audit import audit
 from oscine.server.listener import bind, raise_file_limit
 from oscine.server.logs import log_fields, log_to_stderr
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings, console: Console, spawned: SpawnedWorker | None = None) -> None:
+def serve(settings: Settings, console: Console, spawned: Child | None = None) -> None:
     """`spawned` is a worker for the first engine. Returns after a clean end. Raises what the first start of an engine
     raised (of several models: if none could start), or ConfigError for a taken port, unusable TLS files or models that
     do not fit into memory."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from typing import Self
 
@@ -19,6 +16,7 @@ from oscine.decoding import decoders, wire
 from oscine.decoding.limits import ClipLimits
 from oscine.errors import EngineError, VoiceError
 from oscine.frames import Samples
+from oscine.process.child import Child
 
 # Limits of one decoder. Published formats need a few tens of MiB, and a minute of audio takes a tenth of a second.
 MEMORY_BYTES = 256 * 2**20
@@ -30,13 +28,6 @@ _HAS_FORK = hasattr(os, "fork")
 # All that the process needs of this one's environment, where API keys may be.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONHOME")
 
-_MAIN = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from oscine.decoding.decoder_process import main
-main(int(sys.argv[2]), sys.argv[3])
-"""
-
 
 class ClipDecoder:
     """Starts the process with the first file, and again if it dies. May be used by any thread."""
@@ -47,7 +38,7 @@ class ClipDecoder:
         """`module` has the function `decode`; the process imports it."""
         self._module, self._memory_bytes, self._cpu_s = module, memory_bytes, cpu_s
         self._lock = threading.Lock()
-        self._service: _Service | None = None
+        self._child: Child | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -71,22 +62,22 @@ class ClipDecoder:
 
     def close(self) -> None:
         with self._lock:
-            if self._service is not None:
-                self._service.end(_EXIT_S)
-            self._service = None
+            if self._child is not None:
+                self._child.end(_EXIT_S)  # running jobs go on: they are processes of their own
+            self._child = None
 
     def _run(self, job: wire.Job, encoded: bytes) -> tuple[Samples, int]:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.settimeout(_ANSWER_S)
-            service = self._started()
+            child = self._started()
             try:
-                service.take(theirs)
+                socket.send_fds(child.connection, [b"j"], [theirs.fileno()])
                 theirs.close()  # so that the end of the decoder is the end of the stream
                 wire.send_job(ours, job, encoded)
                 return self._receive(ours, job)
             except (EOFError, OSError):
-                self._replace(service)
+                self._replace(child)
                 raise
 
     def _receive(self, connection: socket.socket, job: wire.Job) -> tuple[Samples, int]:
@@ -113,49 +104,21 @@ class ClipDecoder:
                 case _:
                     return np.frombuffer(samples, np.float32), rate_hz
 
-    def _started(self) -> _Service:
+    def _started(self) -> Child:
         with self._lock:
-            if self._service is None:
-                self._service = _Service(self._module)
-            return self._service
-
-    def _replace(self, broken: _Service) -> None:
-        """Unless another thread has done so."""
-        with self._lock:
-            if self._service is broken:
-                self._service = None
-                broken.end(0.0)
-
-
-class _Service:
-    """The decoder process and the socket that brings it jobs."""
-
-    def __init__(self, module: str) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-            arguments = (json.dumps([*map(str, sys.path)]), str(theirs.fileno()), module)
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _MAIN, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+            if self._child is None:
+                kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
                 # Threads of numerical libraries do not survive a fork.
-                env={**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-            )
+                environment = {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+                self._child = Child("oscine.decoding.decoder_process", self._module, environment=environment)
+            return self._child
 
-    def take(self, connection: socket.socket) -> None:
-        """Hands over one end of a job's connection."""
-        socket.send_fds(self._control, [b"j"], [connection.fileno()])
-
-    def end(self, timeout_s: float) -> None:
-        """Running jobs go on: they are processes of their own."""
-        self._control.close()  # tells the process to end
-        try:
-            self._popen.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+    def _replace(self, broken: Child) -> None:
+        """Ends the process, unless another thread has replaced it."""
+        with self._lock:
+            if self._child is broken:
+                self._child = None
+                broken.end()
 
 
 def _refused(message: str) -> VoiceError:

@@ -21,8 +21,9 @@ import av
 from oscine.decoding import wire
 from oscine.decoding.decoders import Block
 from oscine.decoding.limits import ANY_CLIP, ClipLimits
-from oscine.decoding.sandbox import die_with_parent, drop_rights
+from oscine.decoding.sandbox import drop_rights
 from oscine.errors import VoiceError
+from oscine.process.child import connection_to_parent, die_with_parent
 
 Decode = Callable[[bytes, str, ClipLimits], Iterator[Block]]
 
@@ -32,10 +33,9 @@ _NO_MORE_JOBS = 3  # exit status
 _SEND_BYTES = 2**18  # a frame of libav is a few kB: sent one by one, they would wake the front end hundreds of times
 
 
-def main(control_fd: int, module: str) -> None:
+def main(connection: str, module: str) -> None:
     """`module` has the function `decode`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the front end decides
-    control = socket.socket(fileno=control_fd)
+    control = connection_to_parent(connection)
     decode: Decode = importlib.import_module(module).decode
     _load_everything(decode)
     gc.freeze()  # memory that is not written to stays shared with the children
@@ -67,7 +67,7 @@ def _fork_child(control: socket.socket, decode: Decode) -> int:
         return pid
     status = 1
     try:
-        die_with_parent(signal.SIGKILL)
+        die_with_parent()
         if os.getppid() == parent:  # otherwise it died before it could take this child along
             status = _serve_one(control, decode)
     finally:

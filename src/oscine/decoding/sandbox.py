@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_NO_NEW_PRIVS = 38
 
 
 def drop_rights(*, memory_bytes: int, cpu_s: int) -> None:
@@ -23,22 +23,12 @@ def drop_rights(*, memory_bytes: int, cpu_s: int) -> None:
     if (size_bytes := _address_space_bytes()) is not None:
         limits[resource.RLIMIT_AS] = size_bytes + memory_bytes
     if sys.platform == "linux":
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     for limit, value in limits.items():
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
     # SIGXCPU at the first limit says why the process ended; SIGKILL at the second.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-
-
-def die_with_parent(signal_number: int) -> None:
-    """The kernel sends the signal when the parent ends."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal_number)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _address_space_bytes() -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from oscine.errors import OscineError
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import choose_device, choose_dtype, free_bytes, total_bytes
 from oscine.model.weights import weight_bytes
+from oscine.process.child import as_pipe, connection_to_parent
+from oscine.process.framing import read_message, write_message
 from oscine.runner.memory_budget import MemoryBudget
 
 # What a worker takes besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU the
@@ -102,15 +103,13 @@ def _memory(device: torch.device, reserved: int) -> DeviceMemory | None:
     return None if free is None or total is None else DeviceMemory(total, max(0, free - reserved))
 
 
-def main() -> None:
-    """Reads the arguments of `plan_engines` from standard input. Writes its result, or the message of its error."""
-    answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints goes to standard error
-    wanted, running = pickle.load(sys.stdin.buffer)
-    outcome: list[PlannedEngine] | str
+def main(connection: str) -> None:
+    """Reads the arguments of `plan_engines`; answers with its result, or with the message of its error."""
+    pipe = as_pipe(connection_to_parent(connection))
+    wanted, running = pickle.loads(read_message(pipe)[1])
     try:
-        outcome = plan_engines(wanted, running)
+        planned = plan_engines(wanted, running)
     except OscineError as error:
-        outcome = str(error)
-    with answer:
-        pickle.dump(outcome, answer)
+        write_message(pipe, {"error": str(error)})
+    else:
+        write_message(pipe, {}, pickle.dumps(planned))

@@ -13,26 +13,18 @@ The plan, per device:
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oscine.config import EngineConfig
 from oscine.errors import ConfigError, EngineError
+from oscine.process.child import Child
+from oscine.process.framing import read_message, write_message
 
 _GiB = 2**30
 _TIMEOUT_S = 300.0  # a safety net: importing torch takes seconds
-
-_MAIN = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from oscine.engine.memory_needs import main
-main()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +174,17 @@ def describe_plan(planned: Sequence[PlannedEngine]) -> str:
 
 def plan_memory_of(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine] = ()) -> list[PlannedEngine]:
     """Plans in a process of its own, which loads torch and looks at the devices. Raises ConfigError or EngineError."""
-    arguments = [sys.executable, "-P", "-c", _MAIN, json.dumps([*map(str, sys.path)])]
     try:
-        done = subprocess.run(
-            arguments,
-            input=pickle.dumps((list(wanted), list(running))),
-            stdout=subprocess.PIPE,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        outcome = pickle.loads(done.stdout) if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError(f"the memory of the models could not be planned: {error}") from error
-    if isinstance(outcome, str):
-        raise ConfigError(outcome)
-    if outcome is None:
-        raise EngineError(f"the memory of the models could not be planned: status {done.returncode}, see above")
-    planned: list[PlannedEngine] = outcome
-    return planned
+        with Child("oscine.engine.memory_needs") as child:
+            child.connection.settimeout(_TIMEOUT_S)
+            write_message(child.pipe, {}, pickle.dumps((list(wanted), list(running))))
+            answer, planned = read_message(child.pipe)
+    except (EOFError, OSError) as error:
+        raise EngineError(f"the memory of the models could not be planned: {error}; see above") from error
+    if "error" in answer:
+        raise ConfigError(answer["error"])
+    engines: list[PlannedEngine] = pickle.loads(planned)
+    return engines
 
 
 def cpu_threads(engines: int) -> int:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import oscine
+from oscine.engine.remote import WORKER
 from oscine.engine.remote.client import EngineClient
-from oscine.engine.remote.spawn import spawn_worker
 from oscine.errors import ConfigError
+from oscine.process.child import Child
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from tests.engine.remote.helpers import CONFIG, gone, speak
@@ -77,7 +78,7 @@ def build_with_imports(module: str, progress):
 
 @pytest.mark.parametrize("modules", [["colorsys"], ["no_such_module"]])
 def test_a_worker_spawned_early_builds_what_it_is_given_and_is_replaced_when_it_dies(modules: list[str]) -> None:
-    spawned = spawn_worker(os.environ, modules)
+    spawned = Child(WORKER, *modules)
     with EngineClient(functools.partial(build_fake, FakeConfig()), CONFIG, spawned=spawned) as engine:
         engine.wait_ready(WAIT_S)
         assert engine.health.pid == spawned.popen.pid
@@ -89,7 +90,7 @@ def test_a_worker_spawned_early_builds_what_it_is_given_and_is_replaced_when_it_
 
 
 def test_a_worker_imports_what_it_is_told_while_it_waits() -> None:
-    spawned = spawn_worker(os.environ, ["colorsys"])
+    spawned = Child(WORKER, "colorsys")
     build = functools.partial(build_with_imports, "colorsys")
     with (
         EngineClient(build, CONFIG, spawned=spawned) as engine,
@@ -99,7 +100,7 @@ def test_a_worker_imports_what_it_is_told_while_it_waits() -> None:
 
 
 def test_a_worker_that_is_given_nothing_ends_when_it_is_closed() -> None:
-    spawned = spawn_worker(os.environ)
-    spawned.close()
+    spawned = Child(WORKER)
+    spawned.end()
     assert gone(spawned.popen.pid)
-    spawned.close()
+    spawned.end()

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,43 +51,55 @@ def test_a_launch_finds_what_was_compiled_ahead(small_checkpoints: CheckpointMak
     assert {*result["in_tiles"]} == {False, True}, "few rows and long packs; the other packs"
 
 
-def write(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    monkeypatch.setattr(precompile, "_MAIN", source)
+WriteProcess = Callable[[str], None]
 
 
-def test_progress_is_told_and_the_body_runs_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(monkeypatch, "import sys; sys.stdin.buffer.read(); print('1 2'); print('2 2')")
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteProcess:
+    """Replaces what the process does; `pipe` leads to its parent."""
+
+    def written(body: str) -> None:
+        lines = ("from oscine.process.child import as_pipe, connection_to_parent",)
+        lines += ("from oscine.process.framing import read_message, write_message",)
+        lines += ("def main(connection):", "    pipe = as_pipe(connection_to_parent(connection))", f"    {body}")
+        (tmp_path / "compiles_something_else.py").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(precompile, "_MODULE", "compiles_something_else")
+
+    return written
+
+
+def test_progress_is_told_and_the_body_runs_meanwhile(job: Job, write: WriteProcess) -> None:
+    write("[write_message(pipe, {'done': done, 'total': 2}) for done in (1, 2)]")
     steps: list[object] = []
     with compiling(job, lambda done, total: steps.append((done, total))):
         steps.append("body")
     assert steps == ["body", (1, 2), (2, 2)]
 
 
-def test_the_process_gets_the_job(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_gets_the_job(job: Job, tmp_path: Path, write: WriteProcess) -> None:
     got = tmp_path / "job"
-    write(monkeypatch, f"import sys; open({str(got)!r}, 'wb').write(sys.stdin.buffer.read())")
+    write(f"open({str(got)!r}, 'wb').write(read_message(pipe)[1])")
     with compiling(job, lambda done, total: None):
         pass
     assert pickle.loads(got.read_bytes()) == job
 
 
-def test_a_process_that_fails_is_no_error(
-    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(monkeypatch, "import sys; sys.exit(3)")
+def test_a_process_that_fails_is_no_error(job: Job, write: WriteProcess, caplog: pytest.LogCaptureFixture) -> None:
+    write("raise SystemExit(3)")
     with caplog.at_level(logging.WARNING), compiling(job, lambda done, total: None):
         pass
     assert "status 3" in caplog.text
 
 
-def test_a_body_that_fails_ends_the_process(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(monkeypatch, "import time; time.sleep(1000)")
+def test_a_body_that_fails_ends_the_process(job: Job, write: WriteProcess) -> None:
+    write("import time; time.sleep(1000)")
     with pytest.raises(LookupError), compiling(job, lambda done, total: None):
         raise LookupError
 
 
-def test_nothing_is_compiled_twice_or_for_unknown_gpus(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(monkeypatch, "raise SystemExit(1)")
+def test_nothing_is_compiled_twice_or_for_unknown_gpus(job: Job, write: WriteProcess) -> None:
+    write("raise SystemExit(1)")
     job.stamp().parent.mkdir(parents=True, exist_ok=True)
     job.stamp().touch()
     steps: list[int] = []

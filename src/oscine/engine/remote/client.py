@@ -17,11 +17,11 @@ from oscine.config import WorkerConfig
 from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.delivery import Delivery, DeliveryQueue
-from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.engine.remote.supervisor import Supervisor
 from oscine.engine.remote.worker import Build
 from oscine.engine.remote.worker_process import pickle_build
 from oscine.errors import EngineError, OscineError
+from oscine.process.child import Child
 from oscine.types import (
     AudioChunk,
     Cancel,
@@ -56,7 +56,7 @@ class EngineClient:
         config: WorkerConfig | None = None,
         *,
         environment: Mapping[str, str] | None = None,
-        spawned: SpawnedWorker | None = None,
+        spawned: Child | None = None,
         on_progress: ReportProgress = lambda stage, done, total: None,
     ) -> None:
         self._config = config or WorkerConfig()

@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from oscine.config import WorkerConfig
+from oscine.engine.remote import WORKER
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.spawn import SpawnedWorker, spawn_worker
 from oscine.engine.remote.worker_process import WorkerProcess
 from oscine.errors import EngineError, OscineError, OverloadedError
+from oscine.process.child import Child
 from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Supervisor:
         config: WorkerConfig,
         environment: Mapping[str, str],
         *,
-        spawned: SpawnedWorker | None,
+        spawned: Child | None,
         on_message: Callable[[wire.FromWorker], None],
         on_exit: Callable[[FinishReason, str], None],
         on_progress: ReportProgress,
@@ -151,7 +152,7 @@ class Supervisor:
     def _run_worker(self) -> str:
         """Runs one worker from start to end. Returns why it ended."""
         self._started_s, self._build_error = time.monotonic(), None
-        spawned, self._spawned = self._spawned or spawn_worker({**os.environ, **self._environment}), None
+        spawned, self._spawned = self._spawned or Child(WORKER, environment={**os.environ, **self._environment}), None
         worker = WorkerProcess(spawned, self._build, self._receive)
         with self._changed:
             self._worker = worker

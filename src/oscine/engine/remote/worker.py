@@ -7,17 +7,13 @@ first chunk of an utterance leaves at once if the socket takes it, later ones ar
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import logging
 import os
 import pickle
 import queue
-import signal
-import socket
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -28,6 +24,7 @@ from oscine.engine.remote.heap import freeze_gc, importing
 from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError, forget_frames
 from oscine.log_writer import LogWriter
+from oscine.process.child import connection_to_parent, die_with_parent
 from oscine.types import AudioChunk, Cancel, ReportProgress, SpeechEngine
 
 _log = logging.getLogger(__name__)
@@ -36,7 +33,6 @@ Build = Callable[[ReportProgress], SpeechEngine]
 
 MAX_UNSENT_BYTES = 64 * 2**20  # a front end this far behind has stopped reading
 LINGER_S = 5.0  # for the last messages
-_PR_SET_PDEATHSIG = 1
 _STDERR = 2
 
 
@@ -193,26 +189,16 @@ def _reported(error: Exception) -> OscineError:
     return EngineError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
-def _die_with(parent_pid: int) -> None:
-    """The transport notices the parent's death with a thread that runs Python; the kernel's signal also ends a process
-    whose interpreter is blocked in one call."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before
-        os._exit(1)
-
-
-def main(parent_pid: int, connection_fd: int, imports: Sequence[str]) -> None:
+def main(descriptor: str, *imports: str) -> None:
     """Imports the modules `imports` while the build function is on its way."""
-    _die_with(parent_pid)
+    # The transport notices the parent's death with a thread that runs Python; the kernel's signal also ends a process
+    # whose interpreter is blocked in one call.
+    die_with_parent()
     log = LogWriter(_STDERR)
     log.setFormatter(logging.Formatter("engine: %(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[log])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
-    connection = socket.socket(fileno=connection_fd)
-    connection.set_inheritable(False)  # a program that the engine starts must not keep it open
     inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    transport = Transport(connection, inbox.put, on_disconnect=lambda: os._exit(1))
+    transport = Transport(connection_to_parent(descriptor), inbox.put, on_disconnect=lambda: os._exit(1))
 
     def build(progress: ReportProgress) -> SpeechEngine:
         with importing():

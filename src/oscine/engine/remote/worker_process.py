@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 
 from oscine.engine.remote.messages import ToWorker, encode
-from oscine.engine.remote.spawn import SpawnedWorker
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import Build
 from oscine.errors import ConfigError, EngineError
+from oscine.process.child import Child
 
 KILL_S = 30.0  # a process that hangs in a driver may not even die
 _LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a process that it forked could delay their end
@@ -23,11 +23,11 @@ _LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a proce
 class WorkerProcess:
     """A spawned worker that builds an engine, and the transport to it."""
 
-    def __init__(self, spawned: SpawnedWorker, build: bytes, on_message: Callable[[bytes], None]) -> None:
+    def __init__(self, spawned: Child, build: bytes, on_message: Callable[[bytes], None]) -> None:
         self.popen = spawned.popen
         self.disconnected = threading.Event()
         with contextlib.ExitStack() as on_error:
-            on_error.callback(spawned.close)
+            on_error.callback(spawned.end)
             self._transport = Transport(spawned.connection, on_message, self.disconnected.set)
             on_error.pop_all()
         self._transport.post(build)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,18 +26,14 @@ import oscine.kernels
 import oscine.runner.cuda
 from oscine.kernels.shared_memory import BLOCK_BYTES
 from oscine.model.config import ModelConfig
+from oscine.process.child import Child, as_pipe, connection_to_parent
+from oscine.process.framing import read_message, write_message
 from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import MemoryBudget
 
 _log = logging.getLogger(__name__)
 
-# As for the worker (engine/remote/spawn.py): the same package, and no module of the current folder.
-_MAIN = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from oscine.runner.cuda.precompile import main
-main()
-"""
+_MODULE = __name__  # what the process runs
 _MAX_PROCESSES = 16
 
 
@@ -65,39 +59,33 @@ class Job:
 @contextmanager
 def compiling(job: Job, progress: Callable[[int, int], None]) -> Iterator[None]:
     """Compiles while the body runs; the programs are in the cache after it."""
-    process = _start(job)
-    if process is None:
+    child = _start(job)
+    if child is None:
         yield
         return
-    assert process.stdout
-    try:
+    with child:
         yield
-        for line in process.stdout:
-            done, total = map(int, line.split())
-            progress(done, total)
-        if failed := process.wait():
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                step, _ = read_message(child.pipe)
+                progress(step["done"], step["total"])
+        if failed := child.popen.wait():
             _log.warning("kernels could not be compiled ahead (status %d): each is compiled when it is used", failed)
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
 
 
-def _start(job: Job) -> subprocess.Popen[bytes] | None:
-    """None if there is nothing to do, or nothing can be done ahead for this GPU."""
+def _start(job: Job) -> Child | None:
+    """Returns None if there is nothing to do, or nothing can be done ahead for this GPU."""
     if job.capability not in BLOCK_BYTES or job.stamp().exists():
         return None
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # it needs no memory of the GPU
-    command = [sys.executable, "-P", "-c", _MAIN, json.dumps([*map(str, sys.path)])]
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        child = Child(_MODULE, environment=environment)
     except OSError as error:
         _log.warning("kernels cannot be compiled ahead: %s", error)
         return None
-    assert process.stdin
-    with contextlib.suppress(BrokenPipeError), process.stdin as to_process:
-        pickle.dump(job, to_process)
-    return process
+    with contextlib.suppress(OSError):
+        write_message(child.pipe, {}, pickle.dumps(job))
+    return child
 
 
 def compile_job(job: Job, progress: Callable[[int, int], None]) -> None:
@@ -135,7 +123,8 @@ def compile_job(job: Job, progress: Callable[[int, int], None]) -> None:
         stamp.touch()
 
 
-def main() -> None:
-    """In the process: the job on standard input, lines of progress on standard output."""
-    job: Job = pickle.load(sys.stdin.buffer)
-    compile_job(job, lambda done, total: print(done, total, flush=True))
+def main(connection: str) -> None:
+    """Compiles the job that its parent sends, and reports the progress."""
+    pipe = as_pipe(connection_to_parent(connection))
+    job: Job = pickle.loads(read_message(pipe)[1])
+    compile_job(job, lambda done, total: write_message(pipe, {"done": done, "total": total}))

@@ -1,0 +1,93 @@
+"""Processes that run one module of this package: spawned, reached over a socket, ended.
+
+Only the standard library is imported: a server spawns its first worker before it reads its settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import IO, Self, cast
+
+# The parent's sys.path is set before anything else is imported: the child runs the same package, and no file in the
+# current folder takes the place of a library. Ctrl-C reaches the whole process group; the parent decides what ends.
+_BOOTSTRAP = """
+import importlib, json, signal, sys
+sys.path[:] = json.loads(sys.argv[1])
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+importlib.import_module(sys.argv[2]).main(*sys.argv[3:])
+"""
+_STDERR = 2
+_KILL_S = 30.0  # a process that hangs in a driver may not even die
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A process that runs `main` of a module, and the socket to it."""
+
+    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        """`main` gets the descriptor of its end of the socket (see `connection_to_parent`), then the arguments, all as
+        strings. Its standard input is empty, and what it prints goes to standard error. Raises OSError."""
+        if os.name == "nt":
+            raise OSError("child processes need Linux or macOS; on Windows, use WSL2")
+        self.connection, theirs = socket.socketpair()
+        with contextlib.ExitStack() as on_error, theirs:
+            on_error.callback(self.connection.close)
+            fixed = (json.dumps([*map(str, sys.path)]), module, str(theirs.fileno()))
+            self.popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOTSTRAP, *fixed, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=_STDERR,
+                env=None if environment is None else dict(environment),
+                pass_fds=[theirs.fileno()],
+            )
+            on_error.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @cached_property
+    def pipe(self) -> IO[bytes]:
+        """The connection as a file, for the messages of framing.py."""
+        return as_pipe(self.connection)
+
+    def end(self, timeout_s: float = 0.0) -> None:
+        """Disconnects, which tells the process to end, and kills it if it has not ended after `timeout_s`."""
+        with contextlib.suppress(OSError):
+            # Wakes up a thread that waits for an answer; the pipe stays open for it, and reads as ended.
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(timeout_s)
+        if self.popen.poll() is None:
+            self.popen.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.popen.wait(_KILL_S)
+
+
+def connection_to_parent(descriptor: str) -> socket.socket:
+    """The child's end of the socket. Programs that the child starts do not inherit it."""
+    connection = socket.socket(fileno=int(descriptor))
+    connection.set_inheritable(False)
+    return connection
+
+
+def as_pipe(connection: socket.socket) -> IO[bytes]:
+    return cast(IO[bytes], connection.makefile("rwb"))
+
+
+def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
+    """Lets the kernel send the signal when the thread that spawned this process ends (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
