@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from client_table import CLIENTS, PAGE, ROOT, filled, names_of_tests, table, works
+from client_table import CLIENT_LISTS, CLIENTS, PAGE, ROOT, filled, names_of_tests, table, works
 from tests.conftest import require_client, require_environment
 
 OTHERS = ("openai (npm)", "ai (npm)", "wyoming-openai")
@@ -26,6 +26,12 @@ def test_every_test_of_a_client_is_in_exactly_one_row() -> None:
         ]
         assert len(rows) == 1, f"{name} is in the rows {rows}; see CLIENTS in tools/client_table.py"
     assert all(list(works(client)) for client in CLIENTS)
+
+
+def test_the_list_of_npm_packages_names_no_registry() -> None:
+    """`npm install --omit-lockfile-registry-resolved` writes it, so it installs from any registry."""
+    lock = json.loads((CLIENT_LISTS / "node" / "package-lock.json").read_text(encoding="utf-8"))
+    assert not [name for name, package in lock["packages"].items() if "resolved" in package]
 
 
 def listed_versions() -> dict[str, str]:
