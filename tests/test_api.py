@@ -15,6 +15,7 @@ from oscine.narration import NarrationChunk
 from oscine.segmenter import segment_text
 from oscine.utterance import synthesize
 from tests.conftest import CheckpointMaker
+from tests.file_length import assert_length
 
 pytestmark = pytest.mark.slow
 
@@ -181,8 +182,10 @@ def test_a_speech_is_saved_in_the_format_of_its_suffix(preset: Oscine, tmp_path:
     speech.save(tmp_path / name)
     if name == "a.pcm":
         assert (tmp_path / name).read_bytes() == pcm16(speech.audio).tobytes()
-    else:
+    elif name == "a.aac":  # has no header that states a length
         assert abs(read_clip(tmp_path / name).duration_s - speech.duration_s) < 0.2
+    else:
+        assert_length((tmp_path / name).read_bytes(), len(speech.audio), RATE)
     with pytest.raises(RequestError, match=r"unknown audio format 'mp5'; did you mean 'mp3'\?"):
         speech.save("a.mp5")
     with pytest.raises(OscineError, match=r"cannot write .*there is no folder"):

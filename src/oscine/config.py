@@ -381,8 +381,8 @@ class ServerConfig:
     )
     stream_wav: bool = Field(
         default=False,
-        description="Send WAV as it is generated, with placeholders for its sizes, also where the request does not ask "
-        "for streaming.",
+        description="Send WAV and FLAC as they are generated, with placeholders for the length, also where the request "
+        "does not ask for streaming.",
     )
     public_url: Text | None = Field(
         default=None,

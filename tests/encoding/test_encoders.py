@@ -125,8 +125,8 @@ def test_the_bytes_do_not_depend_on_how_the_audio_was_split(name: str, speed: fl
     assert whole == frames == odd
 
 
-def test_mp3_starts_with_audio_and_not_with_tags() -> None:
-    file = encode_whole("mp3", speech_like(CHUNK).tobytes(), rate_hz=RATE_HZ)
+def test_a_streamed_mp3_starts_with_audio_and_not_with_tags() -> None:
+    file = streamed(open_encoder("mp3", rate_hz=RATE_HZ), speech_like(CHUNK), [CHUNK])
     assert file[:2] == b"\xff\xf3"  # sync word, MPEG-2 layer 3
     assert b"Xing" not in file and b"Info" not in file and b"LAME" not in file[:200]
 
@@ -148,7 +148,7 @@ def test_the_header_of_a_whole_file_states_its_length() -> None:
     np.testing.assert_array_equal(decoded("flac", flac), samples)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wav", "flac")])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wav", "flac", "mp3")])
 def test_other_whole_files_equal_the_streamed_ones(name: str) -> None:
     samples = speech_like(5_000)
     assert encode_whole(name, samples.tobytes(), rate_hz=RATE_HZ) == streamed(
@@ -231,7 +231,8 @@ def test_speed_changes_the_length_exactly_and_keeps_the_pitch(speed: float) -> N
 def test_every_format_supports_speed_and_rate_together() -> None:
     tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
     for name in FORMATS:
-        received = decoded(name, encode_whole(name, tone.tobytes(), rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8))
+        encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8)
+        received = decoded(name, streamed(encoder, tone, [CHUNK]))
         before, frame = PADDING.get(name, (0, 1))
         assert 0 <= len(received) - before - 60_000 < 2 * frame, name
         assert loudest_hz(received, 48_000) == pytest.approx(440, abs=2), name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import tempfile
 import time
@@ -178,9 +179,11 @@ def speak(
 
 @contextmanager
 def _stdout_sink(format_name: str, rate_hz: int) -> Iterator[Callable[[bytes], None]]:
-    from oscine.encoding.encoders import open_encoder
+    from oscine.encoding.encoders import open_encoder, open_file_encoder
 
-    encoder = open_encoder(format_name, rate_hz=rate_hz)
+    # Nobody listens to a redirection into a file, so its header can wait for the length.
+    to_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    encoder = (open_file_encoder if to_file else open_encoder)(format_name, rate_hz=rate_hz)
 
     def write(encoded: bytes) -> None:
         if encoded:

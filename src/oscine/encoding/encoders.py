@@ -7,7 +7,6 @@ than its codec's frame and look-ahead, and the joined bytes do not depend on how
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import soxr
 
 from oscine.audio import wav_header
 from oscine.encoding.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
+from oscine.encoding.whole_files import FlacFileStage, Mp3FileStage, WavFileStage
 from oscine.errors import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
@@ -32,7 +32,8 @@ class Format:
 
     | | samples before the audio | samples after it |
     |---|---|---|
-    | mp3 | 1105 | less than two frames of 576 (1152 from 44.1 kHz on) |
+    | mp3, streamed | 1105 | less than two frames of 576 (1152 from 44.1 kHz on) |
+    | mp3, whole | none: the file tells players what to skip | none, likewise |
     | aac | 1024 | less than one frame of 1024 |
     | opus | none: the file tells players what to skip | none, likewise |
     """
@@ -41,17 +42,25 @@ class Format:
     media_type: str
     codec: CodecSettings | None = None  # None: uncompressed
     rates_hz: tuple[int, ...] = _RATES_HZ
+    # Its header states the length of the audio. Many readers refuse or mistake the placeholder of a stream.
+    needs_length: bool = False
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "mp3": Format("mp3", "audio/mpeg", MP3),
-        "wav": Format("wav", "audio/wav"),
+        "wav": Format("wav", "audio/wav", needs_length=True),
         "pcm": Format("pcm", "audio/pcm"),
         "opus": Format("opus", "audio/ogg", OPUS, _OPUS_RATES_HZ),
         "aac": Format("aac", "audio/aac", AAC),
-        "flac": Format("flac", "audio/flac", FLAC),
+        "flac": Format("flac", "audio/flac", FLAC, needs_length=True),
     }
+)
+
+
+# The others have no header that states a length.
+_FILE_STAGES: Mapping[str, Callable[[int], Encoder]] = MappingProxyType(
+    {"wav": WavFileStage, "flac": FlacFileStage, "mp3": Mp3FileStage}
 )
 
 
@@ -84,18 +93,13 @@ def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = No
 
 
 def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
-    """Like `open_encoder`, for a file that is sent when it is complete: headers that state a length (wav, flac) state
-    the true one."""
+    """Like `open_encoder`, for a file that is sent when it is complete: its header states the true length, and what
+    players skip."""
     out_rate_hz = out_rate_hz or rate_hz
-    if format_name not in ("wav", "flac"):
+    if format_name not in _FILE_STAGES:
         return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
     checked_format(format_name, out_rate_hz, speed)
-
-    def stages() -> list[Encoder]:
-        last = _WavFileStage(out_rate_hz) if format_name == "wav" else _FlacFileStage(out_rate_hz)
-        return [*_conversions(rate_hz, out_rate_hz, speed), last]
-
-    return _Chain(stages)
+    return _Chain(lambda: [*_conversions(rate_hz, out_rate_hz, speed), _FILE_STAGES[format_name](out_rate_hz)])
 
 
 def encode_whole(
@@ -201,37 +205,6 @@ class _UncompressedStage:
 
     def close(self) -> None:
         pass
-
-
-class _WavFileStage:
-    def __init__(self, rate_hz: int) -> None:
-        self._rate_hz, self._pcm = rate_hz, bytearray()
-
-    def push(self, pcm: bytes) -> bytes:
-        self._pcm += pcm
-        return b""
-
-    def finish(self) -> bytes:
-        return wav_header(self._rate_hz, len(self._pcm) // 2) + self._pcm
-
-    def close(self) -> None:
-        pass
-
-
-class _FlacFileStage:
-    def __init__(self, rate_hz: int) -> None:
-        self._file = io.BytesIO()
-        self._stage = CompressStage(FLAC, rate_hz, self._file)
-
-    def push(self, pcm: bytes) -> bytes:
-        return self._stage.push(pcm)
-
-    def finish(self) -> bytes:
-        self._stage.finish()
-        return self._file.getvalue()
-
-    def close(self) -> None:
-        self._stage.close()
 
 
 class _ResampleStage:

@@ -28,7 +28,8 @@ class CodecSettings:
     container_options: Mapping[str, str] = field(default_factory=dict)
 
 
-# A Xing frame would have to be filled in at the end; a bit reservoir makes a frame wait for later ones.
+# A bit reservoir would make a frame wait for later ones. libav's own Xing frame is off by up to 46 samples of padding;
+# whole_files.py writes one.
 MP3 = CodecSettings(
     *("mp3", "libmp3lame", "s16p", 128_000),
     codec_options={"reservoir": "0", "compression_level": "5"},
@@ -120,6 +121,7 @@ class CompressStage:
         self._container: OutputContainer | None = None  # set before anything can fail: __del__ reads it
         self._rate_hz = rate_hz
         self._samples_in = 0
+        self.packets = 0  # frames of the codec
         self._written = _WriteBuffer()
         # bitexact: no random serial number and no version inside, so the same speech gives the same file.
         options = {"fflags": "+bitexact", "flush_packets": "1", **settings.container_options}
@@ -142,14 +144,20 @@ class CompressStage:
             # With these timestamps libav counts opus pages from the codec's leading silence, as the format requires.
             frame.pts, frame.time_base = self._samples_in, Fraction(1, self._rate_hz)
             self._samples_in += frame.samples
-            self._container.mux(self._stream.encode(frame))
+            self._mux(frame)
         return self._written.take()
 
     def finish(self) -> bytes:
         assert self._container
-        self._container.mux(self._stream.encode(None))
+        self._mux(None)
         self.close()
         return self._written.take()
+
+    def _mux(self, frame: av.AudioFrame | None) -> None:
+        assert self._container
+        packets = self._stream.encode(frame)
+        self.packets += len(packets)
+        self._container.mux(packets)
 
     def close(self) -> None:
         if self._container:

@@ -8,14 +8,14 @@
 | `stream: true`, and an `Accept` that prefers audio      | bytes                                                      |
 | `stream: true`                                          | bytes; events if the server is set so                      |
 | none of these, and `word_timestamps`                    | the whole file                                             |
-| none of these, and the format is WAV                    | the whole file; bytes for a client that says that it reads |
+| none of these, and the format is WAV or FLAC            | the whole file; bytes for a client that says that it reads |
 |                                                         | the response as it arrives, for a very long text, or if    |
 |                                                         | the server is set so                                       |
 | none of these                                           | bytes                                                      |
 
 `stream_format` goes before `Accept`: OpenAI's SDK accepts application/octet-stream even where it asks for events.
-A WAV file begins with its size. Sent before it is known, it is a placeholder, which strict parsers refuse or take for a
-day of audio.
+WAV and FLAC files begin with their length. Sent before it is known, it is a placeholder, which many readers refuse or
+take for a day of audio.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Literal
 from starlette.datastructures import Headers
 
 from oscine.config import ServerConfig
+from oscine.encoding.encoders import FORMATS
 from oscine.server.schemas import SpeechBody
 
 ResponseForm = Literal["bytes", "events", "whole", "json"]
@@ -47,9 +48,9 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
         return "events" if config.stream_events and accepted is None else "bytes"
     if body.word_timestamps:  # in a header, which is sent before the audio
         return "whole"
-    is_wav = (body.response_format or config.default_format) == "wav"
+    needs_length = FORMATS[body.response_format or config.default_format].needs_length
     streams = config.stream_wav or _reads_a_stream(headers) or len(body.input) > _MAX_WHOLE_CHARS
-    return "whole" if is_wav and not streams else "bytes"
+    return "whole" if needs_length and not streams else "bytes"
 
 
 def _reads_a_stream(headers: Headers) -> bool:
