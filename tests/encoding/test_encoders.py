@@ -17,7 +17,7 @@ import soundfile
 import soxr
 
 from oscine.audio import wav_header
-from oscine.encoding.encoders import FORMATS, Encoder, encode_whole, open_encoder
+from oscine.encoding.encoders import FORMATS, RATES_HZ, Encoder, encode_whole, open_encoder
 from oscine.errors import RequestError
 
 Pcm = npt.NDArray[np.int16]
@@ -91,13 +91,13 @@ def test_lossless_formats_give_every_sample_back(name: str) -> None:
         np.testing.assert_array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], samples)
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 24_000, 44_100])
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
 @pytest.mark.parametrize("name", ["mp3", "aac"])
 def test_mp3_and_aac_add_only_their_known_silence(name: str, rate_hz: int) -> None:
     samples = speech_like(rate_hz // 2 + 77, rate_hz)
     received = decoded(name, streamed(open_encoder(name, rate_hz=rate_hz), samples, [CHUNK]))
     before, frame = PADDING[name]
-    if name == "mp3" and rate_hz >= 44_100:
+    if name == "mp3" and rate_hz >= 32_000:
         frame *= 2
     assert 0 <= len(received) - before - len(samples) < frame
     assert correlation(received[before:], samples) > 0.99
@@ -204,7 +204,7 @@ def test_audio_at_another_speed_leaves_with_the_first_push(speed: float) -> None
 # Other rates and speeds
 
 
-@pytest.mark.parametrize("out_rate_hz", [8_000, 16_000, 22_050, 44_100, 48_000])
+@pytest.mark.parametrize("out_rate_hz", [rate_hz for rate_hz in RATES_HZ if rate_hz != RATE_HZ])
 def test_resampling_in_pieces_equals_resampling_the_whole(out_rate_hz: int) -> None:
     samples = speech_like(RATE_HZ + 77)
     sent = streamed(open_encoder("pcm", rate_hz=RATE_HZ, out_rate_hz=out_rate_hz), samples, [CHUNK])
@@ -246,8 +246,7 @@ def test_every_format_supports_speed_and_rate_together() -> None:
     [
         ("opus", {"out_rate_hz": 44_100}, "sample_rate", "opus does not support 44100 Hz (possible: 8000, 12000, "),
         ("opus", {"out_rate_hz": 22_050}, "sample_rate", "supported by mp3, wav, pcm, aac, flac"),
-        ("mp3", {"out_rate_hz": 12_000}, "sample_rate", "supported by opus"),
-        ("wav", {"out_rate_hz": 96_000}, "sample_rate", "44100, 48000)"),
+        ("mp3", {"out_rate_hz": 96_000}, "sample_rate", "44100, 48000)"),
         ("ogg", {}, "response_format", "unknown response_format 'ogg'"),
         ("pcm", {"speed": 4.5}, "speed", "speed must be between 0.25 and 4, got 4.5"),
         ("pcm", {"speed": float("nan")}, "speed", "got nan"),

@@ -96,7 +96,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"voice": "m" * 257}, 400, "invalid_field", "voice", "voice: string should have at most 256 characters"),
     ({"model": "scriptd"}, 404, "model_not_found", "model", "unknown model 'scriptd'; did you mean 'scripted'?"),
     (
-        {"response_format": "ogg"},
+        {"response_format": "wma"},
         400,
         "invalid_field",
         "response_format",
@@ -112,7 +112,13 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"speed": 0.1}, 400, "invalid_field", "speed", "speed: input should be greater than or equal to 0.25, got 0.1"),
     ({"speed": "fast"}, 400, "invalid_field", "speed", "speed: input should be a valid number"),
     ({"speed": True}, 400, "invalid_field", "speed", "speed: input should be a valid number, got True"),
-    ({"sample_rate": 11025}, 400, "invalid_field", "sample_rate", "sample_rate: input should be 8000, 16000, 22050"),
+    (
+        {"sample_rate": 96000},
+        400,
+        "invalid_field",
+        "sample_rate",
+        "sample_rate: input should be 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100 or 48000, got 96000",
+    ),
     (
         {"sample_rate": 44100, "response_format": "opus"},
         400,

@@ -193,7 +193,7 @@ def test_fields_of_others_reach_the_engine(
         ({"language": "en", "lang_code": "zh"}, "lang_code"),
         ({"skip_fixed_bootstrap_audio": True, "suppress_bootstrap_silence": False}, "skip_fixed_bootstrap_audio"),
         ({"voice": "wren", "speaker": "finch"}, "speaker"),
-        ({"seed": -2}, "seed"),
+        ({"seed": -(2**64)}, "seed"),
     ],
     ids=str,
 )

@@ -22,7 +22,7 @@ from oscine.encoding.whole_files import FlacFileStage, Mp3FileStage, WavFileStag
 from oscine.errors import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
-_RATES_HZ = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
+RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)  # all that an MP3 can have
 _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 
@@ -32,7 +32,7 @@ class Format:
 
     | | samples before the audio | samples after it |
     |---|---|---|
-    | mp3, streamed | 1105 | less than two frames of 576 (1152 from 44.1 kHz on) |
+    | mp3, streamed | 1105 | less than two frames of 576 (1152 from 32 kHz on) |
     | mp3, whole | none: the file tells players what to skip | none, likewise |
     | aac | 1024 | less than one frame of 1024 |
     | opus | none: the file tells players what to skip | none, likewise |
@@ -41,7 +41,7 @@ class Format:
     name: str
     media_type: str
     codec: CodecSettings | None = None  # None: uncompressed
-    rates_hz: tuple[int, ...] = _RATES_HZ
+    rates_hz: tuple[int, ...] = RATES_HZ
     # Its header states the length of the audio. Many readers refuse or mistake the placeholder of a stream.
     needs_length: bool = False
 

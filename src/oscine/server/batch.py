@@ -110,7 +110,7 @@ class _SpeechBatch:
             message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
             raise field_error(message, param="items")
         if self._service.config.strict:
-            self._body.check_known()
+            self._body.check_strict()
         self._progress_s = time.monotonic()
         # One stream is held to the end, so that draining waits for the whole batch.
         with self._service.api_keys.stream(self._key):

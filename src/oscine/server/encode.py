@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from oscine.config import FormatName
 from oscine.encoding.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.server.errors import ApiError
+from oscine.server.schemas import SampleRate
 from oscine.server.service import Service
+from oscine.server.spellings import NeededFormat
 
 _SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_SampleRate = Annotated[Literal["8000", "16000", "22050", "24000", "44100", "48000"], Query(description="Of the body.")]
+_BodyRate = Annotated[SampleRate, Query(description="Of the body.")]
 
 
 def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
@@ -30,10 +31,10 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
         openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}},
         summary="Encode PCM",
     )
-    async def encode(request: Request, response_format: FormatName, sample_rate: _SampleRate = "24000") -> Response:
+    async def encode(request: Request, response_format: NeededFormat, sample_rate: _BodyRate = 24_000) -> Response:
         """The body is 16-bit little-endian mono PCM."""
         pieces: list[bytes] = []
-        encoder = AsyncEncoder(open_file_encoder(response_format, rate_hz=int(sample_rate)), service.encode_pool)
+        encoder = AsyncEncoder(open_file_encoder(response_format, rate_hz=sample_rate), service.encode_pool)
         with contextlib.closing(encoder):
             async for pcm in _samples(request):
                 pieces.append(await encoder.push(pcm))

@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
+from oscine.encoding.encoders import RATES_HZ
 from oscine.errors import nearest, unknown_choice
 from oscine.server.errors import ApiError, field_error
 from oscine.server.language_codes import language_name
-from oscine.server.spellings import ResponseFormat, TaskType
+from oscine.server.spellings import ResponseFormat, TaskType, meant_values
 
 RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
@@ -31,6 +41,16 @@ Clips = Annotated[list[str], Field(fail_fast=True)]
 Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=True)]
 # Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
+
+
+def _checked_rate(rate_hz: int) -> int:
+    if rate_hz not in RATES_HZ:
+        *others, last = map(str, RATES_HZ)
+        raise PydanticCustomError("rate", "Input should be {rates}", {"rates": f"{', '.join(others)} or {last}"})
+    return rate_hz
+
+
+SampleRate = Annotated[int, AfterValidator(_checked_rate), WithJsonSchema({"type": "integer", "enum": [*RATES_HZ]})]
 
 _MAX_NAME_CHARS = 80  # of a client's string in an error message
 _MAX_UNKNOWN = 64  # fields that are ignored; more are refused
@@ -93,10 +113,12 @@ class UnknownField:
 
 
 class LenientModel(BaseModel):
-    """Ignores unknown fields, as most servers of these APIs do, and remembers their names for the response."""
+    """Ignores unknown fields, as most servers of these APIs do, and remembers their names for the response. Reads
+    values of a wrong type that can mean only one thing, and remembers their errors for a strict server."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
     _unknown: tuple[str, ...] = PrivateAttr(())
+    _mistyped: tuple[Any, ...] = PrivateAttr(())  # pydantic's errors
 
     @model_validator(mode="wrap")
     @classmethod
@@ -107,7 +129,17 @@ class LenientModel(BaseModel):
             name = shown_name(unknown[0])
             message = f"there are {len(unknown)} unknown fields, such as {name!r}; send only fields of this API"
             raise _bad_name(name, message)
-        model = validate(given)
+        try:
+            model = validate(given)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            if not (meant := meant_values(errors)):
+                raise
+        else:
+            errors, meant = [], {}
+        if meant:
+            model = validate({**given, **meant})
+            model._mistyped = tuple(error for error in errors if error["loc"][0] in meant)
         if unknown:
             model._unknown = tuple(map(shown_name, unknown))
         return model
@@ -126,11 +158,13 @@ class LenientModel(BaseModel):
                 for index, inner in enumerate(value):
                     yield from inner.unknown_fields(f"{prefix}.{index}")
 
-    def check_known(self) -> None:
-        """Raises 400 for the first unknown field."""
+    def check_strict(self) -> None:
+        """Raises 400 for the first unknown field, or the first value in another type or spelling."""
         for field in self.unknown_fields():
             message = unknown_choice("field", field.name, field.known, field.meant)
             raise field_error(f"{field.container}: {message}" if field.container else message, param=field.path)
+        if self._mistyped:
+            raise invalid_field([*self._mistyped])
 
 
 class VoiceId(LenientModel):
@@ -207,7 +241,7 @@ class VoiceOptions(LenientModel):
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
     )
     speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
-    sample_rate: Literal[8000, 16000, 22050, 24000, 44100, 48000] | None = None
+    sample_rate: SampleRate | None = None
     seed: Seed | None = Field(None, description="The same seed gives the same audio. -1: random.")
     temperature: Temperature | None = Field(None, description="0: no randomness.")
     do_sample: bool | None = Field(None, description="false: no randomness.")
@@ -289,8 +323,10 @@ class VoiceOptions(LenientModel):
                 self.model_fields_set.discard(alias)
         return self
 
-    def check_known(self) -> None:
-        super().check_known()
+    def check_strict(self) -> None:
+        super().check_strict()
+        for error in self.extra_params._mistyped if self.extra_params else ():
+            raise invalid_field([{**error, "loc": ("extra_params", *error["loc"])}])
         for name in self._respelled:
             raise field_error(f"{name} must be spelled {getattr(self, name)!r}: this server is strict", param=name)
 

@@ -93,7 +93,7 @@ class SpeechPlanner:
         server's."""
         card = model.card
         if self._config.strict:
-            options.check_known()
+            options.check_strict()
         _check_task(options, card)
         sampling = sampling_fields(options)
         _check_sampling(options, sampling)

@@ -1,8 +1,14 @@
-"""Values that clients of other servers spell in their own ways. SGLang-Omni takes `WAV` for `wav`, and for
-`VoiceDesign` also `voice-design` and `voice_design`."""
+"""Values that clients write in their own ways, and what they mean here. A strict server refuses them.
+
+Names may be written as in SGLang-Omni: `WAV` for `wav`, `voice-design` for `VoiceDesign`. `ogg` is the file that an
+`opus` is. Numbers and booleans may come as text, whole numbers with a point. schemas.py reads what it refuses once more
+with these functions, so that a value of the right type costs nothing.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 from pydantic import BeforeValidator
@@ -11,20 +17,86 @@ from oscine.config import FormatName
 
 TaskName = Literal["CustomVoice", "VoiceDesign", "Base"]
 _TASKS = {name.lower(): name for name in get_args(TaskName)}
-_FORMATS = {name: name for name in get_args(FormatName)}
+_FORMATS = {name: name for name in get_args(FormatName)} | {"ogg": "opus"}
+
+_MAX_CHARS = 32  # of millions of characters, no other spelling is made
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_BOOLEANS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 
 
-def _is_name(given: Any) -> TypeGuard[str]:
-    return isinstance(given, str) and len(given) < 32  # of millions of characters, no other spelling is made
+def _is_short(given: Any) -> TypeGuard[str]:
+    return isinstance(given, str) and len(given) <= _MAX_CHARS
 
 
 def _task_name(given: Any) -> Any:
-    return _TASKS.get(given.replace("-", "").replace("_", "").lower(), given) if _is_name(given) else given
+    return _TASKS.get(given.replace("-", "").replace("_", "").lower(), given) if _is_short(given) else given
 
 
 def _format_name(given: Any) -> Any:
-    return _FORMATS.get(given.lower(), given) if _is_name(given) else given
+    return _FORMATS.get(given.lower(), given) if _is_short(given) else given
 
 
 TaskType = Annotated[TaskName | None, BeforeValidator(_task_name)]
 ResponseFormat = Annotated[FormatName | None, BeforeValidator(_format_name)]
+NeededFormat = Annotated[FormatName, BeforeValidator(_format_name)]
+
+
+def meant_boolean(given: object) -> bool | None:
+    """None: it is neither."""
+    if isinstance(given, int):
+        given = str(given)
+    return _BOOLEANS.get(given.strip().lower()) if _is_short(given) else None
+
+
+def _meant_number(given: object) -> float | None:
+    return float(given) if _is_short(given) and _NUMBER.fullmatch(given := given.strip()) else None
+
+
+def _meant_integer(given: object) -> int | None:
+    if _is_short(given) and _INTEGER.fullmatch(given.strip()):
+        return int(given)  # a float would round large ones
+    number = given if isinstance(given, float) else _meant_number(given)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _meant_seed(seed: int) -> int:
+    """A negative seed stands for the one with the same 64 bits, as in torch's generators. -1 is random."""
+    return seed + 2**64 if -(2**63) <= seed < -1 else seed
+
+
+def _meant_max_new_tokens(tokens: int) -> int:
+    """The shortest speech is one frame, which is 2 here, because the last token never becomes a frame."""
+    return max(tokens, 2) if tokens == 1 else tokens
+
+
+# By the type of pydantic's error.
+_TYPES: Mapping[str, Callable[[object], Any]] = {
+    "bool_type": meant_boolean,
+    "float_type": _meant_number,
+    "int_type": _meant_integer,
+}
+_VALUES: Mapping[str, Callable[[int], int]] = {"seed": _meant_seed, "max_new_tokens": _meant_max_new_tokens}
+
+
+def meant_value(name: str, kind: str, given: object) -> Any:
+    """What the value of this field means, which had an error of this kind. None: nothing that is allowed."""
+    if kind in _TYPES:
+        given = _TYPES[kind](given)
+    elif kind != "greater_than_equal":
+        return None
+    return _VALUES[name](given) if name in _VALUES and isinstance(given, int) else given
+
+
+def meant_values(errors: Sequence[Any]) -> dict[str, Any]:
+    """For pydantic's errors: the fields that mean something else than they say, and what."""
+    found = {}
+    for error in errors:
+        name, *inner = error["loc"] or ("",)
+        value = None if inner else meant_value(str(name), error["type"], error["input"])
+        if value is not None and value is not error["input"]:
+            found[str(name)] = value
+    return found

@@ -18,6 +18,7 @@ from oscine.errors import VoiceError
 from oscine.server.errors import ApiError, field_error
 from oscine.server.inline_clips import too_large
 from oscine.server.schemas import MAX_EMBEDDING, StrictModel, invalid_field
+from oscine.server.spellings import meant_boolean
 from oscine.server.voice_names import MAX_NAME_CHARS
 from oscine.voice import Voice
 
@@ -29,7 +30,6 @@ _MAX_CONTENT_TYPE_CHARS = 256
 _MAX_MIME_TYPE_CHARS = 64
 _CHARSET = re.compile(r"charset[\s*]*=[\s\"']*([^\s\"';]*)")
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*")
-_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 class VoiceUpload(StrictModel):
@@ -70,7 +70,7 @@ class VoiceUpload(StrictModel):
 
     @property
     def overwrites(self) -> bool:
-        return self.overwrite is not None and self.overwrite.lower() in _YES
+        return bool(meant_boolean(self.overwrite))
 
     @property
     def source(self) -> Literal["audio_sample", "speaker_embedding"]:
@@ -204,6 +204,6 @@ def _validated(items: list[tuple[str, UploadFile | str]]) -> VoiceUpload:
         raise field_error("give either audio_sample or speaker_embedding", param="audio_sample")
     if upload.ref_text is not None and upload.audio_sample is None:
         raise field_error("ref_text is the transcript of a clip; give the clip as audio_sample", param="ref_text")
-    if upload.overwrite is not None and upload.overwrite.lower() not in _YES + _NO:
+    if upload.overwrite is not None and meant_boolean(upload.overwrite) is None:
         raise field_error(f"overwrite must be true or false, got {upload.overwrite[:40]!r}", param="overwrite")
     return upload

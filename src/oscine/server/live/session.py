@@ -151,7 +151,7 @@ class LiveSession:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
             raise ApiError(400, f"{message.type} came after session.close; open another connection")
         if self._service.config.strict and isinstance(message, InputText | InputDone | SessionClose):
-            message.check_known()
+            message.check_strict()
         match message:
             case LiveConfig():
                 try:
