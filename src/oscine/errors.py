@@ -4,6 +4,7 @@ OscineError
  ├─ CheckpointError   the model folder or hub id cannot be used
  ├─ ConfigError       the settings cannot work; found before weights are loaded
  ├─ OverloadedError   the engine is full; says in how many seconds to retry
+ │   └─ NotReadyError the engine is starting or restarting
  ├─ ExportError       a part of the checkpoint cannot be exported
  ├─ EngineError       the engine failed or is stopped; the request may be sent again
  └─ RequestError      this request cannot be spoken; others are not affected
@@ -37,6 +38,10 @@ class OverloadedError(OscineError):
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NotReadyError(OverloadedError):
+    """The engine is starting or restarting, so it takes no requests yet."""
 
 
 class ExportError(OscineError):

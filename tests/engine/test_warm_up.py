@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,19 +25,19 @@ class WarmUp:
         self.runner = ScriptedRunner(slots, fail=self._before, min_frames=50, **costs)  # type: ignore[arg-type]
         self.engine: InProcessEngine = make_engine(self.config, runner=self.runner)
         self.progress: list[tuple[str, int, int]] = []
-        self._awaited = 0
+        self.awaited = 0
 
     def run(self) -> None:
         warm_up(self.engine, self.config, self._report)
 
     def _report(self, stage: str, done: int, total: int) -> None:
-        self._awaited = self.config.buckets[done] if done < total else 0
+        self.awaited = self.config.buckets[done] if done < total else 0
         self.progress.append((stage, done, total))
 
     def _before(self, stage: str, tag: int) -> None:
-        if stage == "launch" and self._awaited:
-            wait_until(lambda: self._submitted() >= self._awaited)
-            self._awaited = 0
+        if stage == "launch" and self.awaited:
+            wait_until(lambda: self._submitted() >= self.awaited)
+            self.awaited = 0
         elif stage == "collect":
             self.runner.fixed_s = min(self.runner.fixed_s, 0.005)  # only the first launch is cold
 
@@ -57,6 +58,30 @@ def test_the_warm_up_ends_where_real_time_ends(make_engine: MakeEngine) -> None:
     warm = WarmUp(make_engine, slots=8, row_s=0.05)  # two rows take 105 ms, longer than a frame
     warm.run()
     assert max(map(len, warm.runner.launches)) == 2 and warm.progress[-1] == ("warm-up", 4, 4)
+
+
+def test_a_warm_up_is_not_refused_on_a_machine_that_stalls(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first tick of each batch lasts longer than a request may wait for a slot, and only one request is in it."""
+    warm = WarmUp(make_engine, slots=4)
+    wait_for_batch, submit = warm.runner.fail, warm.engine.submit
+
+    def submit_after_the_first(*arguments: Any) -> str:
+        wait_until(lambda: not warm.engine.status().queued or warm.engine.status().slots_active > 0)
+        return submit(*arguments)
+
+    monkeypatch.setattr(warm.engine, "submit", submit_after_the_first)
+
+    def stall(stage: str, tag: int) -> None:
+        is_first = stage == "launch" and warm.awaited > 0
+        wait_for_batch(stage, tag)
+        if is_first:
+            warm.runner.clock.now_s += 2 * warm.config.queue_wait_s
+
+    warm.runner.fail = stall
+    warm.run()
+    assert warm.engine.cost.rows_seen == 4 and warm.progress[-1] == ("warm-up", 3, 3)
 
 
 def test_settings_without_room_for_an_utterance_are_refused(make_engine: MakeEngine) -> None:

@@ -147,6 +147,7 @@ def test_the_server_is_ready_when_every_model_has_started(served: Served) -> Non
     served.states["design"] = EngineHealth("failed", last_reason="no memory")
     ready = served.client.get("/ready")
     assert (ready.status_code, ready.json()["last_failure"]) == (200, "no memory")
+    assert ready.json()["failed"] == ["design"]
 
 
 def test_models_are_listed_and_described(served: Served) -> None:

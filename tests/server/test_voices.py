@@ -71,7 +71,10 @@ class Api:
         self.store = VoiceStore(folder, reserved_names(card.speakers))
         self._models = ModelRegistry([LoadedModel.of(self.cloner, card)], self.store, Metrics(tuple))
         service: Any = SimpleNamespace(
-            models=self._models, voice_store=self.store, clip_policy=ClipPolicy(max_bytes=max_bytes)
+            models=self._models,
+            voice_store=self.store,
+            clip_policy=ClipPolicy(max_bytes=max_bytes),
+            check_ready=lambda model: None,
         )
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 429, 503)}
         self.app = FastAPI()

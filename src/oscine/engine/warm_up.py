@@ -6,7 +6,6 @@ admit a burst only step by step.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.policy import FRAME_S
-from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError
+from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.types import AudioChunk, ReportProgress, SpeechRequest
 
 _TEXT = "Hello."
@@ -29,11 +28,11 @@ def warm_up(engine: InProcessEngine, config: EngineConfig, progress: ReportProgr
     for done, size in enumerate(sizes):
         progress("warm-up", done, len(sizes))
         try:
-            all_admitted = _speak_batch(engine, request, size)
+            _speak_batch(engine, request, size)
         except RequestError as error:
             raise ConfigError(f"these settings leave no room for one short utterance: {error}") from error
         # Not `status().tick_s`: the very first tick is cold and would end the warm-up on a slow machine.
-        if not all_admitted or engine.cost.tick_s(size) > config.pacing.real_time_share * FRAME_S:
+        if engine.cost.tick_s(size) > config.pacing.real_time_share * FRAME_S:
             break
     progress("warm-up", len(sizes), len(sizes))
 
@@ -47,18 +46,17 @@ def _request(engine: InProcessEngine) -> SpeechRequest:
         fields["voice"] = engine.clone((noise, rate_hz), _TEXT)
     elif engine.model_config.kind == "voice_design":
         fields["instruct"] = "A calm voice."
-    return SpeechRequest(text=_TEXT, max_new_tokens=_TOKENS, seed=0, trim_silence=False, **fields)
+    # Continuations are never refused for load: a cold first tick on a busy machine may last longer than a request may
+    # wait for a slot.
+    return SpeechRequest(text=_TEXT, max_new_tokens=_TOKENS, seed=0, trim_silence=False, continues_s=0.0, **fields)
 
 
-def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) -> bool:
-    """Waits for the end of all utterances. Returns False if the engine did not admit so many."""
+def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) -> None:
+    """Waits for the end of all utterances."""
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
-    speaking = 0
-    with contextlib.suppress(OverloadedError):
-        for _ in range(count):
-            engine.submit(request, chunks.put)
-            speaking += 1
-    all_admitted, pcm_bytes = speaking == count, 0
+    for _ in range(count):
+        engine.submit(request, chunks.put)
+    speaking, pcm_bytes = count, 0
     while speaking:
         chunk = chunks.get()
         if chunk.error is not None:
@@ -67,4 +65,3 @@ def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) ->
         pcm_bytes += len(chunk.pcm)
     if not pcm_bytes:
         raise EngineError("the engine speaks, but its audio is empty")
-    return all_admitted

@@ -160,7 +160,8 @@ class _SpeechBatch:
                     return await self._speak(index, item, metrics)
             except (OverloadedError, ApiError) as exception:
                 error = api_error(exception)
-                if error.status != 429 or time.monotonic() - self._progress_s > _RETRY_S:
+                passes = isinstance(exception, OverloadedError) or error.status == 429
+                if not passes or time.monotonic() - self._progress_s > _RETRY_S:
                     raise
                 forget_frames(exception)
             # Until an item of this batch ends, or the time to retry has come.

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from oscine.errors import EngineError, OscineError, OverloadedError, RequestError, TooLongError
+from oscine.errors import EngineError, NotReadyError, OscineError, OverloadedError, RequestError, TooLongError
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +76,8 @@ def api_error(error: BaseException) -> ApiError:
         case RequestError():
             param = error.param and _WIRE_NAMES.get(error.param, error.param)
             return ApiError(413 if isinstance(error, TooLongError) else 400, str(error), param=param or None)
+        case NotReadyError():
+            return ApiError(503, str(error), retry_after_s=error.retry_after_s)
         case OverloadedError():
             return ApiError(429, str(error), retry_after_s=error.retry_after_s)
         case EngineError():

@@ -106,7 +106,8 @@ class Service:
 
     def readiness(self) -> dict[str, Any]:
         """Whether requests can be spoken, and why not. With several models one that is ready is enough, once each of
-        those that the server began with has started or failed to; `models` tells about each."""
+        those that the server began with has started or failed to; `models` has the state of each and `failed` the names
+        of those that have failed."""
         models = {model.name: model.readiness() for model in self.models}
         about = next(iter(models.values()))
         if self.models.several:
@@ -119,6 +120,7 @@ class Service:
                 else min((one["state"] for one in models.values()), key=_MODEL_STATES.index),
                 "restarts": sum(one["restarts"] for one in models.values()),
                 "last_failure": failures[0] if failures else None,
+                "failed": [name for name, one in models.items() if one["state"] == "failed"],
                 "models": models,
             }
         return {**about, "ready": False, "state": "draining"} if self.draining else about

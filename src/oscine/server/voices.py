@@ -195,6 +195,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
             known = await asyncio.to_thread(store.get, name) if not upload.overwrites else None
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded.answer(known)
+            service.check_ready(model)
             voice, warnings = await _clone(model, clip, upload)
         stored = await asyncio.to_thread(
             store.add,

@@ -42,6 +42,8 @@ class FakeConfig:
     build_s: float = 0.0
     wait_for: str = ""  # a file: builds wait until it exists
     marker: str = ""  # a file: with fail_build, only builds after the first fail
+    log: str = ""  # a file that gets a line for each build
+    failures: int = 10_000  # with `log` and fail_build: only so many builds fail
 
 
 @dataclass
@@ -72,13 +74,20 @@ def build_fake(config: FakeConfig, progress: Callable[[str, int, int], None]) ->
     for done in range(3):
         time.sleep(config.build_s / 3)
         progress(os.environ.get("FAKE_STAGE", "weights"), done + 1, 3)
-    first = bool(config.marker) and not os.path.exists(config.marker)
+    works = bool(config.marker) and not os.path.exists(config.marker)
     if config.marker:
         with open(config.marker, "a") as file:
             file.write("built\n")
-    if config.fail_build == "exit" and not first:
+    if config.log:
+        with open(config.log, "a+") as file:
+            file.write("built\n")
+            file.seek(0)
+            works = works or len(file.readlines()) > config.failures
+    if config.fail_build == "exit" and not works:
         os._exit(7)
-    if config.fail_build and not first:
+    if config.fail_build == "kill" and not works:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if config.fail_build and not works:
         raise ValueError("a stranger") if config.fail_build == "ValueError" else refusal(config.fail_build)
     return FakeEngine(config)
 

@@ -15,7 +15,7 @@ import pytest
 
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
-from oscine.errors import CheckpointError, ConfigError, EngineError, OverloadedError
+from oscine.errors import CheckpointError, ConfigError, EngineError, NotReadyError, OverloadedError
 from oscine.types import SpeechRequest
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
@@ -207,6 +207,69 @@ def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error
     assert engine.health.restarts == 0 and not engine.status().ready
     engine.stop()
     assert engine.health.state == "stopped"
+
+
+@pytest.mark.parametrize(("fail_build", "reason"), [("OverloadedError", "full"), ("kill", "SIGKILL")])
+def test_a_first_start_that_fails_for_a_passing_reason_is_tried_again(fail_build, reason, tmp_path, caplog):
+    fake = FakeConfig(fail_build=fail_build, log=str(tmp_path / "builds"), failures=2)
+    engine = EngineClient(functools.partial(build_fake, fake), CONFIG)
+    try:
+        engine.wait_ready(WAIT_S)
+        assert speak(engine, "say 1").last().finish_reason == "stop"
+        assert engine.health.restarts == 2 and reason in engine.health.last_reason
+    finally:
+        engine.stop()
+    assert sum("it is restarted in" in record.getMessage() for record in caplog.records) == 2
+
+
+@pytest.mark.parametrize(("code", "passes"), [(errno.EMFILE, True), (errno.ENOMEM, True), (errno.EACCES, False)])
+def test_a_first_worker_that_cannot_be_spawned_is_tried_again_if_that_may_pass(monkeypatch, code, passes):
+    popen, tries = subprocess.Popen, []
+
+    def spawn(*arguments, **options):
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise OSError(code, os.strerror(code))
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", spawn)
+    engine = EngineClient(functools.partial(build_fake, FakeConfig()), CONFIG)
+    try:
+        if passes:
+            engine.wait_ready(WAIT_S)
+        else:
+            with pytest.raises(EngineError, match=os.strerror(code)):
+                engine.wait_ready(WAIT_S)
+        assert len(tries) == (3 if passes else 1)
+    finally:
+        engine.stop()
+
+
+def test_an_engine_that_is_always_overloaded_at_its_start_has_failed_and_is_still_tried(tmp_path):
+    config = replace(CONFIG, backoff_s=0.01, max_backoff_s=0.05, max_restarts=2)
+    fake = FakeConfig(fail_build="OverloadedError", log=str(tmp_path / "builds"), failures=5)
+    engine = EngineClient(functools.partial(build_fake, fake), config)
+    try:
+        with pytest.raises(EngineError, match="could not be built: full; this was failure 3 within"):
+            engine.wait_ready(WAIT_S)
+        wait_until(lambda: engine.health.state == "ready")
+        assert speak(engine, "say 1").last().finish_reason == "stop" and engine.health.restarts == 5
+    finally:
+        engine.stop()
+
+
+def test_an_engine_that_starts_says_so_and_is_not_called_overloaded(tmp_path):
+    wait_for = tmp_path / "wait_for"
+    engine = EngineClient(functools.partial(build_fake, FakeConfig(wait_for=str(wait_for))), CONFIG)
+    clip = (np.full(16000, 0.5, np.float32), 16000)
+    try:
+        for ask in (lambda: speak(engine, "say 1"), lambda: engine.clone(clip)):
+            with pytest.raises(NotReadyError, match="the engine is starting; retry in") as refused:
+                ask()
+            assert refused.value.retry_after_s >= 1
+    finally:
+        wait_for.touch()
+        engine.stop()
 
 
 def test_a_build_that_cannot_be_pickled_is_refused_at_once(monkeypatch):

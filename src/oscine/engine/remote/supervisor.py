@@ -2,13 +2,17 @@
 
 starting ─► ready ─► restarting ─► ready ...      stop(): ─► stopping ─► stopped
     │                    └─► failed ─► ready ...   too many failures; it is still restarted, after the longest wait
-    └─► failed                                     the first start failed; it is not repeated
+    ├─► failed                                     the first start failed for a reason that stays, such as wrong
+    │                                              settings; it is not repeated
+    └─► failed ─► ready ...                        too many first starts failed for a reason that may pass
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -18,13 +22,15 @@ from oscine.config import WorkerConfig
 from oscine.engine.remote import WORKER
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.worker_process import WorkerProcess
-from oscine.errors import EngineError, OscineError, OverloadedError
+from oscine.errors import EngineError, NotReadyError, OscineError, OverloadedError
 from oscine.process.child import Child
 from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
 _log = logging.getLogger(__name__)
 _FIRST_START_S = 10.0  # a guess, until a start has been measured
 _MAX_DOUBLINGS = 30  # of the wait before a restart
+_PASSING_ERRNOS = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)  # something is used up
+_PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM)  # from a system without memory, or from an operator
 _EXIT_S = 1.0  # between the disconnect of a process and its end
 
 
@@ -51,6 +57,7 @@ class Supervisor:
         self._worker: WorkerProcess | None = None
         self._state: EngineState = "starting"
         self._build_error: OscineError | None = None  # of the last start
+        self._may_pass = False  # the reason why the last worker ended; another try may succeed
         self._failure: OscineError | None = None  # why the state is "failed"
         self._last_reason: str | None = None
         self._restarts = 0
@@ -68,7 +75,7 @@ class Supervisor:
     # --- any thread ---
 
     def send(self, message: wire.ToWorker, *, only_if_ready: bool = False) -> None:
-        """With `only_if_ready`, raises OverloadedError while a worker starts and EngineError if none will."""
+        """With `only_if_ready`, raises NotReadyError while a worker starts and EngineError if none will."""
         with self._changed:
             if only_if_ready and self._state != "ready":
                 raise self._unavailable()
@@ -106,7 +113,7 @@ class Supervisor:
     def _unavailable(self) -> OscineError:
         if self._state in ("starting", "restarting"):
             wait_s = max(1.0, self._ready_expected_s - time.monotonic())
-            return OverloadedError(f"the engine is {self._state}; retry in {wait_s:.0f} s", wait_s)
+            return NotReadyError(f"the engine is {self._state}; retry in {wait_s:.0f} s", wait_s)
         return EngineError(str(self._failure or f"the engine is {self._state}"))
 
     def _set_state(self, state: EngineState) -> None:
@@ -124,7 +131,7 @@ class Supervisor:
                     return
                 self._last_reason = reason
                 self._on_exit("error", f"{reason}; send the request again")
-                if not self._was_ready:
+                if not self._was_ready and not self._may_pass:
                     self._failure = self._build_error or EngineError(f"{reason} before it was ready")
                     return
                 backoff_s = self._note_failure(reason)
@@ -139,9 +146,11 @@ class Supervisor:
 
     def _try_worker(self) -> str:
         """The same as `_run_worker`; also what keeps a worker from starting or ending is only a reason to try again."""
+        self._may_pass = False
         try:
             return self._run_worker()
         except OSError as error:  # no process, memory or open file is left
+            self._may_pass = error.errno in _PASSING_ERRNOS
             return f"the worker process could not be started: {error}"
         except OscineError as error:
             return str(error)
@@ -167,7 +176,9 @@ class Supervisor:
             with self._changed:
                 self._worker = None
         if self._build_error is not None:
+            self._may_pass = isinstance(self._build_error, OverloadedError)
             return f"the engine could not be built: {self._build_error}"
+        self._may_pass = not reason and worker.popen.returncode in [-one for one in _PASSING_SIGNALS]
         return reason or worker.describe_exit()
 
     def _watch(self, worker: WorkerProcess) -> tuple[str, float]:
