@@ -16,19 +16,23 @@ install: .venv/.installed
 ifeq ($(origin TORCH),command line)
 .venv/.installed: FORCE
 endif
-.venv/.installed: pyproject.toml constraints.txt tools/install_torch.py
+.venv/.installed: pyproject.toml constraints.txt tools/install_torch.py tools/run_pip.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Oscine needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Name another one: make install PYTHON=python3.12" % sys.version_info[:2])'
-	$(PYTHON) -m venv .venv
-	$(PIP) install --upgrade 'pip>=25.1'
+	@echo 'Installing into .venv. Step 1 of 3: an environment with pip'
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@echo 'Step 2 of 3: PyTorch'
 	@$(BIN)/python tools/install_torch.py '$(TORCH)'
-	$(PIP) install --editable .
-	touch $@
+	@echo 'Step 3 of 3: Oscine and its requirements, about 75 MB to download'
+	@$(BIN)/python tools/run_pip.py install --editable .
+	@touch $@
 
 dev: .venv/.dev
 
 .venv/.dev: .venv/.installed
-	$(PIP) install --editable '.[bench,export,normalize]' --group dev --group docs
-	touch $@
+	@echo 'Installing the tools of contributors into .venv'
+	@$(BIN)/python tools/run_pip.py install --editable '.[bench,export,normalize]' --group dev --group docs
+	@touch $@
 
 oracle: .venv-oracle/.installed
 

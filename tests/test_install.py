@@ -3,6 +3,7 @@
 These tests ask the package index; without a network they fail.
 """
 
+import io
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ import uv
 
 import oscine
 from install_torch import Source, choose, install, pinned_version, uv_environment
+from run_pip import show_progress
 from share_torch import share_torch
 
 ROOT = Path(__file__).parent.parent
@@ -168,6 +170,48 @@ def test_no_source_of_torch_that_works_is_an_error() -> None:
         install(choose("cuda", "linux", None, "2.13.0"), lambda command, environment: "ERROR: no route")
 
 
+PIP_OUTPUT = """\
+Collecting torch==2.13.0
+  Downloading https://host/packages/torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl (526.6 MB)
+Progress 0 of 526600000
+Progress 263300000 of 526600000
+Collecting mpmath<1.4,>=1.1.0 (from sympy)
+  Downloading mpmath-1.3.0-py3-none-any.whl (536 kB)
+Installing collected packages: mpmath, sympy, torch
+Successfully installed mpmath-1.3.0 sympy-1.14.0 torch-2.13.0
+"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_installation_into_a_log_names_its_large_steps() -> None:
+    log = io.StringIO()
+    show_progress(PIP_OUTPUT.splitlines(keepends=True), log)
+    assert log.getvalue().splitlines() == [
+        "  downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl, 526.6 MB",
+        "  installing 3 packages",
+    ]
+
+
+def test_an_installation_on_a_terminal_shows_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal = Terminal()
+    show_progress(PIP_OUTPUT.splitlines(keepends=True), terminal)
+    shown = [line.strip() for line in terminal.getvalue().split("\r\033[K")]
+    assert "\n" not in terminal.getvalue() and shown[-1] == ""
+    assert "downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl, 526.6 MB: 50 %" in shown
+    assert "downloading mpmath-1.3.0-py3-none-any.whl, 536 kB" in shown and "installing 3 packages" in shown
+
+
+def test_a_failed_installation_shows_what_pip_said(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "tools" / "run_pip.py", "install", "--no-index", "no-such-package"]
+    done = subprocess.run(command, env=plain_environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode != 0 and "No matching distribution found for no-such-package" in done.stderr
+
+
 def plain_environment(home: Path) -> dict[str, str]:
     """Nothing of this test run reaches the command: no make flags, no settings, no modules of the repository."""
     ours = ("PYTHON", "OSCINE_", "MAKE", "VIRTUAL_ENV")
@@ -183,12 +227,45 @@ def test_make_install_refuses_an_old_python(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "install_torch.py").touch()
+    for name in ("install_torch.py", "run_pip.py"):
+        (tmp_path / "tools" / name).touch()
 
     command = ["make", "install", f"PYTHON={old}"]
     done = subprocess.run(command, cwd=tmp_path, env=plain_environment(tmp_path), capture_output=True, text=True)
     assert done.returncode != 0 and not (tmp_path / ".venv").exists()
     assert done.stderr.startswith("Oscine needs Python 3.11 or newer, and ") and " is 3.8." in done.stderr
+
+
+def test_make_install_says_each_step_before_it_begins(tmp_path: Path) -> None:
+    """The programs stand for Python and pip, and print what they are asked to do."""
+    program = tmp_path / "python-new"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *version_info*) exit;; esac\n'
+        'echo "runs: $*"\n'
+        'test "$2" != venv || { mkdir -p .venv/bin && ln -s "$0" .venv/bin/python && ln -s "$0" .venv/bin/pip; }\n'
+    )
+    program.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "tools").mkdir()
+    for name in ("install_torch.py", "run_pip.py"):
+        (tmp_path / "tools" / name).touch()
+
+    command = ["make", "install", f"PYTHON={program}"]
+    done = subprocess.run(command, cwd=tmp_path, env=plain_environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    steps = [line.partition(": ")[2] for line in printed if "Step " in line]
+    assert steps == [
+        "an environment with pip",
+        "PyTorch",
+        "Oscine and its requirements, about 75 MB to download",
+    ]
+    begins = [printed.index(next(line for line in printed if f"Step {n} of 3" in line)) for n in (1, 2, 3)]
+    asked = ("-m venv", "install_torch.py", "install --editable")
+    runs = [next(i for i, line in enumerate(printed) if line.startswith("runs:") and what in line) for what in asked]
+    assert begins[0] < runs[0] < begins[1] < runs[1] < begins[2] < runs[2] and len(printed) < 10
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_pip import run_with_progress
+
 CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
 UV_BACKEND = re.compile(r"auto|cu\d+|rocm[\d.]+|xpu")
 
@@ -64,12 +66,12 @@ def choose(wish: str, platform: str, card: str | None, version: str) -> Choice:
     """Pick the sources of torch. `wish` is the user's choice or empty, `platform` is sys.platform."""
     # `===` refuses a +cpu build, which `==` would accept.
     if platform == "linux":
-        public = Source(f"torch==={version}", "the public wheel with CUDA, several GB")
+        public = Source(f"torch==={version}", "the public wheel with CUDA, about 2.7 GB to download")
     else:
         public = Source(f"torch=={version}", "the public wheel")
     cpu = (
-        Source(f"torch=={version}+cpu", "the CPU build from your package index"),
-        Source(f"torch=={version}", "the CPU build from PyTorch's index", backend="cpu"),
+        Source(f"torch=={version}+cpu", "the CPU build from your package index, about 200 MB"),
+        Source(f"torch=={version}", "the CPU build from PyTorch's index, about 200 MB", backend="cpu"),
     )
     asked = f"TORCH={wish} asks for it"
     if wish == "cpu":
@@ -98,12 +100,10 @@ def uv_environment() -> dict[str, str]:
 
 
 def run_and_explain(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    # On a terminal pip shows the progress of large downloads.
-    output = None if sys.stdout.isatty() else subprocess.DEVNULL
-    done = subprocess.run(command, env=environment, stdout=output, stderr=subprocess.PIPE, text=True)
-    if done.returncode == 0:
+    status, errors = run_with_progress(command, environment)
+    if status == 0:
         return None
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     # pip's last error is the reason; uv writes the cause below its error.
     first = max((i for i, line in enumerate(lines) if line.lower().startswith("error")), default=0)
     return " ".join(lines[first : first + 2]) or "no message"
