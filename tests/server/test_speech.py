@@ -49,6 +49,7 @@ def test_pcm_is_the_engine_audio_bit_for_bit(client: httpx.Client) -> None:
     assert answer.content == spoken("Hello there.", 3, "wren")
     assert answer.headers["content-type"] == "audio/pcm"
     assert answer.headers["x-sample-rate"] == str(RATE_HZ)
+    assert (answer.headers["x-channels"], answer.headers["x-bit-depth"]) == ("1", "16")
     assert answer.headers["x-seed"] == "3"
     assert "transfer-encoding" in answer.headers
 
@@ -89,6 +90,7 @@ def test_a_whole_file_has_its_length_and_finish_reason(client: httpx.Client) -> 
     assert answer.headers["x-finish-reason"] == "stop"
     assert float(answer.headers["x-audio-seconds"]) == pytest.approx(12 * 0.08)
     assert (answer.headers["x-input-tokens"], answer.headers["x-output-tokens"]) == ("12", "12")
+    assert (answer.headers["x-prompt-tokens"], answer.headers["x-completion-tokens"]) == ("12", "12")
 
 
 @pytest.mark.parametrize("how", [{"stream_format": "sse"}, {"stream": True, "stream_format": "sse"}])

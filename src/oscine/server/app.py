@@ -30,6 +30,7 @@ from oscine.server.realtime.routes import realtime_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
 from oscine.server.speech import SPEECH_PATH, direct_speech, speech_routes
+from oscine.server.speech_outcomes import outcome_routes
 from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
@@ -93,6 +94,7 @@ def build_models_app(
     handle_errors(app, invalid_field, service.metrics.refused)
     app.include_router(speech_routes(service, _ERRORS))
     app.include_router(batch_routes(service, _ERRORS))
+    app.include_router(outcome_routes(service.outcomes, _ERRORS))
     app.include_router(encode_routes(service, _ERRORS))
     app.include_router(realtime_routes(service))
     app.include_router(voice_routes(service, _ERRORS))

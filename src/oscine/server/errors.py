@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -35,6 +36,19 @@ _CODES = {
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 # Engine fields -> the names that clients know.
 _WIRE_NAMES = {"text": "input", "instruct": "instructions", "text_mode": "non_streaming_mode", "greedy": "temperature"}
+
+
+class ErrorDetail(BaseModel):
+    message: str = Field(description="What was wrong, what is allowed, and what to do.")
+    type: str = Field(description="OpenAI's class of the error.")
+    param: str | None = Field(description="The field that it is about.")
+    code: str
+
+
+class ErrorResponse(BaseModel):
+    """The body of every error, as OpenAI's API has it."""
+
+    error: ErrorDetail
 
 
 class ApiError(HTTPException):

@@ -20,6 +20,7 @@ from oscine.server.model_admin import ModelAdmin, OpenModel
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.reference_clips import ClipPolicy
 from oscine.server.schemas import VoiceOptions
+from oscine.server.speech_outcomes import SpeechOutcomes
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.server.voice_aliases import reserved_names
 from oscine.server.voice_store import VoiceStore
@@ -61,6 +62,7 @@ class Service:
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.metrics.bytes_in_flight.set_function(lambda: len(self.connections.in_flight))
         self.kept_files = KeptFiles(config)
+        self.outcomes = SpeechOutcomes()
         self.draining = False
 
     @property

@@ -17,25 +17,27 @@ from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.errors import ApiError, ErrorDetail, api_error, field_error
 from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import DirectJsonApp, JsonRoute
-from oscine.server.logs import log_fields
+from oscine.server.logs import log_fields, request_id
 from oscine.server.metrics import RequestMetrics
 from oscine.server.response_form import ResponseForm, response_form
 from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
+from oscine.server.speech_outcomes import SpeechOutcome
 from oscine.server.speech_plan import SpeechPlan
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
 from oscine.server.word_fields import missing_times, verbose_words, word_event, word_headers
 from oscine.server.word_timer import SegmentWords, WordTimer
-from oscine.types import Usage
+from oscine.types import FinishReason, Usage
 
 _log = logging.getLogger(__name__)
 
 SPEECH_PATH = "/v1/audio/speech"
 
 _MEDIA_TYPES = {"events": "text/event-stream; charset=utf-8", "json": "application/json"}
+_SAMPLES = ("pcm", "wav", "flac")  # formats whose samples have a number of bits
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _OK: dict[int | str, dict[str, Any]] = {
     200: {
@@ -92,14 +94,17 @@ class SpeechHandler:
                     async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
                         last = await send(writer, plan, chunks)
             self._metrics.ended(200, last.finish_reason)
+            self._keep_outcome(last.finish_reason, plan, usage=_usage_of_all(last.usage))
             self._log_done(plan, last)
         except (asyncio.CancelledError, ConnectionError):
             self._metrics.ended(499, "cancelled")
+            self._keep_outcome("cancelled")
             _log.info("client disconnected", extra=log_fields(audio_s=round(self._metrics.audio_s, 3)))
             raise
         except Exception as exception:
             error = api_error(exception)
             self._metrics.ended(error.status, "error" if writer.started else None)
+            self._keep_outcome("error" if writer.started else None, error=ErrorDetail(**error.body))
             _log.info("request failed", extra=log_fields(status=error.status, code=error.code, param=error.param))
             if self._sends_events and writer.started:
                 # The response also stays incomplete: some clients ignore error events.
@@ -108,6 +113,25 @@ class SpeechHandler:
         finally:
             if self._words:
                 self._words.close()
+
+    def _keep_outcome(
+        self,
+        reason: FinishReason | None,
+        plan: SpeechPlan | None = None,
+        *,
+        usage: dict[str, int] | None = None,
+        error: ErrorDetail | None = None,
+    ) -> None:
+        audio_s = plan.playback_s(self._metrics.samples) if plan else self._metrics.audio_s
+        outcome = SpeechOutcome(
+            request_id=request_id.get(),
+            finish_reason=reason,
+            usage=usage,
+            audio_seconds=round(audio_s, 3),
+            seed=plan and plan.seed,
+            error=error,
+        )
+        self._service.outcomes.add(self._key, outcome)
 
     def _word_timer(self, plan: SpeechPlan) -> WordTimer | None:
         if not self._body.word_timestamps:
@@ -159,6 +183,8 @@ class SpeechHandler:
             "x-audio-seconds": f"{plan.playback_s(samples):.3f}",
             "x-input-tokens": str(last.usage.text_ids),
             "x-output-tokens": str(last.usage.frames),
+            "x-prompt-tokens": str(last.usage.text_ids),  # SGLang-Omni's names of these two
+            "x-completion-tokens": str(last.usage.frames),
             **({"x-echo-trimmed-seconds": f"{last.echo_s / plan.speed:.2f}"} if last.echo_s else {}),
         }
         await writer.start({**self._headers(plan), **headers})
@@ -198,6 +224,8 @@ class SpeechHandler:
             "cache-control": "no-store",
             "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
             "x-sample-rate": str(plan.out_rate_hz),
+            "x-channels": "1",
+            **({"x-bit-depth": "16"} if plan.format.name in _SAMPLES else {}),
             "x-seed": str(plan.seed),
             **({"x-model": quote(plan.model.name)} if self._service.models.several else {}),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
@@ -266,6 +294,11 @@ def segment_fields(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
 def usage_fields(usage: Usage) -> dict[str, int]:
     total = usage.text_ids + usage.frames
     return {"input_tokens": usage.text_ids, "output_tokens": usage.frames, "total_tokens": total}
+
+
+def _usage_of_all(usage: Usage) -> dict[str, int]:
+    """With SGLang-Omni's names too."""
+    return {**usage_fields(usage), "prompt_tokens": usage.text_ids, "completion_tokens": usage.frames}
 
 
 def _word_events(segments: Iterable[SegmentWords]) -> bytes:
