@@ -343,7 +343,8 @@ class ServerConfig:
     voices_dir: Text | None = Field(
         default=None, description="Folder of uploaded voices. None: they are lost at shutdown."
     )
-    max_voices: Int = _number(1000, 1, _MANY, "Uploaded voices that are kept.")
+    max_voices: Int = _number(1000, 1, _MANY, "Uploaded voices that are kept, and as many recordings of consent.")
+    max_consent_bytes: Int = _number(2**30, 0, 2**50, "Size of all recordings of consent, in the folder of the voices.")
     ref_urls: bool = Field(default=False, description="Fetch reference clips from URLs at public addresses.")
     ref_hosts: Strings = Field(
         default=(),

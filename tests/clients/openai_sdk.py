@@ -85,6 +85,27 @@ def voices(case: Case) -> Answer:
         }
 
 
+def consent(case: Case) -> Answer:
+    """OpenAI's way to a voice: a consent recording, then a voice that names it, then speech."""
+    recording = ("anna.wav", base64.b64decode(case["sample"]), "audio/wav")
+    with _client(case) as client:
+        consents = client.audio.voice_consents
+        given = consents.create(name="Anna", language="en-US", recording=recording)
+        voice = client.audio.voices.create(name=case["name"], audio_sample=recording, consent=given.id)
+        spoken = client.audio.speech.create(**case["fields"], voice={"id": voice.id})
+        renamed = consents.update(given.id, name="Anna B.")
+        listed, one = list(consents.list(limit=1)), consents.retrieve(given.id)
+        client.audio.voices.delete(voice.id)
+        return {
+            "audio": spoken.content,
+            "given": given.model_dump(),
+            "renamed": renamed.model_dump(),
+            "listed": [consent.model_dump() for consent in listed],
+            "one": one.model_dump(),
+            "deleted": consents.delete(given.id).model_dump(),
+        }
+
+
 def again(case: Case) -> Answer:
     """Holds the only allowed stream, requests another one, and closes the first when the second is refused. The SDK's
     retry then succeeds after the time in Retry-After."""
@@ -126,7 +147,7 @@ def _api_error(error: openai.APIStatusError) -> Answer:
     )
 
 
-_WAYS = {way.__name__: way for way in (create, stream, events, first_chunk, models, voices, again)}
+_WAYS = {way.__name__: way for way in (create, stream, events, first_chunk, models, voices, consent, again)}
 
 
 def speak(case: Case) -> Answer:

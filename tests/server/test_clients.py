@@ -84,6 +84,11 @@ CASES: dict[str, dict[str, Case]] = {
             "name": VOICE_NAME,
             "sample": base64.b64encode(CLIP).decode(),
         },
+        "consent": {
+            **openai_case("consent", "With her consent.", at="base", response_format="pcm", model="tts-1"),
+            "name": VOICE_NAME,
+            "sample": base64.b64encode(CLIP).decode(),
+        },
         "unknown field": openai_case("create", "With a typo.", **PCM, extra_body={"sede": 7}),
         "bad field": openai_case("create", "Nothing.", **PCM, speed=9),
         "wrong key": openai_case("create", "Who is there?", at="locked", key="wrong", **PCM),
@@ -266,6 +271,16 @@ def test_the_openai_sdk_lists_and_retrieves_models(runs: ClientRuns) -> None:
     assert answer["ids"][0] == "scripted" and "tts-1" in answer["ids"]
     assert answer["one"]["id"] == "scripted" and answer["one"]["kind"] == "custom_voice"
     assert (answer["missing"]["status"], answer["missing"]["code"]) == (404, "model_not_found")
+
+
+def test_the_openai_sdk_uploads_a_consent_and_then_a_voice(runs: ClientRuns) -> None:
+    answer = runs.answer("openai_sdk", "consent")
+    assert "given" in answer, answer
+    given = answer["given"]
+    assert given["name"] == "Anna" and given["language"] == "en-US" and given["object"] == "audio.voice_consent"
+    assert answer["renamed"] == answer["one"] == {**given, "name": "Anna B."} and answer["listed"] == [answer["one"]]
+    assert answer["deleted"] == {"id": given["id"], "object": "audio.voice_consent", "deleted": True}
+    assert len(runs.received("openai_sdk", "consent")) == 2 * FRAME_SAMPLES * len("With her consent.")
 
 
 def test_the_openai_sdk_creates_uses_replaces_and_deletes_voices(runs: ClientRuns) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.server.cloned_voices import clip_hash
+from oscine.server.consent_store import ConsentStore
 from oscine.server.errors import handle_errors
 from oscine.server.metrics import Metrics
 from oscine.server.model_registry import LoadedModel, ModelRegistry
@@ -73,6 +74,7 @@ class Api:
         service: Any = SimpleNamespace(
             models=self._models,
             voice_store=self.store,
+            consent_store=ConsentStore(folder, 10, max_bytes),
             clip_policy=ClipPolicy(max_bytes=max_bytes),
             check_ready=lambda model: None,
         )

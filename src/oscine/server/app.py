@@ -18,6 +18,7 @@ from starlette.types import Scope
 from oscine import __version__
 from oscine.config import ServerConfig
 from oscine.server.batch import batch_routes
+from oscine.server.consents import consent_routes
 from oscine.server.encode import encode_routes
 from oscine.server.errors import ApiError, error_response, handle_errors
 from oscine.server.logs import drop_expected_errors, request_id
@@ -98,6 +99,7 @@ def build_models_app(
     app.include_router(encode_routes(service, _ERRORS))
     app.include_router(realtime_routes(service))
     app.include_router(voice_routes(service, _ERRORS))
+    app.include_router(consent_routes(service, _ERRORS))
     app.include_router(model_routes(service, _ERRORS))
     _add_status_routes(app, service)
     _describe_keys(app, service)

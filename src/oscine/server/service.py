@@ -13,6 +13,7 @@ from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
 from oscine.server.async_aligner import AsyncAligner
 from oscine.server.connections import OpenConnections
+from oscine.server.consent_store import ConsentStore
 from oscine.server.errors import ApiError
 from oscine.server.kept_files import KeptFiles
 from oscine.server.metrics import AlignerMetrics, Metrics
@@ -43,6 +44,7 @@ class Service:
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
+        self.consent_store = ConsentStore(folder, config.max_voices, config.max_consent_bytes)
         self.aligner: AsyncAligner | None = None
         if config.aligner:
             self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, AlignerMetrics(self.metrics))

@@ -77,7 +77,7 @@ class VoiceStore:
         except OSError as error:
             reason = f"{error.strerror or error}; choose another folder with voices_dir"
             raise ConfigError(f"the voices folder {str(folder)!r} cannot be used: {reason}") from error
-        _remove_interrupted(folder)
+        remove_interrupted(folder)
         for stem in files:
             if not self._is_valid(stem):
                 _log.warning("%s is not a valid file name of a voice: rename it (a-z 0-9 _ -, not a preset)", stem)
@@ -143,7 +143,7 @@ class VoiceStore:
 
     def _stems(self) -> list[str]:
         assert self._folder is not None
-        with _disk("list the voices"):
+        with disk_errors("list the voices"):
             stems = [name.removesuffix(_SUFFIX) for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]
         return sorted(filter(self._is_valid, stems))
 
@@ -197,10 +197,10 @@ class VoiceStore:
         return stored
 
     def _write(self, new: StoredVoice, temporary: Path, *, overwrite: bool) -> None:
-        with _disk(f"store voice {new.name!r}"):
+        with disk_errors(f"store voice {new.name!r}"):
             try:
                 new.voice.save(temporary, _notes(new), private=True)
-                _give_to_owner(temporary)
+                give_to_owner(temporary)
                 descriptor = os.open(temporary, os.O_RDONLY)
                 try:
                     os.fsync(descriptor)  # otherwise a power cut could leave an empty file under the name
@@ -237,7 +237,7 @@ class VoiceStore:
             return stored.name
         cached = self._cached(stem)
         self._cache.pop(stem, None)
-        with _disk(f"delete voice {name[:80]!r}"):
+        with disk_errors(f"delete voice {name[:80]!r}"):
             try:
                 self._path(stem).unlink()
             except FileNotFoundError:
@@ -273,7 +273,7 @@ def not_uploaded(name: str) -> ApiError:
     return ApiError(404, f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", param="name")
 
 
-def _remove_interrupted(folder: Path) -> None:
+def remove_interrupted(folder: Path) -> None:
     """Removes what uploads left that a kill or a power cut interrupted. Younger files may be uploads of others."""
     for path in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
@@ -281,7 +281,7 @@ def _remove_interrupted(folder: Path) -> None:
                 path.unlink()
 
 
-def _give_to_owner(file: Path) -> None:
+def give_to_owner(file: Path) -> None:
     """A voice that root adds must be readable for the server, which owns the folder."""
     folder = file.parent.stat()
     if hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0:
@@ -289,7 +289,7 @@ def _give_to_owner(file: Path) -> None:
 
 
 @contextlib.contextmanager
-def _disk(work: str) -> Iterator[None]:
+def disk_errors(work: str) -> Iterator[None]:
     """Turns disk errors into a 500 that does not reveal paths."""
     try:
         yield

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import AsyncGenerator
 from typing import Any, Literal
-from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import Field, ValidationError
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect
+from starlette.datastructures import UploadFile
 
 from oscine.errors import VoiceError
-from oscine.server.errors import ApiError, field_error
+from oscine.server.errors import field_error
+from oscine.server.forms import mime_type, read_form
 from oscine.server.inline_clips import too_large
 from oscine.server.schemas import MAX_EMBEDDING, StrictModel, invalid_field
 from oscine.server.spellings import meant_boolean
@@ -24,12 +20,6 @@ from oscine.voice import Voice
 
 MAX_CONSENT_CHARS = 1024
 MAX_TEXT_CHARS = 4096  # of a transcript or a description
-_MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
-_MAX_OTHER_BYTES = 2**20  # of the body, beside the clip; an urlencoded one has no other
-_MAX_CONTENT_TYPE_CHARS = 256
-_MAX_MIME_TYPE_CHARS = 64
-_CHARSET = re.compile(r"charset[\s*]*=[\s\"']*([^\s\"';]*)")
-_MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*")
 
 
 class VoiceUpload(StrictModel):
@@ -41,7 +31,7 @@ class VoiceUpload(StrictModel):
     consent: str = Field(
         min_length=1,
         max_length=MAX_CONSENT_CHARS,
-        description="Who consented to the use of this voice, or a reference to it.",
+        description="The id of a consent recording, or any text: who consented to the use of this voice.",
     )
     # An UploadFile; checked where it is read, because JSON schema has no such type.
     audio_sample: Any = Field(
@@ -79,9 +69,7 @@ class VoiceUpload(StrictModel):
     @property
     def mime_type(self) -> str | None:
         """Of the clip, as the client named it."""
-        named = (self.audio_sample.content_type if self.audio_sample is not None else None) or ""
-        named = named.partition(";")[0].strip().lower()
-        return named if len(named) <= _MAX_MIME_TYPE_CHARS and _MIME_TYPE.fullmatch(named) else None
+        return None if self.audio_sample is None else mime_type(self.audio_sample)
 
     def embedded_voice(self) -> Voice:
         """Raises VoiceError."""
@@ -107,87 +95,16 @@ UPLOAD_BODY = {
 }
 
 
-class _TooLargeError(MultiPartException):
-    """A MultiPartException, because the parser closes its temporary files only for those."""
-
-
 async def read_upload(request: Request, max_clip_bytes: int) -> tuple[VoiceUpload, bytes | None]:
     """The fields and the clip, which is None if an embedding is given. Stops reading the body at the limit."""
-    try:
-        form = await _form(request, max_clip_bytes)
-    except _TooLargeError:
-        raise too_large(max_clip_bytes, "audio_sample") from None
-    except MultiPartException as error:
-        raise ApiError(400, f"the upload cannot be parsed: {error.message}") from None
-    try:
-        upload = _validated(form.multi_items())
-        file = upload.audio_sample
-        if file is not None and file.size > max_clip_bytes:
-            raise too_large(max_clip_bytes, "audio_sample")
-        return upload, None if file is None else await file.read()
-    finally:
-        await form.close()
-
-
-async def limited_body(request: Request, max_bytes: int) -> bytes:
-    """Stops reading at the limit. Raises 413, or 400 if the client disconnects."""
-    try:
-        return b"".join([piece async for piece in _limited(request, max_bytes)])
-    except _TooLargeError:
-        raise ApiError(413, f"the file exceeds the limit of {max_bytes / 2**20:.3g} MiB") from None
-    except MultiPartException as error:
-        raise ApiError(400, error.message) from None
-
-
-async def _form(request: Request, max_clip_bytes: int) -> FormData:
-    # A form without a file, such as one with an embedding, is urlencoded by most clients.
-    if _checked_content_type(request.headers.get("content-type", "")) == "application/x-www-form-urlencoded":
-        return _decoded(b"".join([piece async for piece in _limited(request, _MAX_OTHER_BYTES)]))
-    stream = _limited(request, max_clip_bytes + _MAX_OTHER_BYTES)
-    limits = {"max_files": 1, "max_fields": len(VoiceUpload.model_fields), "max_part_size": _MAX_FIELD_BYTES}
-    return await MultiPartParser(request.headers, stream, **limits).parse()
-
-
-def _decoded(urlencoded: bytes) -> FormData:
     max_fields = len(VoiceUpload.model_fields)
-    try:
-        fields = parse_qsl(
-            urlencoded.decode("ascii"), True, encoding="utf-8", errors="strict", max_num_fields=max_fields
-        )
-    except ValueError as error:  # includes UnicodeError
-        raise MultiPartException(f"it is not a form of at most {max_fields} fields in UTF-8 ({error})") from None
-    return FormData([*fields])
+    async with read_form(request, max_fields, too_large(max_clip_bytes, "audio_sample"), max_clip_bytes) as fields:
+        upload = _validated(fields)
+        file = upload.audio_sample
+        return upload, None if file is None else await file.read()
 
 
-def _checked_content_type(content_type: str) -> str:
-    kind, _, parameters = content_type[:_MAX_CONTENT_TYPE_CHARS].lower().partition(";")
-    allowed = ("multipart/form-data", "application/x-www-form-urlencoded")
-    if kind.strip() not in allowed or len(content_type) > _MAX_CONTENT_TYPE_CHARS:
-        raise ApiError(400, "voices are uploaded as multipart/form-data; see /docs for the fields")
-    # The parser would decode fields as the client says: some of Python's codecs take seconds, or raise errors.
-    if (charset := _CHARSET.search(parameters)) and charset[1] not in ("utf-8", "utf8"):
-        raise ApiError(400, "the fields of an upload are UTF-8; leave the charset out")
-    return kind.strip()
-
-
-async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
-    received = 0
-    try:
-        async for piece in request.stream():
-            received += len(piece)
-            if received > max_bytes:
-                raise _TooLargeError("")
-            yield piece
-    except ClientDisconnect:
-        raise MultiPartException("the client disconnected") from None
-
-
-def _validated(items: list[tuple[str, UploadFile | str]]) -> VoiceUpload:
-    # Web forms send empty fields too.
-    given = [(name, value) for name, value in items if isinstance(value, UploadFile) or value.strip()]
-    values = dict(given)
-    if len(values) < len(given):
-        raise field_error("a field is repeated; send each field once")
+def _validated(values: dict[str, UploadFile | str]) -> VoiceUpload:
     kind = values.get("type", "audio_sample")
     if kind != "audio_sample":
         hint = "a VoiceDesign model takes the description of a voice with each request, as instructions"

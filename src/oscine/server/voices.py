@@ -14,7 +14,9 @@ from oscine.capabilities import Needs
 from oscine.errors import VoiceError
 from oscine.server.audit import audit
 from oscine.server.cloned_voices import ClonedVoice, clip_hash
-from oscine.server.errors import field_error
+from oscine.server.consent_store import ConsentStore, is_consent_id
+from oscine.server.errors import ApiError, field_error
+from oscine.server.forms import limited_body
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
 from oscine.server.voice_names import voice_id
@@ -24,7 +26,6 @@ from oscine.server.voice_upload import (
     MAX_TEXT_CHARS,
     UPLOAD_BODY,
     VoiceUpload,
-    limited_body,
     read_upload,
 )
 from oscine.voice import Voice
@@ -185,6 +186,8 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         """
         upload, clip = await read_upload(request, service.clip_policy.max_bytes)
         name = store.check_name(upload.name)
+        if is_consent_id(upload.consent):
+            await _check_consent(service.consent_store, upload.consent)
         model = service.models.route_needs(Needs(clone_param=upload.source), upload.model)
         if clip is None:
             (voice, warnings), source_hash = ClonedVoice(upload.embedded_voice()), None
@@ -275,6 +278,15 @@ async def _stored(store: VoiceStore, name: str) -> StoredVoice:
     if stored is None:
         raise not_uploaded(name)
     return stored
+
+
+async def _check_consent(consents: ConsentStore, consent_id: str) -> None:
+    """Raises 404: any other text may stand for a consent, but an id of ours must be one."""
+    try:
+        await asyncio.to_thread(consents.get, consent_id)
+    except ApiError as error:
+        error.param = "consent"
+        raise
 
 
 async def _clone(model: ServedModel, clip: bytes, upload: VoiceUpload) -> ClonedVoice:
