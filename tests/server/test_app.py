@@ -191,6 +191,8 @@ def test_head_needs_a_key_where_get_does(engine: ScriptedEngine) -> None:
 def test_a_path_is_quoted_in_the_log(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
     with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
         client.get("/v1/x%0a12:00:00 info - forged%1b[31m%20status=200")
+        # The line is written after the response.
+        eventually(lambda: any(record.getMessage().startswith("GET ") for record in caplog.records))
     (record,) = [record for record in caplog.records if record.getMessage().startswith("GET ")]
     path = record.getMessage().split()[1]
     assert path == "/v1/x%0A12%3A00%3A00%20info%20-%20forged%1B%5B31m%20status%3D200"
