@@ -100,6 +100,11 @@ def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | No
     return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 stream`, `2 streams`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def forget_frames(error: BaseException) -> None:
     """Removes the tracebacks of an error that has been answered, and of those behind it or in its group. A frame that
     holds an error which passed through it is a cycle: all that belongs to the request would wait for a garbage

@@ -52,13 +52,17 @@ class Speech:
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """The audio format of a file name's suffix; without a suffix, wav."""
+    return format_named(Path(path).suffix.lower().removeprefix(".") or "wav", f"{str(path)!r}")
+
+
+def format_named(name: str, source: str) -> str:
+    """The audio format of this name, which `source` gave: an option, or a file. Raises RequestError."""
     from oscine.encoding.encoders import FORMATS
 
-    suffix = Path(path).suffix.lower().removeprefix(".") or "wav"
-    name = {"ogg": "opus", "raw": "pcm"}.get(suffix, suffix)
-    if name not in FORMATS:
-        raise RequestError(f"{str(path)!r}: {unknown_choice('audio format', suffix, FORMATS)}", "output")
-    return name
+    known = {"ogg": "opus", "raw": "pcm"}.get(name.lower(), name.lower())
+    if known not in FORMATS:
+        raise RequestError(f"{source}: {unknown_choice('audio format', name, FORMATS)}", "output")
+    return known
 
 
 def sound_device() -> Any:

@@ -273,7 +273,10 @@ def refused(shell: Shell, *words: object) -> Ran:
     [
         (["hi", "-o", "x.mp5"], "'x.mp5': unknown audio format 'mp5'; did you mean 'mp3'?"),
         (["hi", "-o", "x.mp3", "--format", "wav"], "--format wav contradicts the suffix of 'x.mp3'"),
-        (["hi", "--format", "mp5"], "unknown audio format 'mp5'"),
+        (["hi", "--format", "mp4"], "error: --format: unknown audio format 'mp4'; did you mean 'mp3'?"),
+        (["hi", "--format", "mp4", "--play"], "error: --format: unknown audio format 'mp4'"),
+        (["hi", "--format", "mp4", "-o", "-"], "error: --format: unknown audio format 'mp4'"),
+        (["--file", "lines.txt", "--format", "mp4"], "error: --format: unknown audio format 'mp4'"),
         (["hi", "-o", "h.wav", "--save-codes", "./h.wav"], "--output and --save-codes are the same file"),
         (["hi", "--save-codes", "speech.wav"], "--output and --save-codes are the same file"),
         (["hi", "-o", "h.wav", "--save-codes", "link"], "--output and --save-codes are the same file"),

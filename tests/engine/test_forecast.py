@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oscine.config import EngineConfig, PacingConfig
@@ -28,9 +30,15 @@ def test_a_full_queue_is_refused_until_a_slot_is_free() -> None:
     load = Load(4, 0, (50.0, 100.0, 100.0, 100.0), (60.0, 60.0), FAST)
     refused = refusal(load, CONFIG)
     assert refused is not None
-    assert "4 streams are running and 2 requests are queued (the maximum). Retry in" in str(refused)
+    assert "4 streams running, 2 requests queued (the maximum). Retry in" in str(refused)
     assert refused.retry_after_s == pytest.approx(50 * FAST.tick_s(4), abs=0.01)
     assert refusal(Load(4, 1, (50.0,) * 3, (60.0, 60.0), FAST), CONFIG) is None, "one of the two has a slot in a moment"
+
+
+def test_one_stream_and_one_request_are_not_many() -> None:
+    refused = refusal(Load(1, 0, (50.0,), (60.0,), FAST), replace(CONFIG, slots=1, queue_limit=1))
+    assert refused is not None
+    assert "1 stream running, 1 request queued (the maximum). Retry in" in str(refused)
 
 
 def test_a_wait_that_would_be_too_long_is_refused_at_once() -> None:

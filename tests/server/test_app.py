@@ -50,6 +50,7 @@ def test_a_key_has_a_limit_of_streams_and_gets_ended_ones_back(engine: ScriptedE
             next(pieces)
             refused = client.post(SPEECH, json=body, headers=first)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
+            assert "this API key has 1 stream running (the maximum)" in refused.json()["error"]["message"]
             assert refused.headers["retry-after"] == "1"
             assert client.post(SPEECH, json={"input": "Hi."}, headers=second).status_code == 200
         eventually(lambda: engine.status().slots_active == 0)

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from oscine.capabilities import unsupported_script
 from oscine.errors import OscineError, RequestError, VoiceError
-from oscine.speech import Speech, format_of, sound_device
+from oscine.speech import Speech, format_named, format_of, sound_device
 from oscine.types import SpeechRequest, TextOptions
 
 if TYPE_CHECKING:
@@ -212,21 +212,20 @@ class Outputs:
 
     @staticmethod
     def for_text(output: Path | None, save_codes: Path | None, format_name: str | None, *, play: bool) -> Outputs:
+        wanted = format_named(format_name or "wav", "--format")
         if output is None and play:
             return Outputs([], [save_codes] if save_codes else [])
         output = output or Path(f"speech.{format_name or 'wav'}")
         if output == _STDOUT:
-            return Outputs(
-                [output], [save_codes] if save_codes else [], stdout_format=format_of(f"x.{format_name or 'wav'}")
-            )
-        if format_name is not None and format_of(output) != format_of(f"x.{format_name}"):
+            return Outputs([output], [save_codes] if save_codes else [], stdout_format=wanted)
+        if format_name is not None and format_of(output) != wanted:
             raise RequestError(f"--format {format_name} contradicts the suffix of {str(output)!r}", "output")
         return Outputs([output], [save_codes] if save_codes else [])
 
     @staticmethod
     def for_lines(count: int, output: Path | None, save_codes: Path | None, format_name: str | None) -> Outputs:
         output, suffix = output or Path("speech"), format_name or "wav"
-        format_of(f"x.{suffix}")
+        format_named(suffix, "--format")
         folders = {"--output": output} | ({"--save-codes": save_codes} if save_codes else {})
         for option, folder in folders.items():
             if folder == _STDOUT or folder.suffix.lower() in (".wav", ".npy", ".mp3", ".flac", ".opus"):

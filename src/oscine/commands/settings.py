@@ -239,7 +239,9 @@ def _unknown_setting(path: str) -> ConfigError:
     else:
         known = [name for name, _, _ in setting_fields(Settings)]
     names = [name.removeprefix(parent) for name in known if name.startswith(parent)]
-    return ConfigError(unknown_choice("setting", path, {parent + name.partition(".")[0] for name in names}))
+    elsewhere = [name for name in known if name.rpartition(".")[2] == path.rpartition(".")[2]]
+    meant = elsewhere[0] if len(elsewhere) == 1 else None  # such as `port` above all tables
+    return ConfigError(unknown_choice("setting", path, {parent + name.partition(".")[0] for name in names}, meant))
 
 
 def _toml(section: Any, hidden: set[str], path: str = "") -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.policy import rows_in_real_time
 from oscine.engine.tick_cost import TickCost
-from oscine.errors import OverloadedError
+from oscine.errors import OverloadedError, counted
 
 _MIN_FRAMES_LEFT = 5.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
@@ -66,7 +66,9 @@ class Forecast:
         """Why a new request cannot be admitted; None if it can."""
         config, wait_s = self._config, self._free_s[0]
         if self._queued >= config.queue_limit + self._usable:
-            reason = f"{self._running} streams are running and {self._queued} requests are queued (the maximum)"
+            reason = (
+                f"{counted(self._running, 'stream')} running, {counted(self._queued, 'request')} queued (the maximum)"
+            )
             retry_s = self._slot_wait_s
         elif wait_s > _PREDICTION_SHARE * config.queue_wait_s:
             reason = f"a slot is free in about {wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"

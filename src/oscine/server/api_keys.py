@@ -7,6 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from oscine.errors import counted
 from oscine.server.audit import audit, key_number
 from oscine.server.errors import ApiError
 
@@ -37,7 +38,7 @@ class ApiKeys:
         """Counts one stream of this key. Raises 429 if the key has reached its limit."""
         running = self._streams[key]
         if self._max_streams is not None and running >= self._max_streams:
-            message = f"this API key has {running} streams running (the maximum); wait until one ends"
+            message = f"this API key has {counted(running, 'stream')} running (the maximum); wait until one ends"
             raise ApiError(429, message, code="too_many_streams", retry_after_s=1.0)
         self._streams[key] += 1
         try:
