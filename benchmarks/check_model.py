@@ -37,7 +37,7 @@ def same_codes(scratch: Path) -> dict[str, Any]:
                 SpeechRequest(
                     text=TEXT,
                     voice=voice,
-                    instruct="A calm voice." if kind == "voice_design" else None,
+                    instructions="A calm voice." if kind == "voice_design" else None,
                     text_mode=mode,
                     greedy=greedy,
                     seed=7,

@@ -160,7 +160,7 @@ def _request(model: SpeechModel) -> SpeechRequest:
     """The same text for every kind of checkpoint, plus the fields that the kind requires."""
     kind, rate_hz = model.config.kind, model.config.codec.sample_rate_hz
     if kind == "voice_design":
-        return SpeechRequest(text=TEXT, instruct="A calm voice.")
+        return SpeechRequest(text=TEXT, instructions="A calm voice.")
     if kind == "base":
         noise = np.random.default_rng(0).normal(0, 0.1, int(_CLIP_S * rate_hz)).astype(np.float32)
         return SpeechRequest(text=TEXT, voice=VoiceCloner(model).clone((noise, rate_hz), "A few words of reference."))

@@ -41,7 +41,7 @@ class Speakers:
         kind = name.partition("-")[2]
         if kind == "base":
             return SHORT | {"voice": self.voice(name)}
-        return SHORT | ({"instruct": "a calm voice"} if kind == "voice_design" else {})
+        return SHORT | ({"instructions": "a calm voice"} if kind == "voice_design" else {})
 
     def _codes(self, name: str) -> np.ndarray:
         return self.load(name).speak("hello there", **self.fields(name)).codes

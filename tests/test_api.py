@@ -1,6 +1,10 @@
 """The Python API: streaming, batching, caching and saving never change what is spoken."""
 
 import asyncio
+import gc
+import re
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +12,16 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
+from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
 from oscine.audio import pcm16, read_clip
-from oscine.errors import ConfigError, OscineError, RequestError
+from oscine.encoding.encoders import encode_whole
+from oscine.errors import ConfigError, EngineError, OscineError, RequestError
 from oscine.narration import NarrationChunk
 from oscine.segmenter import segment_text
 from oscine.utterance import synthesize
 from tests.conftest import CheckpointMaker
 from tests.file_length import assert_length
+from tests.speech_like import speech_like
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +96,7 @@ def test_a_batch_is_each_of_its_rows(preset: Oscine) -> None:
     requests = [
         SpeechRequest(text="hello you", voice="ryan", seed=1, max_new_tokens=16),
         SpeechRequest(text="you " * 20, voice="eric", greedy=True, seed=0, text_mode="streaming", max_new_tokens=9),
-        SpeechRequest(text="a", seed=2, temperature=1.2, top_k=0, top_p=0.8, instruct="speak", max_new_tokens=2),
+        SpeechRequest(text="a", seed=2, temperature=1.2, top_k=0, top_p=0.8, instructions="speak", max_new_tokens=2),
         SpeechRequest(text="you", voice="Vivian", language="Chinese", seed=3, max_new_tokens=17),
     ]
     for request, speech in zip(requests, preset.speak_batch(requests), strict=True):
@@ -143,6 +149,88 @@ def test_text_options_change_what_is_spoken_and_pauses_are_exact(preset: Oscine)
     np.testing.assert_array_equal(paused.audio[int(0.3 * RATE) :], plain.audio)
     assert not paused.audio[: int(0.3 * RATE)].any()
     np.testing.assert_array_equal(paused.codes, plain.codes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"speed": 2.0}, {"speed": 0.5}, {"sample_rate": 8000}, {"speed": 1.5, "sample_rate": 48000}]
+)
+def test_speed_and_rate_change_the_audio_and_not_the_codes(preset: Oscine, changes: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"voice": "ryan", "seed": 3, "max_new_tokens": 20}
+    plain, speech = preset.speak("hello you", **fields), preset.speak("hello you", **fields, **changes)
+    assert speech.sample_rate == changes.get("sample_rate", RATE)
+    assert speech.duration_s == pytest.approx(plain.duration_s / changes.get("speed", 1.0), abs=1e-3)
+    np.testing.assert_array_equal(speech.codes, plain.codes)
+    np.testing.assert_array_equal(np.concatenate(list(preset.stream("hello you", **fields, **changes))), speech.audio)
+    pcm = pcm16(plain.audio).tobytes()
+    rate_hz, faster = changes.get("sample_rate"), changes.get("speed", 1.0)
+    expected = encode_whole("pcm", pcm, rate_hz=RATE, out_rate_hz=rate_hz, speed=faster)  # as the server has it
+    assert pcm16(speech.audio).tobytes() == expected
+
+
+def test_segments_have_their_times_at_the_speed_of_the_speech(preset: Oscine) -> None:
+    chunks: list[NarrationChunk] = []
+    request = SpeechRequest(text=LONG, seed=4, top_k=1, speed=2.0, max_new_tokens=60)
+    (speech,) = preset.speak_batch([request], on_chunk=lambda _, chunk: chunks.append(chunk))
+    segments = [chunk.segment for chunk in chunks if chunk.segment]
+    assert segments[-1].end_s == pytest.approx(speech.duration_s, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speed": 5}, "speed must be a number from 0.25 to 4, got 5"),
+        ({"speed": float("nan")}, "speed must be a number"),
+        ({"speed": "1"}, "speed must be a number from 0.25 to 4, got '1'"),
+        ({"speed": True}, "speed must be a number"),
+        ({"sample_rate": 11}, "sample_rate must be one of 8000, "),
+        ({"sample_rate": "24000"}, "sample_rate must be one of"),
+    ],
+)
+def test_an_impossible_speed_or_rate_is_refused(preset: Oscine, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        preset.speak("hello", **options)
+    assert caught.value.param == next(iter(options))
+
+
+def test_after_close_every_call_says_so(small_checkpoints: CheckpointMaker) -> None:
+    one = Oscine(small_checkpoints("1b7", "custom_voice"), device="cpu", slots=1)
+    running, waiting = one.stream("hello", max_new_tokens=4000), one.stream("you")
+    next(running)
+    one.close()
+    one.close()
+    calls: list[Callable[[], object]] = [
+        lambda: one.speak("hello"),
+        lambda: one.stream("hello"),
+        lambda: one.astream("hello"),
+        lambda: asyncio.run(one.aspeak("hello")),
+        lambda: one.speak_batch([SpeechRequest(text="hello")]),
+        lambda: one.clone(clip(1.3)),
+        lambda: next(waiting),
+    ]
+    for call in calls:
+        with pytest.raises(EngineError, match="this Oscine is closed; create another one"):
+            call()
+    with pytest.raises(EngineError, match=r"stopped|closed"):
+        list(running)
+    assert repr(one).endswith(", closed)")
+    gc.collect()  # a coroutine that was never awaited would warn, and warnings are errors
+
+
+def test_a_clip_that_should_be_better_is_a_warning(base: Oscine) -> None:
+    good = speech_like()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ClipWarning)
+        base.clone(good, "ba " * 24)
+    with pytest.warns(ClipWarning) as caught:
+        base.clone(speech_like(1), "ba " * 200)
+    short, transcript = (str(one.message) for one in caught)
+    assert "of speech; 3 to 20 s clone better" in short and "the transcript does not seem to fit" in transcript
+    assert all(one.filename == __file__ for one in caught)
+
+
+def test_a_voice_is_printed_in_one_short_line(base: Oscine, in_context: Voice) -> None:
+    assert re.fullmatch(r"Voice\(1\.4 s of reference: 'hello you', [0-9a-f]{8}\)", repr(in_context))
+    assert re.fullmatch(r"Voice\(timbre only, [0-9a-f]{8}\)", repr(base.clone(clip(1.3))))
 
 
 def test_a_bad_text_option_is_refused_before_anything_is_spoken(preset: Oscine) -> None:

@@ -108,23 +108,27 @@ REFUSED: dict[str, Refused] = {
         {"voice": Voice(np.ones(WIDTH, np.float32), np.zeros((4, 16), np.int64), "a\ud800")}, "ref_text",
         ("half a surrogate pair (U+D800) at index 1",), "1b7-base",
     ),
-    "instruct on base": Refused(
-        {"instruct": "whisper"}, "instruct", ("Base checkpoints do not follow instructions", "1.7B CustomVoice"),
-        "1b7-base",
+    "instructions on base": Refused(
+        {"instructions": "whisper"}, "instructions",
+        ("Base checkpoints do not follow instructions", "1.7B CustomVoice"), "1b7-base",
     ),
-    "instruct on the small model": Refused(
-        {"instruct": "whisper"}, "instruct", ("0.6B CustomVoice", "do not follow", "leave them out"),
+    "instructions on the small model": Refused(
+        {"instructions": "whisper"}, "instructions", ("0.6B CustomVoice", "do not follow", "leave them out"),
         "0b6-custom_voice",
     ),
-    "no instruct on voice_design": Refused(
-        {"instruct": None}, "instruct", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
+    "no instructions on voice_design": Refused(
+        {"instructions": None}, "instructions", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
     ),
-    "empty instruct on voice_design": Refused(
-        {"instruct": ""}, "instruct", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
+    "empty instructions on voice_design": Refused(
+        {"instructions": ""}, "instructions", ("VoiceDesign", "needs a description of the voice"), "1b7-voice_design"
     ),
-    "blank instruct": Refused({"instruct": "  "}, "instruct", ("instruct is only white space (2 characters)",)),
-    "number as instruct": Refused({"instruct": 5}, "instruct", ("instruct must be a string, got int",)),
-    "NUL in instruct": Refused({"instruct": "a\0"}, "instruct", ("instruct has a NUL character at index 1",)),
+    "blank instructions": Refused(
+        {"instructions": "  "}, "instructions", ("instructions is only white space (2 characters)",)
+    ),
+    "number as instructions": Refused({"instructions": 5}, "instructions", ("instructions must be a string, got int",)),
+    "NUL in instructions": Refused(
+        {"instructions": "a\0"}, "instructions", ("instructions has a NUL character at index 1",)
+    ),
     "unknown language": Refused(
         {"language": "englisch"}, "language",
         ("unknown language 'englisch'", "did you mean 'english'?", "auto, chinese, english, french"),
@@ -178,8 +182,8 @@ def test_a_bad_request_is_refused_and_later_speech_is_unchanged(speakers: Speake
 
 
 def test_an_unknown_field_is_named(speakers: Speakers) -> None:
-    with pytest.raises(TypeError, match="'speed'"):
-        speakers.load("1b7-custom_voice").speak("hello", speed=1.5)
+    with pytest.raises(TypeError, match="unknown option 'voise'; did you mean 'voice'"):
+        speakers.load("1b7-custom_voice").speak("hello", voise="ryan")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -214,8 +218,8 @@ SPOKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "voice in capitals": ("1b7-custom_voice", {"voice": "RYAN", "language": "English"}),
     "special tokens as text": ("1b7-custom_voice", {"text": SPECIAL_TEXT}),
     "special tokens, streaming": ("0b6-custom_voice", {"text": SPECIAL_TEXT, "text_mode": "streaming"}),
-    "special tokens as instruct": ("1b7-custom_voice", {"instruct": SPECIAL_TEXT}),
-    "special tokens as a design": ("1b7-voice_design", {"instruct": SPECIAL_TEXT}),
+    "special tokens as instructions": ("1b7-custom_voice", {"instructions": SPECIAL_TEXT}),
+    "special tokens as a design": ("1b7-voice_design", {"instructions": SPECIAL_TEXT}),
     "the lowest temperature": ("1b7-custom_voice", {"temperature": 1e-6, "subtalker_temperature": 1e-6}),
     "the highest temperature": ("1b7-custom_voice", {"temperature": 1e6, "repetition_penalty": 1e6}),
     "top_k beyond the vocabulary": ("1b7-custom_voice", {"top_k": 2**31 - 1}),
@@ -253,7 +257,7 @@ def test_special_tokens_in_a_text_add_no_special_ids(speakers: Speakers, model: 
         """Counts of special ids in a prompt with these words in every field that takes text."""
         fields = speakers.fields(model) | {"text": words, "text_mode": mode}
         if config.follows_instructions:
-            fields["instruct"] = words
+            fields["instructions"] = words
         if config.kind == "base":
             voice = fields["voice"]
             fields["voice"] = Voice(voice.speaker, voice.reference_codes, words)

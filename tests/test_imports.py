@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "narration": {"frames", "text", "types", "utterance"},
     "encoding": {"audio", "errors"},
     "speech": {"audio", "encoding", "errors", "frames", "types"},
+    "speech_options": {"errors", "types", "voice"},
     "model": {"errors", "frames", "types"},
     "runner": {"errors", "frames", "kernels", "model", "process", "types"},
     "export": {ROOT, "commit", "errors", "frames", "model"},
@@ -47,7 +48,10 @@ ALLOWED: dict[str, set[str]] = {
         *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
         *("log_writer", "process", "types", "voice"),
     },
-    "api": {"config", "engine", "errors", "frames", "model", "narration", "speech", "text", "types"},
+    "api": {
+        *("audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "engine", "errors", "frames"),
+        *("model", "narration", "speech", "speech_options", "text", "types"),
+    },
     # Gets an engine, never builds one.
     "server": {
         *(ROOT, "align", "audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "errors", "frames"),
@@ -57,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
 EVERYTHING = {"__main__", "commands", "deploy"}
 _TORCHLESS = (
     *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
-    *("speech", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
+    *("speech", "speech_options", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 # module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads

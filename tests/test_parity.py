@@ -77,7 +77,7 @@ class Case:
             text=self.text,
             voice=clone((sound(self.clip_s), RATE), self.transcript) if self.clip_s else self.speaker,
             language=self.language,
-            instruct=self.instruct,
+            instructions=self.instruct,
             text_mode=text_mode,
             greedy=True,
             max_new_tokens=cap,

@@ -199,7 +199,7 @@ def request_for(example: Example, draw: random.Random, *, plain: bool) -> Speech
         text=text,
         voice=example.voice,
         language="english" if draw.random() < 0.5 else "auto",
-        instruct=draw.choice(INSTRUCTIONS[example.style]) if asked else None,
+        instructions=draw.choice(INSTRUCTIONS[example.style]) if asked else None,
         text_mode=mode,
     )
 

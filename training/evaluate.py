@@ -120,7 +120,7 @@ def _request(options: argparse.Namespace, texts: list[str], voice: str, number: 
 
     return SpeechRequest(
         text=texts[number], voice=voice, seed=options.seed + number, text_mode=options.mode, language=options.language,
-        instruct=options.instruct, max_new_tokens=_MAX_FRAMES if len(texts[number]) <= _MAX_CHARS else None,
+        instructions=options.instruct, max_new_tokens=_MAX_FRAMES if len(texts[number]) <= _MAX_CHARS else None,
     )  # fmt: skip
 
 

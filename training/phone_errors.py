@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--language", default="auto")
     parser.add_argument("--instruct")
     options = parser.parse_args()
-    variant = {"text_mode": options.mode, "language": options.language, "instruct": options.instruct}
+    variant = {"text_mode": options.mode, "language": options.language, "instructions": options.instruct}
     with Oscine(options.model, device="cpu") as tts:
         for voice in options.voice or SPEAKERS:
             wrong = total = 0

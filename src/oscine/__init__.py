@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oscine.api import Oscine, SpeechOptions, start_engine
+    from oscine.api import Oscine, start_engine
+    from oscine.clip_checks import ClipWarning
     from oscine.config import EngineConfig
     from oscine.errors import (
         CheckpointError,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         VoiceError,
     )
     from oscine.speech import Speech
+    from oscine.speech_options import SpeechOptions
     from oscine.types import AudioChunk, SpeechEngine, SpeechRequest, TextOptions
     from oscine.utterance import Utterance
     from oscine.voice import Voice
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AudioChunk",
     "CheckpointError",
+    "ClipWarning",
     "ConfigError",
     "EngineConfig",
     "EngineError",
@@ -48,10 +51,11 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ClipWarning": "oscine.clip_checks",
     "EngineConfig": "oscine.config",
     "Oscine": "oscine.api",
     "Speech": "oscine.speech",
-    "SpeechOptions": "oscine.api",
+    "SpeechOptions": "oscine.speech_options",
     "Utterance": "oscine.utterance",
     "Voice": "oscine.voice",
     "start_engine": "oscine.api",

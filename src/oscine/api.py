@@ -8,26 +8,34 @@ import os
 import queue
 import secrets
 import threading
+import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import fields, replace
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import numpy as np
 
+from oscine import clip_checks
+from oscine.audio import read_clip
+from oscine.capabilities import check_can_clone, check_text
+from oscine.clip_checks import ClipWarning
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
+from oscine.decoding.limits import REFERENCE_CLIP
+from oscine.encoding.encoders import FORMATS, MAX_SPEED, MIN_SPEED, open_encoder
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
-from oscine.errors import ConfigError, RequestError
+from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.frames import CODEBOOKS, Samples
 from oscine.model.checkpoint import DEMO
 from oscine.narration import NarrationChunk, narrate
 from oscine.speech import Speech
+from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import ReportProgress, SpeechRequest, TextMode, TextOptions
+from oscine.types import ReportProgress, SpeechRequest, TextOptions
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource
@@ -39,34 +47,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _SCALE = np.float32(32767)
 DEFAULT_SLOTS = 8
-
-
-class SpeechOptions(TypedDict, total=False):
-    """The options of a request; SpeechRequest and TextOptions say what each means."""
-
-    voice: str | Voice | None
-    language: str
-    instruct: str | None
-    text_mode: TextMode | None
-    seed: int | None
-    greedy: bool | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    repetition_penalty: float | None
-    subtalker_temperature: float | None
-    subtalker_top_k: int | None
-    subtalker_top_p: float | None
-    max_new_tokens: int | None
-    trim_silence: bool | None
-    trim_echo: bool | None
-    normalize: bool
-    markup: bool
-    paragraph_pause_s: float
-    pronunciations: Mapping[str, str]
-
-
-_TEXT_OPTIONS = frozenset(field.name for field in fields(TextOptions))
+_CLOSED = "this Oscine is closed; create another one, or close it after its last speech"
 
 
 def _no_progress(stage: str, done: int, total: int) -> None: ...
@@ -97,7 +78,7 @@ class Oscine:
         self._finalizer = weakref.finalize(self, _shut_down, self._engine, self._event_loop)
 
     def close(self) -> None:
-        """Ends running speech and frees the device."""
+        """Ends running speech and frees the device. Further calls that need the engine raise EngineError."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -107,10 +88,12 @@ class Oscine:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Oscine({self.config.kind}, voices: {', '.join(self.voices) or 'none'})"
+        closed = "" if self._finalizer.alive else ", closed"
+        return f"Oscine({self.config.kind}, voices: {', '.join(self.voices) or 'none'}{closed})"
 
     @property
     def config(self) -> ModelConfig:
+        """The checkpoint's own settings, as its files have them."""
         return self._engine.model_config
 
     @property
@@ -120,27 +103,46 @@ class Oscine:
 
     @property
     def sample_rate(self) -> int:
+        """Of the checkpoint's audio, in Hz."""
         return self._engine.sample_rate_hz
 
     @property
     def voices(self) -> list[str]:
+        """Names of the preset voices; empty for a checkpoint that clones or designs them."""
         return sorted(self.config.talker.speakers)
 
     @property
     def languages(self) -> list[str]:
+        """What the option `language` takes."""
         return ["auto", *sorted(self.config.selectable_languages)]
 
     def clone(self, clip: ClipSource, transcript: str | None = None) -> Voice:
         """A voice from a clip: a path, a file's bytes, or (samples, rate). With the transcript of the clip the model
-        continues in its manner (in-context cloning); without it, only the timbre is used."""
-        return self._engine.clone(clip, transcript)
+        continues in its manner (in-context cloning); without it, only the timbre is used.
 
+        What should be changed about a clip that can be used (too short, noisy, clipped, another transcript) is a
+        `ClipWarning`."""
+        self._check_open()
+        check_can_clone(self.config.card(""))
+        if transcript is not None:
+            check_text(transcript, "ref_text")
+        read = read_clip(clip, REFERENCE_CLIP)
+        voice = self._engine.clone(read, transcript)
+        for message in clip_checks.warnings(clip_checks.examine(read), transcript):
+            warnings.warn(message, ClipWarning, stacklevel=2)
+        return voice
+
+    @takes_speech_options
     def speak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
-        return self.speak_batch([_request(text, options)])[0]
+        """Speaks a text of any length and returns when all of it is spoken. Raises RequestError for what cannot be
+        spoken."""
+        return self.speak_batch([speech_request(text, options)])[0]
 
+    @takes_speech_options
     def stream(self, text: str, **options: Unpack[SpeechOptions]) -> Iterator[Samples]:
-        """The samples of `speak` in pieces, as they are generated. Bad input raises here, before the first piece."""
-        request = self._checked(_request(text, options))
+        """Yields the samples of `speak` in pieces, as they are generated. Bad input raises here, before the first
+        piece. Leaving the iteration cancels the speech."""
+        request = self._checked(speech_request(text, options))
         pieces: queue.SimpleQueue[Samples | BaseException | None] = queue.SimpleQueue()
 
         async def produce() -> None:
@@ -148,6 +150,9 @@ class Oscine:
                 async for chunk in self._narrate(request):
                     pieces.put(_samples(chunk.pcm))
                 pieces.put(None)
+            except asyncio.CancelledError:
+                pieces.put(EngineError(_CLOSED))
+                raise
             except BaseException as error:
                 pieces.put(error)
                 raise
@@ -168,8 +173,8 @@ class Oscine:
     def speak_batch(
         self, requests: Sequence[SpeechRequest], on_chunk: Callable[[int, NarrationChunk], None] | None = None
     ) -> list[Speech]:
-        """Several requests side by side. Each gives what it would give alone (docs/architecture.md says how exactly).
-        `on_chunk` gets the index of a request and each chunk of its audio."""
+        """Speaks several requests side by side. Each gives what it would give alone (docs/architecture.md says how
+        exactly). `on_chunk` gets the index of a request and each chunk of its audio."""
         checked = [self._checked(request) for request in requests]
 
         async def speak_all() -> list[Speech]:
@@ -188,15 +193,27 @@ class Oscine:
         for request in requests:
             self._checked(request)
 
+    @takes_speech_options
     async def aspeak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
-        return await self._speech(self._checked(_request(text, options)))
+        """The async form of `speak`. Cancelling it cancels the speech."""
+        return await self._speech(self._checked(speech_request(text, options)))
 
-    async def astream(self, text: str, **options: Unpack[SpeechOptions]) -> AsyncGenerator[Samples, None]:
+    @takes_speech_options
+    def astream(self, text: str, **options: Unpack[SpeechOptions]) -> AsyncGenerator[Samples, None]:
         """The async form of `stream`. Closing the generator cancels the speech."""
-        async with contextlib.aclosing(self._narrate(self._checked(_request(text, options)))) as chunks:
-            async for chunk in chunks:
-                if chunk.pcm:
-                    yield _samples(chunk.pcm)
+        request = self._checked(speech_request(text, options))
+
+        async def produce() -> AsyncGenerator[Samples, None]:
+            async with contextlib.aclosing(self._narrate(request)) as chunks:
+                async for chunk in chunks:
+                    if chunk.pcm:
+                        yield _samples(chunk.pcm)
+
+        return produce()
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise EngineError(_CLOSED)
 
     def _checked(self, request: SpeechRequest) -> SpeechRequest:
         """The request with its seed, and with leading silence kept by default: audio and codes stay aligned."""
@@ -204,17 +221,24 @@ class Oscine:
             raise RequestError(
                 f"a request must be a SpeechRequest, got {type(request).__name__}; write SpeechRequest(text=...)"
             )
+        self._check_open()
+        _check_audio(request)
         seed = secrets.randbits(63) if request.seed is None else request.seed
         trim = False if request.trim_silence is None else request.trim_silence
         request = replace(request, seed=seed, trim_silence=trim, return_codes=True)
         for segment in _prepared(request):
             if isinstance(segment, SpokenText):
-                self._engine.check(replace(request, text=segment.spoken, text_options=None))
+                self._engine.check(replace(_for_engine(request), text=segment.spoken))
         return request
 
     def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
         """Long texts are spoken in segments, as in the server."""
-        return narrate(self._engine, request, _prepared(request), self.sample_rate, None)
+        chunks = narrate(
+            self._engine, _for_engine(request), _prepared(request), self.sample_rate, None, float(request.speed)
+        )
+        if request.speed == 1 and request.sample_rate in (None, self.sample_rate):
+            return chunks
+        return _converted(chunks, self.sample_rate, request)
 
     async def _speech(self, request: SpeechRequest, on_chunk: Callable[[NarrationChunk], None] | None = None) -> Speech:
         pcm, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
@@ -225,22 +249,46 @@ class Oscine:
             if chunk.codes is not None:
                 codes.append(chunk.codes)
         assert chunk.finish_reason is not None and request.seed is not None
-        return Speech(
-            _samples(b"".join(pcm)), self.sample_rate, np.concatenate(codes), chunk.finish_reason, request.seed
-        )
+        rate_hz = request.sample_rate or self.sample_rate
+        return Speech(_samples(b"".join(pcm)), rate_hz, np.concatenate(codes), chunk.finish_reason, request.seed)
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         future = self._event_loop.start(coroutine)
         try:
             return future.result()
+        except CancelledError:
+            raise EngineError(_CLOSED) from None
         finally:
             future.cancel()  # an interrupt; of a finished one this is a no-op
 
 
-def _request(text: str, options: SpeechOptions) -> SpeechRequest:
-    of_text: Any = {name: value for name, value in options.items() if name in _TEXT_OPTIONS}
-    others: Any = {name: value for name, value in options.items() if name not in _TEXT_OPTIONS}
-    return SpeechRequest(text=text, text_options=TextOptions(**of_text) if of_text else None, **others)
+def _check_audio(request: SpeechRequest) -> None:
+    speed, rate_hz, rates_hz = request.speed, request.sample_rate, FORMATS["pcm"].rates_hz
+    if not isinstance(speed, int | float) or isinstance(speed, bool) or not MIN_SPEED <= speed <= MAX_SPEED:
+        raise RequestError(f"speed must be a number from {MIN_SPEED:g} to {MAX_SPEED:g}, got {speed!r}", "speed")
+    if rate_hz is not None and (not isinstance(rate_hz, int) or rate_hz not in rates_hz):
+        possible = ", ".join(map(str, rates_hz))
+        raise RequestError(f"sample_rate must be one of {possible} (Hz), got {rate_hz!r}", "sample_rate")
+
+
+def _for_engine(request: SpeechRequest) -> SpeechRequest:
+    """Without what is done before and after the engine."""
+    return replace(request, text_options=None, speed=1.0, sample_rate=None)
+
+
+async def _converted(
+    chunks: AsyncGenerator[NarrationChunk, None], rate_hz: int, request: SpeechRequest
+) -> AsyncGenerator[NarrationChunk, None]:
+    """At the request's speed and rate; segments have their times at that speed."""
+    speed = float(request.speed)
+    encoder = open_encoder("pcm", rate_hz=rate_hz, out_rate_hz=request.sample_rate, speed=speed)
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            pcm = encoder.push(chunk.pcm) + (encoder.finish() if chunk.finish_reason else b"")
+            segment = chunk.segment and replace(
+                chunk.segment, start_s=chunk.segment.start_s / speed, end_s=chunk.segment.end_s / speed
+            )
+            yield replace(chunk, pcm=pcm, segment=segment)
 
 
 def _prepared(request: SpeechRequest) -> list[Prepared]:
@@ -275,7 +323,12 @@ class _EventLoopThread:
         await stopped.wait()
 
     def start(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Raises EngineError after `stop`."""
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise EngineError(_CLOSED) from None
 
     def stop(self) -> None:
         """Cancels what is running."""

@@ -34,7 +34,7 @@ class ResolvedRequest:
 def resolve_request(request: SpeechRequest, card: ModelCard, *, streaming_text: bool = False) -> ResolvedRequest:
     """Checks everything but the text and the sampling. Raises RequestError or VoiceError."""
     speaker, voice = _resolve_voice(request.voice, card)
-    _check_instructions(request.instruct, card)
+    _check_instructions(request.instructions, card)
     return ResolvedRequest(
         speaker=speaker,
         voice=voice,
@@ -52,7 +52,7 @@ class Needs:
     any_preset: bool = False  # the voice has one of OpenAI's names, which every CustomVoice checkpoint knows
     clone_param: str | None = None  # the field that asks for a cloned voice: a clip, an embedding, an uploaded voice
     speaker_width: int | None = None  # of the embedding or the uploaded voice
-    instruct: str | None = None
+    instructions: str | None = None
     language: str = AUTO
 
 
@@ -66,7 +66,7 @@ def check_needs(needs: Needs, card: ModelCard) -> None:
             check_speaker_width(needs.speaker_width, card, needs.clone_param)
     else:
         _resolve_voice(needs.voice, card)
-    _check_instructions(needs.instruct, card)
+    _check_instructions(needs.instructions, card)
     _resolve_language(needs.language, None, card)
 
 
@@ -149,19 +149,19 @@ def _resolve_voice(voice: object, card: ModelCard) -> tuple[str | None, Voice | 
     return card.speakers[0] if voice is None else voice.lower(), None
 
 
-def _check_instructions(instruct: str | None, card: ModelCard) -> None:
-    if instruct:
+def _check_instructions(instructions: str | None, card: ModelCard) -> None:
+    if instructions:
         if not card.takes_instructions:
             kind = "Base" if card.kind == "base" else "0.6B CustomVoice"
             raise RequestError(
                 f"{kind} checkpoints do not follow instructions; leave them out, or use a 1.7B CustomVoice or a "
                 "VoiceDesign checkpoint",
-                "instruct",
+                "instructions",
             )
-        check_text(instruct, "instruct")
+        check_text(instructions, "instructions")
     elif card.kind == "voice_design":
         raise RequestError(
-            "this VoiceDesign checkpoint needs a description of the voice; give it as instructions", "instruct"
+            "this VoiceDesign checkpoint needs a description of the voice; give it as instructions", "instructions"
         )
 
 

@@ -38,6 +38,10 @@ _CHARS_PER_S = (4.0, 40.0)  # of a transcript in letters: slow and fast speech h
 _CHARS_OF_IDEOGRAPH = 3.0
 
 
+class ClipWarning(UserWarning):
+    """Something about a reference clip that should be changed. The clip is used as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClipReport:
     duration_s: float

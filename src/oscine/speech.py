@@ -16,14 +16,17 @@ from oscine.types import FinishReason
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Speech:
-    audio: Samples
-    sample_rate: int
-    codes: Codes
-    finish_reason: FinishReason
-    seed: int
+    """A finished speech. A notebook shows it as a player."""
+
+    audio: Samples  # float32, -1..1, mono
+    sample_rate: int  # Hz
+    codes: Codes  # [frames, 16]: what the model generated, before speed and sample_rate
+    finish_reason: FinishReason  # "stop": the end; "length": max_new_tokens; "runaway": ended by runaway detection
+    seed: int  # repeats the speech
 
     @property
     def duration_s(self) -> float:
+        """Seconds of audio."""
         return len(self.audio) / self.sample_rate
 
     def __repr__(self) -> str:

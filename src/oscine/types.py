@@ -98,6 +98,7 @@ class TextOptions:
 
     @property
     def changes_words(self) -> bool:
+        """Whether other words may be spoken than were written."""
         return self.normalize or bool(self.pronunciations)
 
 
@@ -108,7 +109,7 @@ class SpeechRequest:
     text: str
     voice: str | Voice | None = None  # a preset's name, or a cloned voice
     language: str = "auto"
-    instruct: str | None = None
+    instructions: str | None = None
     text_mode: TextMode | None = None
     seed: int | None = None  # None: random; the result reports it
     greedy: bool | None = None  # for all 16 codebooks
@@ -123,6 +124,8 @@ class SpeechRequest:
     trim_silence: bool | None = None  # drop the silence before the first sound; None: the engine's setting
     trim_echo: bool | None = None  # drop an echo of the reference; None: the engine's setting
     text_options: TextOptions | None = None  # applied before an engine gets the text; an engine refuses them
+    speed: float = 1.0  # 0.25 to 4, at the same pitch; engines refuse it and sample_rate, Oscine.speak applies them
+    sample_rate: int | None = None  # of the result in Hz; None: the checkpoint's
     return_codes: bool = False  # the last chunk carries the codes of all frames
     stream_codes: bool = False  # instead: every chunk carries the codes of the frames since the chunk before
     # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
@@ -155,12 +158,17 @@ class SpeechRequest:
         )
 
     def check_delivery(self) -> None:
-        """Checks trim_silence, trim_echo, continues_s and that the text is ready to be spoken. Raises RequestError."""
+        """Checks trim_silence, trim_echo, continues_s and that nothing is left to be done outside of an engine. Raises
+        RequestError."""
         if self.text_options is not None:
             raise RequestError(
                 "an engine speaks the text as it is; prepare it with oscine.text.preparation, or use Oscine.speak",
                 "text_options",
             )
+        for name, given in (("speed", self.speed != 1.0), ("sample_rate", self.sample_rate is not None)):
+            if given:
+                message = f"an engine does not change the {name} of its audio; use Oscine.speak, or oscine.encoding"
+                raise RequestError(message, name)
         trim, left_s = self.trim_silence, self.continues_s
         if trim is not None and not isinstance(trim, bool):
             raise RequestError(f"trim_silence must be true or false, got {trim!r}", "trim_silence")
@@ -219,7 +227,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AudioChunk:
-    """Audio with its position in the utterance. The last chunk has a finish_reason."""
+    """Audio of an utterance with its position. The last chunk has a finish_reason."""
 
     pcm: bytes  # PCM16, mono; may be empty on the last chunk
     first_sample: int
@@ -341,7 +349,8 @@ class SpeechEngine(Protocol):
         in its manner (in-context cloning); without it, only the timbre is used. Blocks for up to a second: never call
         it from `deliver`. Raises VoiceError, OverloadedError or EngineError."""
 
-    def status(self) -> EngineStatus: ...
+    def status(self) -> EngineStatus:
+        """Slots, load and memory, without waiting for the engine."""
 
     def stop(self, drain_s: float = 0.0) -> None:
         """Refuses new requests, lets running ones continue for up to `drain_s`, then cancels the rest."""

@@ -157,8 +157,10 @@ class Utterance:
         self._engine.tell(self._utterance_id, AppendText(text))
 
     def end_text(self) -> None:
+        """No more text follows."""
         self._engine.tell(self._utterance_id, EndText())
 
     def cancel(self) -> None:
+        """Ends the utterance without its last chunks."""
         self._cancelled = True
         self._engine.tell(self._utterance_id, Cancel())

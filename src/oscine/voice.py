@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +20,14 @@ from safetensors.numpy import save
 
 from oscine.audio import write_atomically
 from oscine.errors import VoiceError
-from oscine.frames import CODEBOOKS, Codes, Samples
+from oscine.frames import CODEBOOKS, FRAME_RATE_HZ, Codes, Samples
 
 _FORMAT = "oscine.voice.1"
+_SHOWN_CHARS = 40  # of a transcript in `repr`
 MAX_SPEAKER_VALUE = 1e4  # far above any encoder's output, and far below where the model's sums overflow
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Voice:
     """A speaker vector (timbre only), or with reference codes and their transcript a voice for in-context cloning."""
 
@@ -58,6 +60,13 @@ class Voice:
         if codes.min() < 0:
             raise VoiceError("reference codes must not be negative", "voice")
         object.__setattr__(self, "reference_codes", _frozen_copy(codes))
+
+    def __repr__(self) -> str:
+        if self.reference_codes is None or self.transcript is None:
+            return f"Voice(timbre only, {self.content_hash[:8]})"
+        duration_s = len(self.reference_codes) / FRAME_RATE_HZ
+        words = textwrap.shorten(self.transcript, _SHOWN_CHARS, placeholder="...")
+        return f"Voice({duration_s:.1f} s of reference: {words!r}, {self.content_hash[:8]})"
 
     @staticmethod
     def from_embedding(vector: npt.ArrayLike) -> Voice:
@@ -113,10 +122,12 @@ class Voice:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Voice:
+        """The voice of a file that `save` wrote. Raises VoiceError."""
         return Voice.load_with_notes(path)[0]
 
     @staticmethod
     def load_with_notes(path: str | os.PathLike[str]) -> tuple[Voice, dict[str, str]]:
+        """Like `load`, with the notes that were saved with the voice."""
         shown = repr(str(path))
         try:
             with safe_open(path, framework="np") as file:

@@ -105,7 +105,7 @@ def test_the_file_holds_the_audio_of_the_api(shell: Shell, custom_voice: Path, t
 OPTIONS = {
     "voice": (["--voice", "vivian"], {"voice": "vivian"}),
     "language": (["--language", "German"], {"language": "german"}),
-    "instruct": (["--instruct", "whisper"], {"instruct": "whisper"}),
+    "instructions": (["--instructions", "whisper"], {"instructions": "whisper"}),
     "text mode": (["--text-mode", "streaming"], {"text_mode": "streaming"}),
     "greedy": (["--greedy"], {"greedy": True}),
     "temperature": (["--temperature", "3.5"], {"temperature": 3.5}),

@@ -115,7 +115,7 @@ def alone(folder: Path, name: str, frames: int, **options: Any) -> np.ndarray:
     """The same speech by this model alone, in this process."""
     with Oscine(folder, device="cpu", slots=1) as tts:
         if name == "design":
-            options["instruct"] = "An old man."
+            options["instructions"] = "An old man."
         if name == "clone":
             options["voice"] = tts.clone(clip())
         return pcm16(tts.speak(TEXT, seed=5, max_new_tokens=frames + 1, **options).audio).astype(int)

@@ -1,11 +1,12 @@
-"""docs/configuration.md is generated, and docs/operations.md names exactly the metrics that the server has."""
+"""Two pages are generated from the code, and docs/operations.md names exactly the metrics that the server has."""
 
 import re
 from pathlib import Path
 
 from prometheus_client.core import Metric
 
-from configuration_docs import PAGE, page
+import configuration_docs
+import python_docs
 from oscine.server.metrics import Metrics
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -16,7 +17,12 @@ def exposed_name(family: Metric) -> str:
 
 
 def test_the_configuration_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `python tools/configuration_docs.py`"
+    shown = configuration_docs.PAGE.read_text(encoding="utf-8")
+    assert shown == configuration_docs.page(), "run `python tools/configuration_docs.py`"
+
+
+def test_the_page_of_the_python_api_is_up_to_date() -> None:
+    assert python_docs.PAGE.read_text(encoding="utf-8") == python_docs.page(), "run `python tools/python_docs.py`"
 
 
 def test_every_metric_is_documented_with_its_type_and_no_other_is() -> None:

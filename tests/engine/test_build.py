@@ -75,7 +75,7 @@ class BuiltEngine:
         if kind == "custom_voice":
             return [{"voice": "ryan", "language": "english", "greedy": True}]
         if kind == "voice_design":
-            return [{"instruct": "A calm voice.", "top_p": 0.9}]
+            return [{"instructions": "A calm voice.", "top_p": 0.9}]
         in_context, timbre = self.engine.clone((noise(1), RATE_HZ), "hello you"), self.engine.clone((noise(2), RATE_HZ))
         assert in_context == self.reference.clone((noise(1), RATE_HZ), "hello you")
         assert timbre == self.reference.clone((noise(2), RATE_HZ))

@@ -65,7 +65,7 @@ def test_the_header_holds_voice_and_language(
 
 def test_the_text_of_a_custom_voice_prompt(build: Build, small_checkpoints: CheckpointMaker) -> None:
     config = read_config(small_checkpoints("1b7", "custom_voice"))
-    prompt = build("1b7-custom_voice", instruct="no")
+    prompt = build("1b7-custom_voice", instructions="no")
     user, assistant = prompt.text_ids[1], prompt.text_ids[8]
     assert prompt.text_ids.tolist() == [
         *[config.im_start_id, user, NEWLINE, *b"no", config.im_end_id, NEWLINE],
@@ -83,7 +83,7 @@ def test_the_text_of_a_custom_voice_prompt(build: Build, small_checkpoints: Chec
     [
         ("1b7-custom_voice", {}, True),
         ("0b6-custom_voice", {}, True),
-        ("1b7-voice_design", {"instruct": "calm"}, True),
+        ("1b7-voice_design", {"instructions": "calm"}, True),
         ("1b7-base", {"voice": Voice(np.ones(96, np.float32))}, False),
         ("0b6-base", {"voice": Voice(np.ones(64, np.float32), np.zeros((2, 16), np.int64), "so")}, False),
     ],
@@ -105,5 +105,5 @@ def test_a_voice_without_a_transcript_adds_its_vector_only(build: Build) -> None
 
 
 def test_empty_instructions_are_ignored(build: Build) -> None:
-    assert build("1b7-custom_voice", instruct="").rows == build("1b7-custom_voice").rows
-    assert build("1b7-base", instruct="", voice=Voice(np.ones(96, np.float32))).rows > 0
+    assert build("1b7-custom_voice", instructions="").rows == build("1b7-custom_voice").rows
+    assert build("1b7-base", instructions="", voice=Voice(np.ones(96, np.float32))).rows > 0

@@ -331,7 +331,7 @@ def test_the_openai_sdk_receives_events(runs: ClientRuns) -> None:
 
 def test_our_own_fields_pass_through_the_openai_sdk(runs: ClientRuns) -> None:
     (request,) = runs.requests("With more fields.")
-    assert (request.voice, request.instruct, request.language, request.seed) == ("finch", "slowly", "english", 7)
+    assert (request.voice, request.instructions, request.language, request.seed) == ("finch", "slowly", "english", 7)
     assert runs.received("openai_sdk", "fields") == spoken("With more fields.", 7, "finch")
     headers = runs.answer("openai_sdk", "fields")["headers"]
     assert (headers["x-seed"], headers["x-ignored-fields"]) == ("7", "user")
@@ -425,7 +425,7 @@ def test_livekit_receives_the_engine_samples(runs: ClientRuns, model: str, form:
     else:
         assert received == made
     (request,) = runs.requests(text)
-    assert request.voice in CARD.speakers and request.instruct == "slowly"
+    assert request.voice in CARD.speakers and request.instructions == "slowly"
     (metrics,) = answer["metrics"]
     assert metrics["output_tokens"] == (len(text) if model != "tts-1" else 0)  # only events report them
 
@@ -446,7 +446,7 @@ def test_pipecat_receives_the_exact_samples(runs: ClientRuns) -> None:
     answer = runs.answer("pipecat_service", "speak")
     assert (answer["rates"], answer["errors"]) == ([[RATE_HZ, 1]], [])
     (request,) = runs.requests("Pipecat speaks.")
-    assert request.voice in CARD.speakers and request.instruct == "slowly"
+    assert request.voice in CARD.speakers and request.instructions == "slowly"
 
 
 def test_pipecat_receives_a_long_text_completely(runs: ClientRuns) -> None:

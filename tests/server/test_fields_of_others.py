@@ -163,9 +163,9 @@ def test_other_values_are_still_refused(client: httpx.Client, fields: dict[str, 
 @pytest.mark.parametrize(
     ("fields", "name", "value"),
     [
-        ({"instruct": "slowly"}, "instruct", "slowly"),
-        ({"instruct": "slowly", "instructions": "slowly"}, "instruct", "slowly"),
-        ({"instruct": None, "instructions": "slowly"}, "instruct", "slowly"),
+        ({"instruct": "slowly"}, "instructions", "slowly"),
+        ({"instruct": "slowly", "instructions": "slowly"}, "instructions", "slowly"),
+        ({"instruct": None, "instructions": "slowly"}, "instructions", "slowly"),
         ({"lang_code": "zh-CN"}, "language", "chinese"),
         ({"lang_code": "a"}, "language", "english"),
         ({"language": "en"}, "language", "english"),
@@ -208,7 +208,7 @@ def test_an_item_of_a_batch_overrides_a_default_under_any_name(client: httpx.Cli
     items = [{"input": "One.", "instruct": "fast", "language": "zh"}, {"input": "Two.", "speaker": "finch"}]
     body = {"items": items, "instructions": "slowly", "lang_code": "en", "voice": "wren"}
     assert client.post(f"{SPEECH}/batch", json=body).json()["succeeded"] == 2
-    asked = {request.text: (request.instruct, request.language, request.voice) for request in engine.submitted}
+    asked = {request.text: (request.instructions, request.language, request.voice) for request in engine.submitted}
     assert asked == {"One.": ("fast", "chinese", "wren"), "Two.": ("slowly", "english", "finch")}
 
 

@@ -93,7 +93,7 @@ def test_of_equals_the_first_one_configured_is_chosen() -> None:
         ({"model": "preset", "ref_audio": CLIP}, "ref_audio", ["cannot clone", "'base' or 'small-base' can"]),
         ({"model": "preset", "task_type": "Base"}, "task_type", ["this checkpoint is CustomVoice, not Base"]),
         ({"model": "small-base", "voice": "anna"}, "voice", ["has 8 numbers, this checkpoint needs 4", "'base' can"]),
-        ({"model": "small", "language": "german", "instructions": "x"}, "instruct", ["0.6B", "'design' can"]),
+        ({"model": "small", "language": "german", "instructions": "x"}, "instructions", ["0.6B", "'design' can"]),
     ],
 )
 def test_an_error_names_the_models_that_could_do_it(fields: dict[str, Any], param: str, parts: list[str]) -> None:

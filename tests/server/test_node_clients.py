@@ -165,7 +165,7 @@ def test_the_ai_sdk_speaks(runs: Runs) -> None:
 def test_the_ai_sdk_passes_its_options_on(runs: Runs) -> None:
     assert runs.received("ai_sdk", "options")
     (request,) = [request for request in runs.plain.submitted if "The AI SDK, slowly." in request.text]
-    assert request.instruct == "slowly"
+    assert request.instructions == "slowly"
 
 
 def test_the_ai_sdk_shows_the_error(runs: Runs) -> None:

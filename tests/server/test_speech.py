@@ -265,7 +265,7 @@ def test_fields_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) -
     answer = say(client, "Hello.", **fields)
     assert answer.headers["x-ignored-fields"] == "initial_codec_chunk_frames, user"
     request = engine.submitted[0]
-    assert (request.voice, request.instruct, request.language) == ("wren", "slowly", "english")
+    assert (request.voice, request.instructions, request.language) == ("wren", "slowly", "english")
     assert (request.temperature, request.top_k, request.top_p) == (0.7, 20, 0.9)
     assert (request.repetition_penalty, request.max_new_tokens, request.text_mode) == (1.1, 90, "streaming")
     assert (request.trim_silence, request.subtalker_top_k) == (False, 5)

@@ -96,7 +96,7 @@ def test_the_example_client_speaks_with_a_preset(custom_voice: Running, fields: 
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "audio/wav" and samples(answer.content) == said(engine)
     request = engine.submitted[-1]
-    assert (request.voice, request.instruct) == ("vivian", fields.get("instructions"))
+    assert (request.voice, request.instructions) == ("vivian", fields.get("instructions"))
     assert request.language == fields.get("language", "auto").lower()
 
 
@@ -106,7 +106,7 @@ def test_the_example_client_describes_a_voice(voice_design: Running) -> None:
     body = {"model": MODELS["VoiceDesign"], "input": TEXT, "voice": "Vivian", "response_format": "wav", **design}
     answer = client.post(SPEECH, json=body)
     assert answer.status_code == 200 and samples(answer.content) == said(engine)
-    assert engine.submitted[-1].instruct == "A warm, low voice."
+    assert engine.submitted[-1].instructions == "A warm, low voice."
     assert answer.headers["x-ignored-fields"] == "voice"
 
 

@@ -133,7 +133,7 @@ def _request(tts: Oscine) -> SpeechRequest:
     if tts.config.kind == "base":
         fields["voice"] = tts.clone(_demo_clip(), _TRANSCRIPT)
     elif tts.config.kind == "voice_design":
-        fields["instruct"] = "A calm voice."
+        fields["instructions"] = "A calm voice."
     else:
         fields["voice"] = tts.voices[0]
     return SpeechRequest(text=_SENTENCE, seed=0, language="auto", **fields)
@@ -186,7 +186,7 @@ def _compare(model: str, kind: str, request: SpeechRequest, official_python: Pat
             greedy = replace(greedy, voice=tts.clone(clip, _TRANSCRIPT))
             fields |= {"ref_audio": str(clip), "ref_text": _TRANSCRIPT}
         elif kind == "voice_design":
-            fields["instruct"] = greedy.instruct
+            fields["instructions"] = greedy.instructions
         else:
             fields["speaker"] = greedy.voice
         ours = tts.speak_batch([greedy])[0].codes

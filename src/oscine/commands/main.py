@@ -110,7 +110,9 @@ def say(
     model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
     voice: Annotated[str | None, typer.Option(help="Name of a preset voice, or a voice file (.safetensors)")] = None,
     language: Annotated[str, typer.Option(help="Language name, or 'auto'")] = "auto",
-    instruct: Annotated[str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")] = None,
+    instructions: Annotated[
+        str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")
+    ] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     x_vector_only: Annotated[
@@ -184,7 +186,7 @@ def say(
             text=line,
             voice=speaker,
             language=language,
-            instruct=instruct,
+            instructions=instructions,
             text_mode=text_mode.value if text_mode else None,
             seed=seed,
             greedy=greedy or None,

@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from oscine.capabilities import unsupported_script
+from oscine.commands.clip_warnings import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.speech import Speech, format_named, format_of, sound_device
 from oscine.types import SpeechRequest, TextOptions
@@ -121,7 +122,8 @@ def choose_voice(
     from oscine.voice import Voice
 
     if ref_audio is not None:
-        cloned = tts.clone(ref_audio, ref_text)
+        with clip_warnings(console):
+            cloned = tts.clone(ref_audio, ref_text)
         if save_voice is not None:
             cloned.save(save_voice)
         return cloned

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from oscine.commands.clip_warnings import clip_warnings
 from oscine.commands.environment import default_voices_dir, variable_of
 from oscine.errors import OscineError, RequestError
 
@@ -153,5 +154,5 @@ def _voice(source: Path, model: str | None, ref_text: str | None) -> Voice:
     assert model is not None
     from oscine.api import Oscine  # here: torch takes seconds
 
-    with Oscine(model, slots=1) as tts:
+    with Oscine(model, slots=1) as tts, clip_warnings(Console(stderr=True)):
         return tts.clone(source, ref_text)

@@ -45,7 +45,7 @@ def _request(engine: InProcessEngine) -> SpeechRequest:
         noise = np.random.default_rng(0).normal(0, 0.1, int(_CLIP_S * rate_hz)).astype(np.float32)
         fields["voice"] = engine.clone((noise, rate_hz), _TEXT)
     elif engine.model_config.kind == "voice_design":
-        fields["instruct"] = "A calm voice."
+        fields["instructions"] = "A calm voice."
     # Continuations are never refused for load: a cold first tick on a busy machine may last longer than a request may
     # wait for a slot.
     return SpeechRequest(text=_TEXT, max_new_tokens=_TOKENS, seed=0, trim_silence=False, continues_s=0.0, **fields)

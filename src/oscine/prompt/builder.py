@@ -48,7 +48,7 @@ class PromptBuilder:
             role_ids=[self.config.im_start_id, *text.role_ids],
             body_ids=text.body_ids,
             text_mode=resolved.text_mode,
-            instruct_ids=self._instruct_ids(request.instruct) if request.instruct else (),
+            instruct_ids=self._instruct_ids(request.instructions) if request.instructions else (),
             language_id=talker.languages[resolved.language] if resolved.language else None,
             speaker_id=talker.speakers[resolved.speaker] if resolved.speaker else None,
             speaker=voice.speaker if voice else None,

@@ -35,7 +35,7 @@ _CODES = {
 # OpenAI's clients read these.
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 # Engine fields -> the names that clients know.
-_WIRE_NAMES = {"text": "input", "instruct": "instructions", "text_mode": "non_streaming_mode", "greedy": "temperature"}
+_WIRE_NAMES = {"text": "input", "text_mode": "non_streaming_mode", "greedy": "temperature"}
 
 
 class ErrorDetail(BaseModel):

@@ -73,7 +73,7 @@ def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Call
         any_preset=preset is None and voice in _ALIASES,
         clone_param=clone_param,
         speaker_width=speaker_width,
-        instruct=options.instructions or None,
+        instructions=options.instructions or None,
         language=options.language_name,
     )
 
@@ -95,7 +95,7 @@ def choose_models(
     if not able:
         raise _none_can(needs, cards, reasons, uploaded_names)
     # Instructions without a voice are a description of one.
-    first: ModelKind = "voice_design" if needs.instruct and not needs.any_preset else "custom_voice"
+    first: ModelKind = "voice_design" if needs.instructions and not needs.any_preset else "custom_voice"
     return sorted(able, key=lambda card: card.kind != first)  # keeps the configured order of equals
 
 

@@ -176,7 +176,7 @@ def _request_fields(options: VoiceOptions) -> dict[str, Any]:
     seed = given_seed(options)
     return {
         "language": options.language_name,
-        "instruct": options.instructions or None,
+        "instructions": options.instructions or None,
         "text_mode": _TEXT_MODES[options.non_streaming_mode],
         "seed": secrets.randbits(63) if seed is None else seed,
         "trim_silence": options.trim_silence,

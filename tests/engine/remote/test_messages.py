@@ -96,7 +96,7 @@ def test_a_cloned_voice_arrives_unchanged(voice):
     "request_",
     [
         SpeechRequest(text="Hallo, 你好 🙂"),
-        SpeechRequest(text="", voice="ryan", language="german", instruct="slowly", text_mode="streaming", seed=2**63),
+        SpeechRequest(text="", voice="ryan", language="german", instructions="sad", text_mode="streaming", seed=2**63),
         SpeechRequest(text="x", greedy=True, temperature=0.1, top_k=0, top_p=1.0, repetition_penalty=1.0),
         SpeechRequest(text="x", subtalker_temperature=2, subtalker_top_k=3, subtalker_top_p=0.4, max_new_tokens=2),
         SpeechRequest(text="x", trim_silence=False, continues_s=1.25),

@@ -59,7 +59,7 @@ def test_each_model_is_chosen_spoken_with_and_remembered(several: Several, tmp_p
     one.page.fill("#instructions", "an old man")
     one.speak("Hello.")
     one.until("window.oscineStats.samplesPlayed === 11520")
-    assert several.engines["design"].submitted[0].instruct == "an old man"
+    assert several.engines["design"].submitted[0].instructions == "an old man"
     assert '"model": "design"' in one.snippet("curl")
     link = one.snippet("link")
     assert "model=design" in link

@@ -45,7 +45,7 @@ def test_copied_code_runs_and_speaks_as_the_page_is_set(one: Visit, tmp_path: Pa
     code = one.page.evaluate("() => navigator.clipboard.readText()")
     run(form, code, tmp_path)
     (request,) = one.engine.submitted
-    assert (request.text, request.instruct, request.voice) == (TEXT, "whisper, it's late", "finch")
+    assert (request.text, request.instructions, request.voice) == (TEXT, "whisper, it's late", "finch")
     assert request.seed == SEED
     assert samples(tmp_path / "speech.wav") == spoken(TEXT, SEED, "finch")
 

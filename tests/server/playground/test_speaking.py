@@ -65,7 +65,7 @@ def test_settings_reach_the_engine_unchanged(one: Visit) -> None:
     one.speak("你好")
     one.wait_for("done")
     (request,) = one.engine.submitted
-    assert (request.seed, request.instruct, request.language) == (2**64 - 1, "whisper", "chinese")
+    assert (request.seed, request.instructions, request.language) == (2**64 - 1, "whisper", "chinese")
     assert one.page.text_content("#speed-value") == "4×"
     assert one.stats()["samplesPlayed"] == pytest.approx(2 * FRAME_SAMPLES / 4, abs=FRAME_SAMPLES / 4)
 

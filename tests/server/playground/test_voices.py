@@ -71,7 +71,7 @@ def test_the_fields_follow_the_models_capabilities(one: Visit, opened: Opener) -
     designed.page.fill("#instructions", "an old man")
     designed.speak("Hi.")
     designed.wait_for("done")
-    assert designed.engine.submitted[0].instruct == "an old man"
+    assert designed.engine.submitted[0].instructions == "an old man"
     small = opened(card=replace(CARD, takes_instructions=False, languages=("english",)))
     assert small.page.is_hidden("#instructions") and small.page.is_hidden("#language")
 
@@ -122,7 +122,7 @@ def test_instruction_presets_are_those_that_the_checkpoint_follows(one: Visit, o
     assert presets.nth(1).get_attribute("aria-pressed") == "true"
     demo.speak("Hi.")
     demo.wait_for("done")
-    assert demo.engine.submitted[0].instruct == "Speak fast."
+    assert demo.engine.submitted[0].instructions == "Speak fast."
     presets.nth(1).click()  # off again
     assert demo.page.input_value("#instructions") == ""
     designed = opened(card=replace(CARD, kind="voice_design", speakers=()))

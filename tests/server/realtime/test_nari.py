@@ -93,7 +93,7 @@ def test_settings_of_nari_are_understood_or_named_as_ignored(client: Client, eng
     client.send("input_text.end", sequence=1)
     client.closed()
     (request,) = engine.submitted
-    assert (request.instruct, request.greedy, request.subtalker_top_k) == ("slowly", True, 7)
+    assert (request.instructions, request.greedy, request.subtalker_top_k) == ("slowly", True, 7)
 
 
 APPEND = {"type": "input_text.append", "sequence": 0, "text": "Hello"}
