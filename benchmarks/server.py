@@ -209,8 +209,7 @@ class Trial:
 
         self.bench.length, self.bench.on_row = RunLength(self.seconds, warmup_s=WARMUP_S), keep
         range_per_s = {"first": self._first_rate(limits), "max_rate": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
-        best_per_s, _ = run_async(self.bench.search(limits, **range_per_s))
-        return best_per_s
+        return run_async(self.bench.search(limits, **range_per_s)).rate_per_s
 
     def _seconds(self, load: OfferedLoad) -> float:
         """Longer at low rates."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,27 +94,36 @@ def search(
     underrun_ms: Annotated[
         float, typer.Option(help="Largest playback deficit of any request; 0: no gap; inf: no limit")
     ] = 0.0,
-    first: Annotated[float, typer.Option(help="First rate to try")] = 1.0,
+    first: Annotated[
+        float | None, typer.Option(help="First rate to try; default: from the capacity that the server reports, or 1")
+    ] = None,
     max_rate: Annotated[float, typer.Option(help="Highest rate to try")] = 500.0,
     resolution: Annotated[float, typer.Option(help="Distance to the lowest rate that fails; 0.05 is 5 %")] = 0.05,
+    time_limit_s: Annotated[
+        float, typer.Option(help="The search ends within this time, with the best rate so far; inf: when it is done")
+    ] = 300.0,
 ) -> None:
     """Find the highest request rate at which first audio is fast enough and playback has no gaps."""
     from oscine_bench.search import SearchLimits
     from oscine_bench.session import run_async
 
-    if not (0 < first <= max_rate and resolution > 0):
+    if not (0 < (max_rate if first is None else first) <= max_rate and resolution > 0):
         raise RequestError(
             f"--first {first:g} must be above 0 and at most --max-rate {max_rate:g}, --resolution above 0", "first"
         )
+    if not time_limit_s > 0:
+        raise RequestError(f"--time-limit-s must be above 0, got {time_limit_s:g}", "time_limit_s")
     limits = SearchLimits(f"{figure.value.replace('-', '_')}_ms", p95_ms, underrun_ms)
     bench = _bench(url, server, options)
     rows: list[Row] = []
+    complete = False
 
     def save() -> Result:
         stated = {"figure": limits.figure, "p95_ms": _finite(p95_ms), "underrun_ms": _finite(underrun_ms)}
         best = max((row["load"]["value"] for row in rows if not row["limits_broken"]), default=None)
         tried = sorted(rows, key=lambda row: row["load"]["value"])
-        return _save(bench, tried, server, options.out, search={"rate_per_s": best, "limits": stated})
+        found = {"rate_per_s": best, "limits": stated, "complete": complete}
+        return _save(bench, tried, server, options.out, search=found)
 
     def keep(row: Row) -> None:
         from oscine_bench.report import load_name
@@ -121,12 +131,18 @@ def search(
         rows.append(row)
         save()
         outcome = "; ".join(row["limits_broken"]) or "holds"
-        console.print(f"{load_name(row)}: {outcome}", soft_wrap=True, highlight=False)
+        say(f"{load_name(row)}: {outcome} (after {time.monotonic() - begun_s:.0f} s)")
 
-    bench.on_row = keep
+    def say(message: str) -> None:
+        console.print(message, soft_wrap=True, highlight=False, markup=False)
+
+    begun_s = time.monotonic()
+    bench.on_row, bench.on_step = keep, say
     with _shown_at_the_end(rows, options.out, save):
-        best, _ = run_async(bench.search(limits, first=first, max_rate=max_rate, resolution=resolution))
-    if best is None:
+        search = bench.search(limits, first=first, max_rate=max_rate, resolution=resolution, time_limit_s=time_limit_s)
+        found = run_async(search)
+        complete = found.complete
+    if found.rate_per_s is None:
         raise typer.Exit(1)
 
 

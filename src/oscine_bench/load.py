@@ -82,10 +82,14 @@ class LoadRun:
     load: OfferedLoad
     length: RunLength
     keep: Callable[[Exchange], None] = lambda exchange: None  # called with every exchange, for callers that need bytes
+    is_decided: Callable[[RequestOutcome], bool] = lambda outcome: (
+        False
+    )  # true: the load ends, and what runs is cut off
     outcomes: list[RequestOutcome] = field(default_factory=list)
     begin_s: float = 0.0  # of the measurement
     unfinished: int = 0  # requests that were cut off at the end
     progress: LoadProgress = field(init=False)
+    _limit: asyncio.Timeout = field(init=False)
     _deferred: list[Exchange] = field(default_factory=list)  # too costly to decode while others are measured
 
     def __post_init__(self) -> None:
@@ -103,15 +107,16 @@ class LoadRun:
 
     async def _send_all(self) -> None:
         try:
-            async with asyncio.timeout(self.length.max_s) as limit:
+            async with asyncio.timeout(self.length.max_s) as self._limit:
                 await (self._closed_loop() if self.load.kind == "closed" else self._open_loop())
         except TimeoutError:
-            if not limit.expired():
+            if not self._limit.expired():
                 raise
 
     def _window(self) -> MeasurementWindow:
         if self.length.requests is None or not self.outcomes:
-            return MeasurementWindow(self.begin_s, self.begin_s + self.length.duration_s)
+            end_s = self.begin_s + self.length.duration_s
+            return MeasurementWindow(self.begin_s, min(end_s, time.perf_counter()) if self.begin_s else end_s)
         return MeasurementWindow(self.begin_s, max(outcome.end_s for outcome in self.outcomes))
 
     async def _closed_loop(self) -> None:
@@ -190,6 +195,8 @@ class LoadRun:
         progress.failed += exchange.failure is not None
         if self.target.cheap_to_decode or exchange.failure is not None:
             self.outcomes.append(analyze(exchange, self.target))
+            if self.is_decided(self.outcomes[-1]) and not self._limit.expired():
+                self._limit.reschedule(asyncio.get_running_loop().time())
         else:
             self._deferred.append(exchange)
         return exchange

@@ -156,7 +156,8 @@ def search_outcome(result: Result) -> str:
     held = [f"{figure} p95 <= {limits['p95_ms']:g} ms"] if limits["p95_ms"] is not None else []
     held += [f"no underrun above {limits['underrun_ms']:g} ms"] if limits["underrun_ms"] is not None else []
     rate = "no tested rate holds" if best is None else f"{number(best)} requests/s hold"
-    return f"{rate}: {', '.join([*held, 'no failure'])}"
+    ended = "" if search.get("complete", True) else " (not searched to the end)"
+    return f"{rate}: {', '.join([*held, 'no failure'])}{ended}"
 
 
 def differences(results: Sequence[Result]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError
+from oscine_bench.load import RunLength
 from oscine_bench.metrics import MIN_FOR_P95
-from oscine_bench.summary import Row
+from oscine_bench.summary import RequestOutcome, Row
+from oscine_bench.workload import arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,12 @@ class SearchLimits:
             raise RequestError(f"the p95 limit must be above 0 ms, got {self.p95_ms:g}", "p95_ms")
         if not self.underrun_ms >= 0:
             raise RequestError(f"the underrun limit must be 0 ms or more, got {self.underrun_ms:g}", "underrun_ms")
+
+    def seconds_of(self, outcome: RequestOutcome) -> float:
+        """The limited time of one successful request."""
+        assert outcome.timeline is not None and outcome.audible_s is not None
+        times = {"first_audio_ms": outcome.timeline.first_audio_s, "audible_ms": outcome.audible_s}
+        return times.get(self.figure, outcome.e2e_s)
 
     def violations(self, row: Row) -> list[str]:
         reasons = [f"{kind}: {failure['count']}" for kind, failure in row["failures"].items()]
@@ -47,34 +55,78 @@ def seconds_for_p95(rate_per_s: float) -> float:
     return 1.5 * MIN_FOR_P95 / rate_per_s
 
 
-async def search_rate(
-    holds: Callable[[float], Awaitable[bool]],
-    *,
-    first: float = 1.0,
-    max_rate: float = 1000.0,
-    min_rate: float = 0.05,
-    resolution: float = 0.05,
-) -> float | None:
-    """The highest rate that holds, at most `resolution` below the lowest that failed: doubles (or halves while none
-    holds), then tries the geometric mean of both. None if not even `min_rate` holds."""
-    low: float | None = None
-    high: float | None = None
-    rate = min(first, max_rate)
-    while low is None or high is None:
-        if await holds(rate):
-            low = rate
-            if rate >= max_rate:
-                return low
-            rate = min(2 * rate, max_rate)
+@dataclass(slots=True)
+class RateSearch:
+    """Finds the highest rate that holds, at most `resolution` below the lowest that failed: doubles (or halves while
+    none holds), then tries the geometric mean of both."""
+
+    first: float = 1.0
+    max_rate: float = 1000.0
+    min_rate: float = 0.05
+    resolution: float = 0.05
+    low: float | None = None  # the highest rate that held
+    high: float | None = None  # the lowest that failed
+
+    def next_rate(self) -> float | None:
+        """None: the search is complete."""
+        if self.low is None and self.high is None:
+            return min(self.first, self.max_rate)
+        if self.low is None:
+            assert self.high is not None
+            return self.high / 2 if self.high / 2 >= self.min_rate else None
+        if self.high is None:
+            return min(2 * self.low, self.max_rate) if self.low < self.max_rate else None
+        return math.sqrt(self.low * self.high) if self.high / self.low > 1 + self.resolution else None
+
+    def add(self, rate: float, held: bool) -> None:
+        if held:
+            self.low = rate
         else:
-            high = rate
-            rate /= 2
-            if rate < min_rate and low is None:
-                return None
-    while high / low > 1 + resolution:
-        middle = math.sqrt(low * high)
-        if await holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+            self.high = rate
+
+    @property
+    def max_steps(self) -> int:
+        """Rates that are still to be tried, at most."""
+        if self.low is not None and self.high is not None:
+            return self._halvings(self.high / self.low)
+        bisections = self._halvings(2.0)
+        up = max(0, math.ceil(math.log2(self.max_rate / (self.low or self.first))))
+        down = max(0, math.floor(math.log2((self.high or self.first) / self.min_rate)))
+        if self.low is not None:
+            return up + bisections if up else 0
+        if self.high is not None:
+            return down + bisections if down else 0
+        return 1 + max(up, down) + bisections
+
+    def _halvings(self, ratio: float) -> int:
+        """Of a ratio's logarithm, until it is that of the resolution."""
+        return max(0, math.ceil(math.log2(math.log(ratio) / math.log1p(self.resolution))))
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Whether a rate is certain to break the limits, whatever the responses that have not ended yet will be."""
+
+    limits: SearchLimits
+    requests: int  # to be measured
+    late: int = 0
+
+    def is_final(self, outcome: RequestOutcome) -> bool:
+        """Takes each outcome once."""
+        if not outcome.measured:
+            return False
+        if outcome.failure is not None or outcome.audible_s is None:
+            return True
+        if outcome.playback is not None and 1e3 * outcome.playback.deficit_s > self.limits.underrun_ms:
+            return True
+        self.late += 1e3 * self.limits.seconds_of(outcome) > self.limits.p95_ms
+        return self.late > self.requests - math.ceil(0.95 * self.requests)
+
+
+def measured_requests(rate_per_s: float, seed: int, length: RunLength) -> int:
+    """How many arrivals of an open loop are measured."""
+    if length.requests is not None:
+        return length.requests
+    end_s = length.warmup_s + length.duration_s
+    until_end = itertools.takewhile(lambda at_s: at_s < end_s, arrivals(rate_per_s, seed))
+    return sum(at_s >= length.warmup_s for at_s in until_end)

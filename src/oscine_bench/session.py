@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oscine.errors import OscineError
+from oscine.errors import OscineError, RequestError
+from oscine_bench.connections import Clock
 from oscine_bench.exchange import BenchClient
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadProgress, LoadRun, OfferedLoad, RunLength
-from oscine_bench.search import SearchLimits, search_rate, seconds_for_p95
+from oscine_bench.report import number
+from oscine_bench.search import RateSearch, SearchLimits, Verdict, measured_requests, seconds_for_p95
 from oscine_bench.summary import Row, analyze
 from oscine_bench.targets import TRITON, Target
 from oscine_bench.triton_client import TritonClient
@@ -53,19 +57,34 @@ async def open_client(
         await client.close()
 
 
-async def served_models(target: Target) -> list[str]:
-    """Model names from /v1/models; empty if the server has no such list."""
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What /v1/models says; nothing if the server has no such list."""
+
+    names: list[str] = field(default_factory=list)
+    streams: int = 0  # that stay in real time; 0: not stated
+
+
+async def served_models(target: Target) -> Served:
     if target.preset.transport == TRITON:
-        return [target.served_model]
+        return Served([target.served_model])
     client = HttpClient(target, timeout_s=10)
     try:
         exchange = await client.get("/v1/models")
         listed = json.loads(b"".join(exchange.body)) if exchange.status == 200 else {}
-        return [str(model["id"]) for model in listed.get("data", [])][:20]
+        models: dict[str, dict[str, Any]] = {str(model["id"]): model for model in listed.get("data", [])}
+        asked = models.get(target.model or "") or next(iter(models.values()), {})
+        return Served([*models][:20], int(asked.get("real_time_streams") or 0))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+        return Served()
     finally:
         await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    rate_per_s: float | None  # the highest that held
+    complete: bool  # otherwise the time limit ended the search
 
 
 @dataclass(slots=True)
@@ -77,7 +96,10 @@ class Bench:
     word_interval_s: float | None = None
     records: Path | None = None  # one JSON line per request; an existing file is replaced
     on_row: Callable[[Row], None] = lambda row: None
-    served: list[str] = field(default_factory=list)  # model names
+    on_step: Callable[[str], None] = lambda message: None  # what a search does next, and why it ends
+    served: Served = field(default_factory=Served)
+    clock: Clock = time.perf_counter
+    first_audio_s: float = 0.0  # length of the first response
 
     async def run(self, loads: Sequence[OfferedLoad]) -> list[Row]:
         rows: list[Row] = []
@@ -88,27 +110,55 @@ class Bench:
                     self._check_reachable(rows[-1], f"{left} of {len(loads)} loads were not measured")
         return rows
 
-    async def search(self, limits: SearchLimits, **rates: float) -> tuple[float | None, list[Row]]:
-        """`rates`: arguments of search_rate."""
-        tried: list[Row] = []
+    async def search(
+        self, limits: SearchLimits, *, first: float | None = None, time_limit_s: float = math.inf, **rates: float
+    ) -> SearchResult:
+        """Ends within the time limit, with the best rate so far. `first` None: from the capacity that the server
+        reports. `rates`: more fields of RateSearch."""
+        end_s = self.clock() + time_limit_s
         async with self._client() as client:
-
-            async def holds(rate: float) -> bool:
+            search = RateSearch(first or self._first_rate(), **rates)
+            while (rate := search.next_rate()) is not None:
                 # A low rate needs more time: two lucky requests do not show that a limit holds.
                 length = replace(self.length, duration_s=max(self.length.duration_s, seconds_for_p95(rate)))
+                takes_s, left_s = _seconds(rate, length), end_s - self.clock()
+                if takes_s > left_s:
+                    if search.low is None and search.high is None:
+                        message = f"the first rate, {number(rate)}/s, takes {takes_s:.0f} s"
+                        raise RequestError(f"--time-limit-s {time_limit_s:g} is too short: {message}", "time_limit_s")
+                    self.on_step(
+                        f"the time limit of {time_limit_s:g} s ends the search before {number(rate)}/s, which takes "
+                        f"{takes_s:.0f} s; raise --time-limit-s for a closer result"
+                    )
+                    return SearchResult(search.low, complete=False)
+                within = f", within {left_s:.0f} s" if math.isfinite(left_s) else ""
+                self.on_step(
+                    f"open loop, {number(rate)}/s: takes {takes_s:.0f} s and the last responses; at most "
+                    f"{search.max_steps - 1} more rates{within}"
+                )
+                length = replace(length, max_s=left_s if math.isfinite(left_s) else None)
                 row = await self._measure(client, OfferedLoad("open", rate), length, limits)
-                tried.append(row)
                 self._check_reachable(row, "the search ends")
-                return not row["limits_broken"]
+                search.add(rate, not row["limits_broken"])
+        return SearchResult(search.low, complete=True)
 
-            best = await search_rate(holds, **rates)
-        return best, sorted(tried, key=lambda row: row["load"]["value"])
+    def _first_rate(self) -> float:
+        """The rate at which all streams that the server can run in real time are busy."""
+        if not self.served.streams or not self.first_audio_s:
+            self.on_step("the server does not report its capacity; starting at 1 request/s")
+            return 1.0
+        rate = self.served.streams / self.first_audio_s
+        self.on_step(
+            f"the server reports {self.served.streams} streams in real time, and a response has "
+            f"{self.first_audio_s:.1f} s: starting at {number(rate)} requests/s"
+        )
+        return rate
 
     def figures(self, rows: Sequence[Row]) -> dict[str, Any]:
         length = self.length
         span = {"duration_s": length.duration_s} if length.requests is None else {"requests": length.requests}
         return {
-            "target": {**self.target.described(), "served": self.served, "word_interval_s": self.word_interval_s},
+            "target": {**self.target.described(), "served": self.served.names, "word_interval_s": self.word_interval_s},
             "workload": {"name": self.workload.name, "texts": len(self.workload.texts), "seed": self.workload.seed},
             "span": {**span, "warmup_s": length.warmup_s},
             "frames": self.target.frames,
@@ -123,7 +173,8 @@ class Bench:
             with _write_errors(self.records):
                 self.records.write_text("")
         async with open_client(self.target, self.timeout_s, self.word_interval_s) as client:
-            failure = analyze(await client.send(next(self.workload.requests("warmup"))), self.target).failure
+            outcome = analyze(await client.send(next(self.workload.requests("warmup"))), self.target)
+            failure, self.first_audio_s = outcome.failure, outcome.audio_s
             if failure is not None:
                 hint = "; is it running?" if failure.kind == "connect" else ""
                 raise OscineError(
@@ -136,10 +187,14 @@ class Bench:
         self, client: BenchClient, load: OfferedLoad, length: RunLength, limits: SearchLimits | None = None
     ) -> Row:
         run = LoadRun(client, self.target, self.workload, load, length)
+        if limits is not None:
+            run.is_decided = Verdict(limits, measured_requests(load.value, self.workload.seed, length)).is_final
         with progress_line(run.progress):
             row = await run.run()
         if limits is not None:
             row["limits_broken"] = limits.violations(row)
+            if run.unfinished and not row["limits_broken"]:
+                row["limits_broken"] = [f"not known: {run.unfinished} responses had not ended at the time limit"]
         self.on_row(row)
         if self.records is not None:
             with _write_errors(self.records), self.records.open("a", encoding="utf-8") as file:
@@ -149,6 +204,11 @@ class Bench:
     def _check_reachable(self, row: Row, consequence: str) -> None:
         if not row["succeeded"] and row["failures"].keys() == {"connect"}:
             raise OscineError(f"lost the server at {self.target.url}; {consequence}")
+
+
+def _seconds(rate: float, length: RunLength) -> float:
+    """How long an open loop sends."""
+    return length.warmup_s + (length.duration_s if length.requests is None else length.requests / rate)
 
 
 def _records(run: LoadRun) -> Iterator[Row]:

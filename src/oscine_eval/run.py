@@ -112,7 +112,7 @@ class EvaluationRun:
         async with open_client(self.target, self.timeout_s) as single:
             client = RetryingClient(single, self.timeout_s)
             await self._check_server(client)
-            self.served = await served_models(self.target)
+            self.served = (await served_models(self.target)).names
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -44,10 +44,11 @@ def chunk(piece: bytes) -> bytes:
 
 
 async def answer_requests(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, model: str, answer: Callable[[dict], bytes]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, model: str, answer: Callable[[dict], bytes], **facts
 ) -> None:
-    """Serves one connection without a clock. POST requests get `answer`; GET requests get the list of models."""
-    models = json.dumps({"data": [{"id": model}]}).encode()
+    """Serves one connection without a clock. POST requests get `answer`; GET requests get the list of models, with
+    these facts about the model."""
+    models = json.dumps({"data": [{"id": model, **facts}]}).encode()
     with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner, Result
 from oscine_bench.command import bench_app
 from oscine_bench.exchange import Exchange, RequestFailure
 from oscine_bench.http_client import HttpClient
+from oscine_bench.search import RateSearch
 from oscine_bench.workload import PlannedRequest
 from tests.oscine_bench.scripted import END, HEAD, REFUSED, answer_requests, chunk, in_a_thread, speech
 
@@ -130,6 +132,41 @@ def test_a_search_prints_the_rate(server: str, tmp_path: Path, monkeypatch: pyte
     assert json.loads(out.read_text())["figures"]["search"]["rate_per_s"] == 100
 
 
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[str]:
+    """Reports its capacity."""
+
+    async def answers_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sound = HEAD + chunk(speech(0.3)) + chunk(speech(0.2, 1)) + END
+        await answer_requests(reader, writer, "tiny", lambda request: sound, real_time_streams=6)
+
+    with in_a_thread(answers_all) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+LENIENT = ("-n", 3, "--warmup", 0, "--p95-ms", 1e6, "--underrun-ms", "inf")
+
+
+def test_a_search_starts_at_the_capacity_that_the_server_reports(
+    small_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "search.json"
+    ran = bench(monkeypatch, "search", small_server, *LENIENT, "--max-rate", 24, "--out", out)
+    assert ran.exit_code == 0, ran.output
+    figures = json.loads(out.read_text())["figures"]
+    assert [row["load"]["value"] for row in figures["loads"]] == [12, 24]  # 6 streams of 0.5 s
+    assert "6 streams in real time, and a response has 0.5 s: starting at 12 requests/s" in ran.output
+    assert figures["search"]["complete"] and "to the end" not in ran.output
+
+
+def test_a_search_says_what_comes_and_what_came(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = bench(monkeypatch, "search", server, *LENIENT, "--max-rate", 2, "--first", 2)
+    assert "open loop, 2/s: takes 2 s and the last responses; at most 9 more rates, within" in ran.output
+    assert re.search(r"open loop, 2/s: holds \(after \d+ s\)", ran.output)
+    ran = bench(monkeypatch, "search", server, *LENIENT, "--max-rate", 1)
+    assert "the server does not report its capacity; starting at 1 request/s" in ran.output
+
+
 def test_a_search_measures_low_rates_long_enough_for_a_p95(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,17 +181,25 @@ def test_a_search_measures_low_rates_long_enough_for_a_p95(
 def test_an_interrupted_search_keeps_and_shows_the_tried_rates(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def interrupted(holds: Callable[[float], Awaitable[bool]], **_: float) -> float:
-        assert await holds(50)
-        raise KeyboardInterrupt
+    class Interrupted(RateSearch):
+        def add(self, rate: float, held: bool) -> None:
+            assert held
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("oscine_bench.session.search_rate", interrupted)
+    monkeypatch.setattr("oscine_bench.session.RateSearch", Interrupted)
     out = tmp_path / "search.json"
-    options = ("-n", 3, "--warmup", 0, "--p95-ms", 1e6, "--underrun-ms", "inf", "--out", out)
+    options = ("--first", 50, "-n", 3, "--warmup", 0, "--p95-ms", 1e6, "--underrun-ms", "inf", "--out", out)
     ran = bench(monkeypatch, "search", server, *options)
     assert ran.exit_code == 130
     assert "open loop, 50/s" in ran.output and "interrupted; loads measured: 1, saved in" in ran.output
     assert json.loads(out.read_text())["figures"]["search"]["rate_per_s"] == 50
+
+
+def test_a_time_limit_that_is_too_short_for_one_rate_is_an_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = bench(monkeypatch, "search", server, "--first", 1, "--time-limit-s", 20)
+    assert "--time-limit-s 20 is too short: the first rate, 1/s, takes 35 s" in str(ran.exception)
+    ran = bench(monkeypatch, "search", server, "--time-limit-s", 0)
+    assert "--time-limit-s must be above 0, got 0" in str(ran.exception)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,27 @@ def test_requests_that_run_at_the_time_limit_are_cut_off_and_counted_as_unfinish
     assert run.unfinished >= 1 and run.progress.in_flight == 0 and row["succeeded"] == 0
 
 
+def test_a_load_ends_when_its_outcome_is_decided() -> None:
+    # The next request is due in more than an hour.
+    load, length = OfferedLoad("open", 1e-4), RunLength(requests=100, warmup_s=0)
+
+    class QuickClient:
+        async def send(self, request: PlannedRequest, due_s: float | None = None) -> Exchange:
+            return Exchange(request, 0.0, 0.0, 1.0, failure=RequestFailure("http_429"))
+
+        async def close(self) -> None: ...
+
+    async def main() -> dict:
+        run = LoadRun(QuickClient(), Target(url="x"), load_workload("english"), load, length)
+        run.is_decided = lambda outcome: outcome.failure is not None
+        due = iter([0.0, 3600.0])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("oscine_bench.load.arrivals", lambda rate, seed: due)
+            return await run.run()
+
+    assert asyncio.run(main())["requests"] == 1
+
+
 def test_the_maximum_in_flight_does_not_limit_a_closed_loop() -> None:
     length = RunLength(requests=6, warmup_s=0, max_in_flight=4)
     row, server, _ = drive(OfferedLoad("closed", 6), length, lambda server: server.received == 6)

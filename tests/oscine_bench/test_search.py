@@ -1,14 +1,16 @@
 """The search for the highest sustained rate."""
 
-import asyncio
+import itertools
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from oscine.errors import RequestError
-from oscine_bench.search import SearchLimits, search_rate
+from oscine_bench.load import RunLength
+from oscine_bench.search import RateSearch, SearchLimits, Verdict, measured_requests
 from oscine_bench.summary import MeasurementWindow, RequestOutcome, summarize
+from oscine_bench.workload import arrivals
 from tests.oscine_bench.test_summary import failed, succeeded
 
 
@@ -41,25 +43,58 @@ def test_impossible_limits_are_refused(options: dict) -> None:
 
 def search_up_to(limit: float, **options: float) -> tuple[float | None, list[float]]:
     """The result, and the rates that were tried, where rates up to `limit` hold."""
-    tried: list[float] = []
-
-    async def holds(rate: float) -> bool:
+    search, tried, at_most = RateSearch(**options), [], math.inf
+    while (rate := search.next_rate()) is not None:
         tried.append(rate)
-        return rate <= limit
-
-    search: Callable = search_rate
-    return asyncio.run(search(holds, **options)), tried
+        assert 1 <= search.max_steps <= at_most
+        at_most = search.max_steps - 1
+        search.add(rate, rate <= limit)
+    assert at_most >= 0
+    return search.low, tried
 
 
 @pytest.mark.parametrize("limit", [0.3, 1.0, 7.0, 99.5, 640.0])
-def test_the_search_finds_the_highest_rate_that_holds(limit: float) -> None:
-    best, tried = search_up_to(limit)
+@pytest.mark.parametrize("first", [1.0, 20.0])
+def test_the_search_finds_the_highest_rate_that_holds(limit: float, first: float) -> None:
+    best, tried = search_up_to(limit, first=first)
     assert best is not None and best <= limit
     assert any(limit < rate <= best * 1.05 for rate in tried)
     assert len(tried) <= 16
 
 
 def test_the_search_stays_within_its_bounds() -> None:
-    assert search_up_to(math.inf, max_rate=100.0)[0] == 100.0
+    assert search_up_to(math.inf, max_rate=100.0) == (100.0, [1, 2, 4, 8, 16, 32, 64, 100])
     best, tried = search_up_to(0.0, first=1.0)
     assert best is None and min(tried) >= 0.05
+
+
+def outcome(first_audio_s: float, phase: str = "measured") -> RequestOutcome:
+    one = succeeded(0, 0.0, 3.0, (first_audio_s, 1.0), (first_audio_s + 0.5, 2.0))
+    return replace(one, request=replace(one.request, phase=phase))
+
+
+@pytest.mark.parametrize(("requests", "late"), [(19, 0), (20, 1), (39, 1), (40, 2)])
+def test_a_verdict_is_final_with_the_first_response_that_no_other_can_make_up_for(requests: int, late: int) -> None:
+    limits = SearchLimits(p95_ms=100)
+    verdict = Verdict(limits, requests)
+    assert not any(verdict.is_final(outcome(0.2)) for _ in range(late))
+    assert not verdict.is_final(outcome(0.1)) and not verdict.is_final(outcome(0.2, "warmup"))
+    assert verdict.is_final(outcome(0.2))
+    # The row agrees, whatever the others are.
+    slow, good = late + 1, requests - late - 1
+    assert limits.violations(row(*[outcome(0.2)] * slow, *[outcome(0.1)] * good))
+    assert not limits.violations(row(*[outcome(0.2)] * late, *[outcome(0.1)] * (good + 1)))
+
+
+def test_one_failure_or_gap_is_final() -> None:
+    gap = succeeded(0, 0.0, 3.0, (0.05, 0.5), (1.0, 2.0))
+    for bad in (failed(0, "http_429"), gap, replace(outcome(0.05), audible_s=None)):
+        assert Verdict(SearchLimits(p95_ms=100), 1000).is_final(bad)
+    assert not Verdict(SearchLimits(p95_ms=100, underrun_ms=math.inf), 1000).is_final(gap)
+
+
+def test_the_measured_requests_of_a_load_are_known_before_it() -> None:
+    assert measured_requests(20.0, 0, RunLength(requests=7)) == 7
+    length = RunLength(duration_s=3.0, warmup_s=1.0)
+    due_s = list(itertools.takewhile(lambda at_s: at_s < 4.0, arrivals(20.0, seed=5)))
+    assert measured_requests(20.0, 5, length) == sum(at_s >= 1.0 for at_s in due_s) > 30

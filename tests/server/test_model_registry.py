@@ -177,6 +177,12 @@ def test_models_are_listed_and_described(served: Served) -> None:
     }
 
 
+def test_a_model_reports_how_many_streams_stay_in_real_time(served: Served) -> None:
+    served.clone.slots, served.design.ready = 3, False
+    listed = {one["id"]: one["real_time_streams"] for one in served.client.get("/v1/models").json()["data"]}
+    assert [listed[name] for name in ("preset", "clone", "design")] == [8, 3, 0]
+
+
 def test_voices_are_listed_with_their_models(served: Served) -> None:
     form = {"name": "anna", "consent": "yes"}
     uploaded = served.client.post("/v1/audio/voices", data=form, files={"audio_sample": CLIP})

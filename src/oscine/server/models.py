@@ -29,12 +29,15 @@ class ModelInfo(BaseModel):
     clones: bool
     sample_rate: int
     state: EngineState | Literal["removing"]
+    real_time_streams: int = Field(
+        description="Streams that stay in real time, estimated from the cost of a frame; 0: not known."
+    )
     word_timestamps: list[str] = Field(default=[], description="Languages whose words the server can time.")
 
     @staticmethod
     def of(model: ServedModel, name: str | None = None) -> ModelInfo:
         """`name`: another name for it."""
-        card = model.card
+        card, status = model.card, model.engine.status()
         return ModelInfo(
             id=name or card.name,
             created=model.created_s,
@@ -45,6 +48,7 @@ class ModelInfo(BaseModel):
             clones=card.clones,
             sample_rate=card.sample_rate_hz,
             state=model.state,
+            real_time_streams=status.capacity if status.ready else 0,
         )
 
     @staticmethod
