@@ -8,6 +8,7 @@ python langchain_voice.py [http://127.0.0.1:8000]      writes langchain.wav
 import asyncio
 import json
 import sys
+import time
 import wave
 from collections.abc import AsyncIterator
 
@@ -17,6 +18,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableGenerator
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
 
 # Stands for your model, for example ChatOpenAI(...): it streams its answer word by word.
 MODEL = GenericFakeChatModel(messages=iter([AIMessage("Birds sing to be heard. They start before dawn.")]))
@@ -47,11 +49,19 @@ def speech(server: str, voice: str = "alloy") -> Runnable[str, bytes]:
 async def main(server: str) -> None:
     prompt = ChatPromptTemplate.from_messages([("system", "Answer in two sentences."), ("user", "{question}")])
     chain = prompt | MODEL | StrOutputParser() | speech(server)
+    begun_s = time.perf_counter()
     with wave.open("langchain.wav", "wb") as file:
         file.setparams((1, 2, 24_000, 0, "NONE", ""))
         async for pcm in chain.astream({"question": "Why do birds sing?"}):
+            if not file.tell():
+                print(f"first audio after {time.perf_counter() - begun_s:.2f} s")
             file.writeframes(pcm)
+        print(f"langchain.wav: {file.tell() / 24_000:.1f} s")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"))
+    url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    try:
+        asyncio.run(main(url))
+    except (OSError, WebSocketException) as error:
+        sys.exit(f"no speech from {url}: {error}. Is a server running there?")

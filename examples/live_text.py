@@ -1,7 +1,7 @@
 """A language model's tokens go to the WebSocket as they arrive, the audio to the loudspeaker. Press Enter to interrupt:
 the server says which words were played, for the history of the conversation.
 
-pip install websockets sounddevice      (without sounddevice the audio goes to live.pcm: 16 bit, mono, 24 kHz)
+pip install websockets sounddevice      (without sounddevice the audio goes to live.wav, at the speed of playback)
 python live_text.py [http://127.0.0.1:8000] [SECONDS until the interruption]
 """
 
@@ -10,52 +10,54 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+import wave
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
 
-
-async def language_model() -> AsyncIterator[str]:
-    """Stands for your model: yields its tokens exactly as they arrive, with their spaces."""
-    for token in ("Once upon", " a time", " there was", " a bird.", " It sang", " all day", " and never", " tired."):
-        await asyncio.sleep(0.1)
-        yield token
+# Stands for your model, whose tokens are sent exactly as they arrive, with their spaces.
+TOKENS = ("Once upon", " a time", " there was", " a bird.", " It sang", " all day", " and never", " tired.")
 
 
 class Player:
     """Plays queued PCM and counts what it has played."""
 
     def __init__(self) -> None:
-        self.queue, self.played_bytes = asyncio.Queue[bytes](), 0
+        self.queue, self.played_s = asyncio.Queue[bytes](), 0.0
         try:
             import sounddevice
 
-            self._out = sounddevice.RawOutputStream(samplerate=24_000, channels=1, dtype="int16").__enter__()
-        except (ImportError, OSError):
-            self._out = open("live.pcm", "wb", buffering=0)  # noqa: SIM115
+            self._play = sounddevice.RawOutputStream(samplerate=24_000, channels=1, dtype="int16").__enter__().write
+        except (ImportError, OSError) as error:
+            print(f"no loudspeaker ({error}): the audio goes to live.wav")
+            self._file = wave.open("live.wav", "wb")  # noqa: SIM115
+            self._file.setparams((1, 2, 24_000, 0, "NONE", ""))
+            self._play = lambda pcm: self._file.writeframes(pcm) or time.sleep(len(pcm) / 48_000)
 
     async def run(self, socket: ClientConnection) -> None:
         while pcm := await self.queue.get():
             for start in range(0, len(pcm), 960):  # 20 ms at a time, so that an interruption takes effect at once
-                await asyncio.to_thread(self._out.write, pcm[start : start + 960])
-                self.played_bytes += 960
+                await asyncio.to_thread(self._play, pcm[start : start + 960])
+                self.played_s += 0.02
+        print(f"\nplayed to the end: {self.played_s:.1f} s")
         await socket.close()
 
 
 async def speak(socket: ClientConnection) -> None:
-    async for token in language_model():
+    for token in TOKENS:
+        await asyncio.sleep(0.1)
+        print(token, end="", flush=True)
         await socket.send(json.dumps({"type": "input.text", "text": token}))
     await socket.send(json.dumps({"type": "input.done"}))
 
 
 async def interrupt(socket: ClientConnection, player: Player, playing: asyncio.Task[None], after_s: float) -> None:
     pressed, loop = asyncio.Event(), asyncio.get_running_loop()
-    wait = time.sleep if after_s else lambda _: input()
-    threading.Thread(target=lambda: wait(after_s) or loop.call_soon_threadsafe(pressed.set), daemon=True).start()
+    wait = (lambda: time.sleep(after_s) or True) if after_s else sys.stdin.readline  # "": there is no keyboard
+    threading.Thread(target=lambda: wait() and loop.call_soon_threadsafe(pressed.set), daemon=True).start()
     await pressed.wait()
     playing.cancel()
-    position = {"utterance_index": 0, "played_s": player.played_bytes / 48_000}
-    await socket.send(json.dumps({"type": "input.cancel", **position}))
+    await socket.send(json.dumps({"type": "input.cancel", "utterance_index": 0, "played_s": player.played_s}))
 
 
 async def main(server: str, after_s: float) -> None:
@@ -71,10 +73,16 @@ async def main(server: str, after_s: float) -> None:
             elif event["type"] == "session.done" and not playing.cancelled():
                 player.queue.put_nowait(b"")  # the end: hangs up when everything is played
             elif event["type"] == "input.cancelled":
-                print("interrupted; played were:", event["spoken_text"])
+                print("\ninterrupted; played were:", event["spoken_text"])
                 break
+            elif event["type"] == "error":
+                sys.exit(f"\nthe server refuses: {event['message']}")
 
 
 if __name__ == "__main__":
     given = dict(enumerate(sys.argv))
-    asyncio.run(main(given.get(1, "http://127.0.0.1:8000"), float(given.get(2, 0))))
+    url = given.get(1, "http://127.0.0.1:8000")
+    try:
+        asyncio.run(main(url, float(given.get(2, 0))))
+    except (OSError, WebSocketException) as error:
+        sys.exit(f"no speech from {url}: {error}. Is a server running there?")
