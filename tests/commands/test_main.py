@@ -19,6 +19,7 @@ from oscine.audio import pcm16
 from oscine.commands import main as cli
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, noise
+from tests.speech_like import speech_like
 
 pytestmark = pytest.mark.slow
 
@@ -190,6 +191,15 @@ def test_without_an_output_the_lines_of_a_file_go_to_speech(shell: Shell, custom
     assert all(Path(line.split(":")[0]).is_file() for line in ran.out.splitlines())
 
 
+def test_what_is_wrong_with_a_clip_is_said_and_the_clip_is_used(shell: Shell, base: Path) -> None:
+    clip = speech_like(1)
+    soundfile.write("clip.wav", clip.samples, clip.rate_hz)
+    ran = shell(*say(base, "hello", "--ref-audio", "clip.wav", "--ref-text", "ba " * 200, "-o", "out.wav"))
+    assert ran.code == 0 and Path("out.wav").exists()
+    warnings = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
+    assert "of speech; 3 to 20 s clone better" in warnings[0] and "the transcript does not seem to fit" in warnings[1]
+
+
 def test_a_clip_is_cloned_and_the_voice_is_saved(shell: Shell, base: Path, base_tts: Oscine) -> None:
     soundfile.write("clip.wav", noise(0.5), RATE)
     clone = ["--ref-audio", "clip.wav", "--ref-text", "some words", "--seed", 4, "--save-codes", "codes.npy"]
@@ -287,6 +297,10 @@ def test_a_bad_request_ends_with_code_2_and_one_line(
         (["hello", "--ref-text", "words"], "--ref-text needs --ref-audio"),
         (["hello", "--x-vector-only"], "--x-vector-only needs --ref-audio"),
         (["hello", "--save-voice", "a.safetensors"], "--save-voice needs --ref-audio"),
+        (["hello", "--speed", "9"], "speed must be between 0.25 and 4, got 9"),
+        (["hello", "--sample-rate", "11"], "wav does not support 11 Hz (possible: 8000, "),
+        (["hello", "--sample-rate", "22050", "-o", "a.opus"], "opus does not support 22050 Hz"),
+        (["hello", "--play", "--speed", "nan"], "speed must be between"),
     ],
 )
 def test_options_that_cannot_work_are_refused_before_the_model_is_loaded(
@@ -327,7 +341,7 @@ def test_a_bad_line_of_a_file_is_refused_before_any_is_spoken(shell: Shell, cust
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["say", "hello", "--speed", "2"], "No such option"),
+        (["say", "hello", "--sped", "2"], "No such option"),
         (["say", "hello", "--dtype", "float16"], "'float16' is not one of"),
         (["say", "hello", "--text-mode", "fast"], "'fast' is not one of"),
         (["say", "hello", "--seed", "lucky"], "Invalid value for '--seed'"),

@@ -141,6 +141,18 @@ def test_without_a_seed_all_segments_have_the_reported_one(shell: Shell, engine:
     assert long["seed"] != short["seed"]
 
 
+@pytest.mark.parametrize("name", ["fast.wav", "fast.flac"])
+def test_speed_and_sample_rate_change_the_file(shell: Shell, engine: InstantEngine, name: str) -> None:
+    assert shell("say", LONG, "--seed", 7, "-o", "plain.wav").code == 0
+    ran = shell("say", LONG, "--seed", 7, "-o", name, "--speed", 2, "--sample-rate", 8000, "--json")
+    assert ran.code == 0, ran.err
+    samples, rate = soundfile.read(name)
+    plain_s = len(wav_samples(Path("plain.wav"))) / RATE
+    assert rate == 8000 and len(samples) / rate == pytest.approx(plain_s / 2, abs=0.01)
+    assert ran.results[0]["duration_s"] == pytest.approx(len(samples) / rate, abs=1e-3)
+    assert all(request.speed == 1.0 and request.sample_rate is None for request in engine.requests)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"), [([LONG, "--max-new-tokens", 9], "length"), ([LONG.replace("31", ENDLESS)], "runaway")]
 )

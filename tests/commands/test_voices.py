@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from typer.testing import CliRunner, Result
 
 from oscine.commands.main import app
 from oscine.errors import OscineError, RequestError
 from oscine.voice import Voice
+from tests.conftest import CheckpointMaker
+from tests.speech_like import speech_like
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +81,15 @@ def test_preset_voices_are_listed_first() -> None:
     assert [(one["name"], one["mode"]) for one in listed[:2]] == [("wren", "preset"), ("finch", "preset")]
     assert listed[2]["name"] == "anna"
     assert "preset of demo" in voices("list").stdout
+
+
+def test_what_is_wrong_with_a_clip_is_said_and_the_voice_is_added(small_checkpoints: CheckpointMaker) -> None:
+    clip = speech_like(1)
+    soundfile.write("clip.wav", clip.samples, clip.rate_hz)
+    model = small_checkpoints("0b6", "base")
+    ran = voices("add", "anna", "clip.wav", "-m", model, "--consent", "yes", "--ref-text", "ba " * 200)
+    assert ran.exit_code == 0 and ran.stdout == "anna\n"
+    assert "warning: the clip has only" in ran.stderr and "the transcript does not seem to fit" in ran.stderr
 
 
 # Folders

@@ -113,6 +113,10 @@ def say(
     instructions: Annotated[
         str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")
     ] = None,
+    speed: Annotated[float, typer.Option(help="0.25 to 4, at the same pitch")] = 1.0,
+    sample_rate: Annotated[
+        int | None, typer.Option(help="Of the result in Hz, such as 8000 or 48000; default: the checkpoint's")
+    ] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     x_vector_only: Annotated[
@@ -178,6 +182,7 @@ def say(
     else:
         outputs = Outputs.for_text(output, save_codes, format_name, play=play)
     outputs.check(save_voice)
+    outputs.check_encoding(speed, sample_rate)
     timed = Subtitles.opened(subtitles, aligner, [path.stem for path in outputs.audio] if file else None)
     tts = load(model, device, dtype.value, slots=1 if play or not file else min(MAX_SLOTS, len(texts)))
     speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
@@ -196,6 +201,8 @@ def say(
             repetition_penalty=repetition_penalty,
             max_new_tokens=max_new_tokens,
             text_options=spoken_as,
+            speed=speed,
+            sample_rate=sample_rate,
         )
         for line in texts
     ]

@@ -37,6 +37,7 @@ console = Console(stderr=True)  # standard output is for results
 
 MAX_SLOTS = 8  # texts that are spoken side by side
 _STDOUT = Path("-")
+_USUAL_RATE_HZ = 24_000  # every format has it
 
 
 def read_texts(text: str | None, file: Path | None) -> list[str]:
@@ -150,6 +151,7 @@ def speak(
     tts.check(requests)  # before anything is shown or written
     if warning := unsupported_script(" ".join(request.text for request in requests), tts.config.card("")):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    rate_hz = requests[0].sample_rate or tts.sample_rate
     begun_s = time.perf_counter()
     made_s = 0.0
     done: set[int] = set()
@@ -157,9 +159,9 @@ def speak(
     with ExitStack() as stack:
         sinks = []
         if outputs.to_stdout:
-            sinks.append(stack.enter_context(_stdout_sink(outputs.stdout_format, tts.sample_rate)))
+            sinks.append(stack.enter_context(_stdout_sink(outputs.stdout_format, rate_hz)))
         if play:
-            sinks.append(stack.enter_context(_loudspeaker_sink(tts.sample_rate)))
+            sinks.append(stack.enter_context(_loudspeaker_sink(rate_hz)))
         bar = stack.enter_context(Progress(*columns, console=console))
         task = bar.add_task("", total=None, status="")
 
@@ -169,7 +171,7 @@ def speak(
                 sink(chunk.pcm)
             if chunk.segment and on_segment:
                 on_segment(index, chunk.segment)
-            made_s += len(chunk.pcm) / 2 / tts.sample_rate
+            made_s += len(chunk.pcm) / 2 / rate_hz
             done.update([index] if chunk.finish_reason else [])
             count = f"{len(done)}/{len(requests)} texts, " if len(requests) > 1 else ""
             speed = made_s / (time.perf_counter() - begun_s)
@@ -258,6 +260,14 @@ class Outputs:
             first = taken.setdefault(os.path.realpath(path), option)
             if first != option and not _is_device(path):
                 raise RequestError(f"{first} and {option} are the same file, {str(path)!r}; name two", "output")
+
+    def check_encoding(self, speed: float, sample_rate: int | None) -> None:
+        """Refuses a speed, and a rate that a format does not have."""
+        from oscine.encoding.encoders import checked_format
+
+        written = [self.stdout_format] if self.to_stdout else [format_of(path) for path in self.audio[:1]]
+        for name in written or ["pcm"]:  # the loudspeaker
+            checked_format(name, sample_rate or _USUAL_RATE_HZ, speed)
 
     def write(self, speeches: list[Speech]) -> None:
         import numpy as np
