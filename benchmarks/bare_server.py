@@ -38,7 +38,7 @@ def speak(front: socket.socket) -> None:
         number, size = _HEADER.unpack(header)
         body = json.loads(requests.read(size))
         request = SpeechRequest(text=body["input"], max_new_tokens=body["max_new_tokens"])
-        engine.submit(request, partial(deliver, number))
+        engine.enqueue(str(number), request, partial(deliver, number))
 
 
 class BareServer:

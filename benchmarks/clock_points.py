@@ -24,11 +24,10 @@ from oscine.types import (
     AudioChunk,
     ClipData,
     Command,
+    Deliver,
     EngineStatus,
     ReportProgress,
-    SpeechEngine,
     SpeechRequest,
-    SubmitAsync,
 )
 from oscine.voice import Voice
 
@@ -58,44 +57,36 @@ def read_points(*paths: Path) -> dict[int, dict[str, float]]:
     return joined
 
 
-class _MarkedDelivery:
-    def __init__(self, deliver: Callable[[AudioChunk], None], mark: Callable[[], None]) -> None:
-        self._deliver, self._mark = deliver, mark
-        self.never_blocks: bool = getattr(deliver, "never_blocks", False)  # as the engine client would find it
-
-    def __call__(self, chunk: AudioChunk) -> None:
-        if chunk.pcm:
-            self._mark()
-        self._deliver(chunk)
-
-
 class TimedEngine:
     """Marks when `submit` is called and returns, and when the first audio is delivered."""
 
-    def __init__(self, engine: SpeechEngine, points: ClockPoints, begun: str, done: str, delivered: str) -> None:
+    def __init__(self, engine: Any, points: ClockPoints, begun: str, done: str, delivered: str) -> None:
         self._engine, self._points = engine, points
         self._begun, self._done, self._delivered = begun, done, delivered
         self.on_stop: Callable[[], None] = lambda: None
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        marked = _MarkedDelivery(deliver, lambda: self._points.mark(request.seed, self._delivered))
-        self._points.mark(request.seed, self._begun)
-        utterance_id = self._engine.submit(request, marked, streaming_text=streaming_text)
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        marked = self._marked(request, deliver)
+        await self._engine.submit(utterance_id, request, marked, streaming_text=streaming_text)
         self._points.mark(request.seed, self._done)
-        return utterance_id
 
-    async def submit_async(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        """For an engine that has this method too."""
-        marked = _MarkedDelivery(deliver, lambda: self._points.mark(request.seed, self._delivered))
-        submit: SubmitAsync = self._engine.submit_async  # type: ignore[attr-defined]
-        self._points.mark(request.seed, self._begun)
-        utterance_id = await submit(request, marked, streaming_text=streaming_text)
+    def enqueue(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        marked = self._marked(request, deliver)
+        self._engine.enqueue(utterance_id, request, marked, streaming_text=streaming_text)
         self._points.mark(request.seed, self._done)
-        return utterance_id
+
+    def _marked(self, request: SpeechRequest, deliver: Deliver) -> Deliver:
+        def delivering(chunk: AudioChunk) -> None:
+            if chunk.pcm:
+                self._points.mark(request.seed, self._delivered)
+            deliver(chunk)
+
+        self._points.mark(request.seed, self._begun)
+        return delivering
 
     def tell(self, utterance_id: str, command: Command) -> None:
         self._engine.tell(utterance_id, command)

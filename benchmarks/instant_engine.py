@@ -15,7 +15,7 @@ from typing import Protocol
 
 from oscine.config import ChunkConfig
 from oscine.frames import FRAME_RATE_HZ
-from oscine.types import AudioChunk, ClipData, Command, EngineStatus, SpeechRequest, Usage
+from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechRequest, Usage
 from oscine.voice import Voice
 
 FRAME_SAMPLES = 1920
@@ -39,7 +39,7 @@ class BuildsPrompts(Protocol):
 
 @dataclass(slots=True)
 class _Stream:
-    deliver: Callable[[AudioChunk], None]
+    deliver: Deliver
     arrived_s: float
     queued_s: float
     ends: list[int]  # frames after each chunk that was not sent yet, the next one last
@@ -55,18 +55,16 @@ class InstantEngine:
     def __init__(self, builder: BuildsPrompts | None = None, x_real_time: float = 1.0) -> None:
         self._builder, self._frame_s = builder, 1 / FRAME_RATE_HZ / x_real_time
         self._streams: queue.SimpleQueue[_Stream] = queue.SimpleQueue()
-        self._ids = itertools.count()
         threading.Thread(target=self._speak, daemon=True).start()
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
+    def enqueue(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         arrived_s = time.perf_counter()
         if self._builder:
             self._builder.build(request)
         ends = [*frames_after_chunks(max(1, (request.max_new_tokens or 0) - 1))]
         self._streams.put(_Stream(deliver, arrived_s, time.perf_counter(), ends[::-1]))
-        return str(next(self._ids))
 
     def _speak(self) -> None:
         due: list[tuple[float, int, _Stream]] = []  # when the next chunk is complete

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.playback import PlaybackClock
+from benchmarks.playback import PlaybackClock, submit
 from benchmarks.results import save
 from demo_files import fingerprint
 from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
@@ -47,7 +47,7 @@ def run(engine: SpeechEngine, count: int, frames: int) -> dict[str, Any]:
     for seed in range(count):
         listener = PlaybackClock(RATE_HZ)
         try:
-            engine.submit(SpeechRequest(text=text, seed=seed, max_new_tokens=frames + 1), listener.deliver)
+            submit(engine, SpeechRequest(text=text, seed=seed, max_new_tokens=frames + 1), listener.deliver)
             listeners.append(listener)
         except OverloadedError:
             refused += 1
@@ -101,7 +101,7 @@ class SentenceLoad:
             voice = self._voices[number % len(self._voices)]
             request = SpeechRequest(text=self._texts[number % len(self._texts)], voice=voice, seed=number)
             try:
-                self._engine.submit(request, self._counted(listener))
+                submit(self._engine, request, self._counted(listener))
             except OverloadedError:
                 break
             listener.ended.wait()
@@ -158,7 +158,7 @@ def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
         request = SpeechRequest(text=" ".join(words), seed=number, max_new_tokens=rng.randint(2, 60))
         while True:
             try:
-                utterance_id = engine.submit(request, deliver)
+                utterance_id = submit(engine, request, deliver)
                 break
             except OverloadedError as error:
                 time.sleep(error.retry_after_s)

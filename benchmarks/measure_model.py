@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.playback import BackgroundStreams, PlaybackClock
+from benchmarks.playback import BackgroundStreams, PlaybackClock, submit
 from benchmarks.ticks import time_ticks
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
@@ -265,7 +265,7 @@ def first_audio_ms(engine: InProcessEngine, request: SpeechRequest, others: int,
                 return None
             for number in range(_WARM_PROBES + probes):
                 player = PlaybackClock(engine.sample_rate_hz)
-                engine.submit(replace(request, seed=number, max_new_tokens=_PROBE_TOKENS), player.deliver)
+                submit(engine, replace(request, seed=number, max_new_tokens=_PROBE_TOKENS), player.deliver)
                 player.ended.wait()
                 if player.first_audio_ms is None:
                     return None

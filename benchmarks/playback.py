@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import threading
 import time
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from oscine.engine.in_process import InProcessEngine
 from oscine.errors import OverloadedError
-from oscine.types import AudioChunk, Cancel, SpeechEngine, SpeechRequest
+from oscine.types import AudioChunk, Cancel, Deliver, SpeechEngine, SpeechRequest
+
+
+def submit(engine: SpeechEngine, request: SpeechRequest, deliver: Deliver) -> str:
+    """Submits a request from a thread without an event loop. Returns the utterance's id."""
+    utterance_id = secrets.token_hex(8)
+    if isinstance(engine, InProcessEngine):
+        engine.enqueue(utterance_id, request, deliver)
+    else:
+        asyncio.run(engine.submit(utterance_id, request, deliver))
+    return utterance_id
 
 
 class PlaybackClock:
@@ -86,7 +99,7 @@ class BackgroundStreams:
                 self._changed.notify_all()
 
         try:
-            self._ids[number] = self._engine.submit(replace(self._request, seed=number), deliver)
+            self._ids[number] = submit(self._engine, replace(self._request, seed=number), deliver)
         except OverloadedError:
             self._failed = True
 

@@ -18,8 +18,8 @@ from oscine.encoding.encoders import encode_whole
 from oscine.errors import ConfigError, EngineError, OscineError, RequestError
 from oscine.narration import NarrationChunk
 from oscine.segmenter import segment_text
-from oscine.utterance import synthesize
 from tests.conftest import CheckpointMaker
+from tests.engine.recorder import speak_whole
 from tests.file_length import assert_length
 from tests.speech_like import speech_like
 
@@ -294,7 +294,7 @@ def test_every_public_name_can_be_imported_and_is_listed() -> None:
 
 def test_an_engine_in_its_own_process_serves_many_listeners() -> None:
     with start_engine("demo", EngineConfig(slots=2), device="cpu") as engine:
-        pcm = synthesize(engine, SpeechRequest(text="Hello.", voice="wren", seed=1, max_new_tokens=5))
+        pcm = speak_whole(engine, SpeechRequest(text="Hello.", voice="wren", seed=1, max_new_tokens=5))
     assert 0 < len(pcm) <= 4 * FRAME * 2
 
 

@@ -1,37 +1,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
-from oscine.errors import EngineError
-from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, EndText, EngineStatus, SpeechRequest
-from oscine.utterance import Utterance, stream_utterance, synthesize
+from oscine.errors import EngineError, OverloadedError
+from oscine.types import (
+    AppendText,
+    AudioChunk,
+    Cancel,
+    ClipData,
+    Command,
+    Deliver,
+    EndText,
+    EngineStatus,
+    SpeechRequest,
+)
+from oscine.utterance import Utterance
 from oscine.voice import Voice
+
+REQUEST = SpeechRequest(text="one")
 
 
 class Announcer:
     """An engine that answers each piece of text with a chunk, and ends with the text."""
 
-    def __init__(self, error: EngineError | None = None) -> None:
-        self.error, self.told = error, list[Command]()
-        self.deliver: Callable[[AudioChunk], None] = lambda chunk: None
+    def __init__(self, error: EngineError | None = None, *, reason: str = "stop") -> None:
+        self.error, self.reason, self.told = error, reason, list[Command]()
+        self.utterance_id = ""
+        self.deliver: Deliver = lambda chunk: None
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        self.deliver = deliver
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        self.utterance_id, self.deliver = utterance_id, deliver
         deliver(AudioChunk(request.text.encode(), 0))
         if not streaming_text:
             self.end()
-        return "only"
 
     def end(self) -> None:
-        self.deliver(AudioChunk(b"", 0, "error" if self.error else "stop", self.error))
+        self.deliver(AudioChunk(b"", 0, "error" if self.error else self.reason, self.error))  # type: ignore[arg-type]
 
     def tell(self, utterance_id: str, command: Command) -> None:
-        assert utterance_id == "only"
+        assert utterance_id == self.utterance_id
         self.told.append(command)
         if isinstance(command, AppendText):
             self.deliver(AudioChunk(command.text.encode(), 0))
@@ -48,49 +60,60 @@ class Announcer:
         raise NotImplementedError
 
 
-async def pieces(*texts: str) -> AsyncIterator[str]:
-    for text in texts:
-        yield text
-        await asyncio.sleep(0)
+def received(
+    engine: Announcer, *later: str, act: Callable[[Utterance], object] = lambda utterance: None
+) -> list[bytes]:
+    """All chunks of an utterance whose text arrives in pieces, if there are `later` ones."""
 
+    async def receive() -> list[bytes]:
+        async with Utterance(engine, REQUEST, streaming_text=bool(later)) as utterance:
+            for text in later:
+                utterance.append(text)
+            if later:
+                utterance.end_text()
+            act(utterance)
+            pieces = []
+            while not utterance.ended:
+                pieces.append((await utterance.next()).pcm)
+            return pieces
 
-async def received(engine: Announcer, text: AsyncIterator[str] | None = None) -> list[bytes]:
-    return [chunk.pcm async for chunk in stream_utterance(engine, SpeechRequest(text="one"), text)]
+    return asyncio.run(receive())
 
 
 def test_chunks_reach_asyncio_in_order() -> None:
     engine = Announcer()
-    assert asyncio.run(received(engine)) == [b"one", b""] and engine.told == []
+    assert received(engine) == [b"one", b""] and engine.told == []
 
 
 def test_text_is_sent_while_audio_arrives() -> None:
     engine = Announcer()
-    assert asyncio.run(received(engine, pieces("two", "three"))) == [b"one", b"two", b"three", b""]
+    assert received(engine, "two", "three") == [b"one", b"two", b"three", b""]
     assert engine.told == [AppendText("two"), AppendText("three"), EndText()]
 
 
-def test_leaving_a_stream_early_cancels_the_utterance() -> None:
+def test_leaving_early_cancels_the_utterance() -> None:
     engine = Announcer()
 
     async def leave() -> None:
-        chunks = stream_utterance(engine, SpeechRequest(text="one"), pieces("two"))
-        assert (await anext(chunks)).pcm == b"one"
-        await chunks.aclose()
+        async with Utterance(engine, REQUEST, streaming_text=True) as utterance:
+            assert (await utterance.next()).pcm == b"one"
 
     asyncio.run(leave())
-    assert engine.told[-1] == Cancel()
+    assert engine.told == [Cancel()]
 
 
 def test_a_cancelled_task_cancels_its_utterance() -> None:
     engine = Announcer()
 
-    async def endless() -> AsyncIterator[str]:
-        await asyncio.sleep(60)
-        yield "never"
+    async def wait_for_more() -> None:
+        async with Utterance(engine, REQUEST, streaming_text=True) as utterance:
+            while True:
+                await utterance.next()
 
     async def interrupt() -> None:
-        task = asyncio.create_task(received(engine, endless()))
-        await asyncio.sleep(0.01)
+        task = asyncio.create_task(wait_for_more())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -101,38 +124,28 @@ def test_a_cancelled_task_cancels_its_utterance() -> None:
 
 def test_an_error_of_the_utterance_is_raised() -> None:
     with pytest.raises(EngineError, match="gone"):
-        asyncio.run(received(Announcer(EngineError("gone"))))
-    with pytest.raises(EngineError, match="gone"):
-        synthesize(Announcer(EngineError("gone")), SpeechRequest(text="one"))
+        received(Announcer(EngineError("gone")))
 
 
-def test_an_error_in_the_text_is_raised_and_cancels() -> None:
-    engine = Announcer()
+def test_a_refusal_is_raised_and_cancels_nothing() -> None:
+    class Full(Announcer):
+        async def submit(self, *_: object, **__: object) -> None:
+            raise OverloadedError("full", 1.0)
 
-    async def broken() -> AsyncIterator[str]:
-        yield "two"
-        raise RuntimeError("the language model is gone")
-
-    with pytest.raises(RuntimeError, match="language model"):
-        asyncio.run(received(engine, broken()))
-    assert engine.told[-1] == Cancel()
-
-
-def test_synthesize_returns_the_whole_audio() -> None:
-    assert synthesize(Announcer(), SpeechRequest(text="one")) == b"one"
+    engine = Full()
+    with pytest.raises(OverloadedError):
+        received(engine)
+    assert engine.told == []
 
 
-def test_synthesize_never_returns_partial_audio() -> None:
-    class Stopped(Announcer):
-        def end(self) -> None:
-            self.deliver(AudioChunk(b"", 0, "cancelled"))
-
+def test_an_engine_that_was_stopped_is_an_error_and_an_own_cancel_is_none() -> None:
     with pytest.raises(EngineError, match="stopped before the utterance was complete"):
-        synthesize(Stopped(), SpeechRequest(text="one"))
+        received(Announcer(reason="cancelled"))
+    assert received(Announcer(reason="cancelled"), act=Utterance.cancel) == [b"one", b""]
 
 
 def test_audio_for_a_closed_event_loop_is_dropped_and_cancels() -> None:
     engine = Announcer()
-    asyncio.run(Utterance(engine, SpeechRequest(text="one"), streaming_text=True).__aenter__())
+    asyncio.run(Utterance(engine, REQUEST, streaming_text=True).__aenter__())
     engine.deliver(AudioChunk(b"two", 0))
     assert engine.told == [Cancel()]

@@ -233,9 +233,7 @@ class Oscine:
 
     def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
         """Long texts are spoken in segments, as in the server."""
-        chunks = narrate(
-            self._engine, _for_engine(request), _prepared(request), self.sample_rate, None, float(request.speed)
-        )
+        chunks = narrate(self._engine, _for_engine(request), _prepared(request), self.sample_rate, float(request.speed))
         if request.speed == 1 and request.sample_rate in (None, self.sample_rate):
             return chunks
         return _converted(chunks, self.sample_rate, request)

@@ -281,7 +281,6 @@ class WorkerConfig:
         5, 0, 1000, "Restarts within the window; after one more failure it counts as failed, and is still tried."
     )
     restarts_window_s: Float = _number(600.0, 0, 365 * _DAY_S, "Window for max_restarts.")
-    delivery_threads: Int = _number(2, 1, 1000, "Threads that deliver audio; a slow callback occupies one.")
 
 
 def _check_api_key(key: object) -> object:

@@ -1,13 +1,12 @@
 """Speaks a request on the event loop: as one utterance, or as the segments of a long text, joined into one speech.
 
-Nothing here blocks: engines without `submit_async` are asked on a small thread pool, and audio arrives through a queue.
+Nothing here blocks: engines answer `submit` without a thread, and audio arrives through a queue.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,14 +76,13 @@ class Narration:
         engine: SpeechEngine,
         request: SpeechRequest,
         rate_hz: int,
-        pool: Executor | None,
         *,
         speed: float = 1.0,
         clock: PlaybackClock | None = None,
         single_segment: bool = False,
     ) -> None:
-        """With `single_segment` no audio is held back for joining. `pool`: see Utterance."""
-        self._engine, self._rate_hz, self._pool = engine, rate_hz, pool
+        """With `single_segment` no audio is held back for joining."""
+        self._engine, self._rate_hz = engine, rate_hz
         self._request = request
         self._speed, self._clock = speed, clock or PlaybackClock()
         self._joiner = None if single_segment else SegmentJoiner(rate_hz)
@@ -106,7 +104,7 @@ class Narration:
         request = replace(self._request, **changed)  # its text is prepared
         self._segment_start = self._samples + len(self._leading_pause) // 2
         self._paused = False
-        return Utterance(self._engine, request, self._pool, streaming_text=streaming_text)
+        return Utterance(self._engine, request, streaming_text=streaming_text)
 
     def chunk(self, audio: AudioChunk) -> NarrationChunk:
         """For every chunk of a segment but the last."""
@@ -165,12 +163,11 @@ async def narrate(
     request: SpeechRequest,
     script: Sequence[SpokenText | Pause | str],
     rate_hz: int,
-    pool: Executor | None = None,
     speed: float = 1.0,
 ) -> AsyncGenerator[NarrationChunk, None]:
     """Speaks segments, with the pauses between them, as one speech. A single segment yields the engine's chunks
     unchanged, bit for bit."""
-    narration = Narration(engine, request, rate_hz, pool, speed=speed, single_segment=len(script) == 1)
+    narration = Narration(engine, request, rate_hz, speed=speed, single_segment=len(script) == 1)
     for index, item in enumerate(script):
         if isinstance(item, Pause):
             for silence in narration.pause(item.seconds):

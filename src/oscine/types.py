@@ -330,17 +330,10 @@ class ModelCard:
         return self.kind == "base"
 
 
-class SpeechEngine(Protocol):
-    """The engine as a server or a program sees it: in this process, in a worker, or several behind a router."""
+Deliver = Callable[[AudioChunk], None]
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        """Checks and queues a request; returns the utterance's id. `deliver` gets its chunks on another thread, the
-        last one with a finish_reason. With `streaming_text`, `tell` may append text. Raises RequestError,
-        OverloadedError or EngineError; nothing is queued then. An engine that answers from another process may have
-        `submit_async` too (SubmitAsync)."""
 
+class _Engine(Protocol):
     def tell(self, utterance_id: str, command: Command) -> None:
         """Sends a command. Unknown or ended utterances are ignored: commands and ends may cross on the way."""
 
@@ -356,10 +349,23 @@ class SpeechEngine(Protocol):
         """Refuses new requests, lets running ones continue for up to `drain_s`, then cancels the rest."""
 
 
-class SubmitAsync(Protocol):
-    """`submit` for an event loop: waits for the engine's answer without a thread. Cancelling it cancels the
-    utterance."""
+class SpeechEngine(_Engine, Protocol):
+    """The engine as a server or a program sees it: in this process, in a worker, or several behind a router."""
 
-    async def __call__(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str: ...
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        """Returns when the engine has accepted the request under this id, which no running utterance may have.
+
+        `deliver` gets the utterance's chunks, the last one with a finish_reason. It is called on any thread, perhaps
+        before `submit` returns, and must not block. With `streaming_text`, `tell` may append text. Raises RequestError,
+        OverloadedError or EngineError; nothing is queued then. Cancelling `submit` cancels the utterance."""
+
+
+class LocalEngine(_Engine, Protocol):
+    """An engine of this process, as its worker sees it."""
+
+    def enqueue(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        """`SpeechEngine.submit` without an event loop."""

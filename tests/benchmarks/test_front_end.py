@@ -33,7 +33,7 @@ def test_chunks_grow_to_the_size_of_the_engine_s_and_carry_every_frame_once() ->
 
 def test_the_instant_engine_delivers_the_asked_number_of_stamped_frames() -> None:
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
-    InstantEngine(x_real_time=100).submit(SpeechRequest(text="x", max_new_tokens=6), chunks.put)
+    InstantEngine(x_real_time=100).enqueue("1", SpeechRequest(text="x", max_new_tokens=6), chunks.put)
     got = [chunks.get(timeout=600) for _ in range(5)]
     assert [chunk.first_sample for chunk in got] == [FRAME_SAMPLES * frame for frame in (0, 1, 2, 4, 5)]
     assert [chunk.finish_reason for chunk in got] == [None] * 4 + ["stop"]

@@ -3,7 +3,7 @@
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import FrameOutput
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AudioChunk, Cancel
+from oscine.types import AudioChunk, Cancel, Deliver
 from tests.conftest import CheckpointMaker
 
 pytestmark = pytest.mark.slow
@@ -126,18 +126,21 @@ class ScriptedEngine:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.deliver: dict[str, Callable[[AudioChunk], None]] = {}
+        self.deliver: dict[str, Deliver] = {}
+        self.numbers: dict[str, str] = {}  # of the utterances, in the order of their submission
         self.submitted = 0
 
-    def submit(self, request: SpeechRequest, deliver: Callable[[AudioChunk], None]) -> str:
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         if len(self.deliver) == self.room:
             raise OverloadedError("full", 1.0)
         self.submitted += 1
+        self.numbers[utterance_id] = str(self.submitted)
         self.deliver[str(self.submitted)] = deliver
-        return str(self.submitted)
 
     def tell(self, utterance_id: str, command: Cancel) -> None:
-        self.end(utterance_id, "cancelled")
+        self.end(self.numbers[utterance_id], "cancelled")
 
     def speak(self, utterance_ids: Iterable[str]) -> None:
         for utterance_id in utterance_ids:

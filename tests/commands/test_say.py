@@ -4,8 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +19,7 @@ from oscine.commands import main as cli
 from oscine.errors import VoiceError
 from oscine.narration import narrate
 from oscine.segmenter import segment_text
-from oscine.types import AudioChunk, Command, EngineStatus, ModelCard, Usage
+from oscine.types import AudioChunk, Command, Deliver, EngineStatus, ModelCard, Usage
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
 from tests.speakers import RATE
@@ -63,15 +61,14 @@ class InstantEngine:
         reason = "length" if frames < wanted else "runaway" if ENDLESS in request.text else "stop"
         return pcm, random.integers(0, 2048, (frames, 16)), reason
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         self.requests.append(request)
         pcm, codes, reason = self.speech(request)
         deliver(AudioChunk(pcm[:1000], 0, seed=request.seed or 0))
         usage = Usage(0, len(codes))
         deliver(AudioChunk(pcm[1000:], 500, reason, seed=request.seed or 0, usage=usage, codes=codes))  # type: ignore[arg-type]
-        return "1"
 
     def tell(self, utterance_id: str, command: Command) -> None: ...
 
@@ -85,9 +82,8 @@ def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str 
     """The audio that a server would send."""
 
     async def collect() -> tuple[bytes, str | None]:
-        with ThreadPoolExecutor(1) as pool:
-            segments = segment_text(request.text)
-            chunks = [chunk async for chunk in narrate(engine, request, segments, RATE, pool)]  # type: ignore[arg-type]
+        segments = segment_text(request.text)
+        chunks = [chunk async for chunk in narrate(engine, request, segments, RATE)]  # type: ignore[arg-type]
         return b"".join(chunk.pcm for chunk in chunks), chunks[-1].finish_reason
 
     return asyncio.run(collect())

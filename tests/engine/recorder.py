@@ -5,14 +5,17 @@ Tests wait for events, never for a time, so a busy machine does not change resul
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from oscine.errors import OscineError
-from oscine.types import AudioChunk
+from oscine.types import AudioChunk, Deliver, SpeechRequest
 
 WAIT_S = 600.0  # only a failing test waits this long
 
@@ -22,6 +25,16 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s, "the condition never became true"
         time.sleep(0.002)
+
+
+def submit(engine: Any, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False) -> str:
+    """Submits to an engine of any kind, without an event loop. Returns the utterance's id."""
+    utterance_id = secrets.token_hex(8)
+    if hasattr(engine, "enqueue"):
+        engine.enqueue(utterance_id, request, deliver, streaming_text=streaming_text)
+    else:
+        asyncio.run(engine.submit(utterance_id, request, deliver, streaming_text=streaming_text))
+    return utterance_id
 
 
 class ChunkRecorder:
@@ -68,3 +81,12 @@ class ChunkRecorder:
     @property
     def samples(self) -> np.ndarray:
         return np.frombuffer(self.pcm, np.int16).astype(int)
+
+
+def speak_whole(engine: Any, request: SpeechRequest) -> bytes:
+    """The whole utterance as PCM16. Raises the error that ended it."""
+    recorder = ChunkRecorder()
+    submit(engine, request, recorder)
+    if (error := recorder.last().error) is not None:
+        raise error
+    return recorder.pcm

@@ -27,11 +27,10 @@ from oscine.model.config import read_config
 from oscine.model.weights import weight_bytes
 from oscine.runner.factory import KernelChoice
 from oscine.types import Cancel, SpeechEngine, SpeechRequest
-from oscine.utterance import synthesize
 from oscine.voice import Voice
 from readme_figures import CONTEXT_BYTES, GB, published
 from tests.conftest import CheckpointMaker
-from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.recorder import WAIT_S, ChunkRecorder, speak_whole, submit, wait_until
 from tests.engine.test_in_process_parity import assert_delivered
 from tests.reference.speaker import ReferenceSpeaker
 
@@ -117,7 +116,7 @@ def test_streams_that_start_and_end_at_any_time_equal_the_reference(built: Built
     # Each mode at least once; three or more at a time for two slots.
     for number in [*range(len(built.requests)), *rng.choices(range(len(built.requests)), k=4)]:
         recorder = ChunkRecorder()
-        utterance_id = built.engine.submit(built.requests[number], recorder)
+        utterance_id = submit(built.engine, built.requests[number], recorder)
         if rng.random() < 0.3:
             threading.Timer(rng.random() * 0.5, built.engine.tell, (utterance_id, Cancel())).start()
         recorders.append((number, recorder))
@@ -144,7 +143,7 @@ def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
                 refused.append(error)
         recorder(chunk)
 
-    built.engine.submit(built.requests[0], deliver)
+    submit(built.engine, built.requests[0], deliver)
     if len(built.requests) == 4:
         assert built.engine.clone((noise(3), RATE_HZ), "so") == built.reference.clone((noise(3), RATE_HZ), "so")
     else:
@@ -260,14 +259,14 @@ def test_an_engine_without_codec_streams_the_codes_of_a_whole_engine(here: InPro
     voice = here.clone((noise(7), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=5, max_new_tokens=12)
     whole = ChunkRecorder()
-    here.submit(replace(request, return_codes=True), whole)
+    submit(here, replace(request, return_codes=True), whole)
     expected = whole.last().codes
     assert expected is not None and len(expected) == 11
     eager = ChunkConfig(first_chunk_ticks=0)  # by default a slow machine holds its first frames back
     talker = build_engine(base_folder, replace(CONFIG, slots=1, chunks=eager), device="cpu", codec=False)
     try:
         streamed = ChunkRecorder()
-        talker.submit(replace(request, stream_codes=True), streamed)
+        submit(talker, replace(request, stream_codes=True), streamed)
         streamed.wait()
     finally:
         talker.stop()
@@ -333,16 +332,16 @@ def assert_same(voices: Iterator[Voice]) -> None:
 def test_a_killed_worker_restarts_and_speaks_the_same(here: InProcessEngine, there: EngineClient) -> None:
     voice = here.clone((noise(6), RATE_HZ), "what was said")
     request = SpeechRequest(text="Hello there, you.", voice=voice, seed=3, max_new_tokens=10)
-    said = synthesize(there, request)
-    assert np.abs(samples(said) - samples(synthesize(here, request))).max() <= 1
+    said = speak_whole(there, request)
+    assert np.abs(samples(said) - samples(speak_whole(here, request))).max() <= 1
     wait_until(lambda: there.status().prefix_misses > 0 and sum(there.status().ticks.counts) > 0)
     assert there.status().memory_bytes > 0
     recorder = ChunkRecorder()
-    there.submit(replace(request, continues_s=1.0), recorder)
+    submit(there, replace(request, continues_s=1.0), recorder)
     assert recorder.last().usage is not None and len(recorder.samples) == len(samples(said))
     recorders = [ChunkRecorder() for _ in range(4)]
     for recorder in recorders:
-        there.submit(replace(request, max_new_tokens=400, seed=8), recorder)
+        submit(there, replace(request, max_new_tokens=400, seed=8), recorder)
     wait_until(lambda: any(recorder.chunks for recorder in recorders))
     pid = there.health.pid
     assert pid is not None
@@ -350,7 +349,7 @@ def test_a_killed_worker_restarts_and_speaks_the_same(here: InProcessEngine, the
     for recorder in recorders:
         assert recorder.wait() == ["error"] and isinstance(recorder.last().error, EngineError)
     there.wait_ready(WAIT_S)
-    assert there.health.pid != pid and synthesize(there, request) == said
+    assert there.health.pid != pid and speak_whole(there, request) == said
 
 
 def samples(pcm: bytes) -> np.ndarray:

@@ -15,7 +15,7 @@ from oscine.model.config import read_config
 from oscine.model.weights import load_model
 from oscine.types import SpeechRequest
 from tests.conftest import CheckpointMaker
-from tests.engine.recorder import ChunkRecorder
+from tests.engine.recorder import ChunkRecorder, submit
 from tests.runner.cuda.kernel_speaker import needs_hopper
 from tests.runner.wide_model import wide_config, wide_model
 
@@ -40,7 +40,7 @@ def speak(engine: InProcessEngine, numbers: range) -> list[np.ndarray]:
             text="Hello there.", voice="ryan", seed=number, greedy=greedy, max_new_tokens=25, return_codes=True
         )
         recorders.append(ChunkRecorder())
-        engine.submit(request, recorders[-1])
+        submit(engine, request, recorders[-1])
     return [recorder.last().codes for recorder in recorders]
 
 

@@ -17,11 +17,10 @@ from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest, Usage
-from oscine.utterance import synthesize
 from oscine.voice import Voice
 from tests.conftest import CheckpointMaker
 from tests.engine.conftest import MakeEngine
-from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.recorder import WAIT_S, ChunkRecorder, speak_whole, submit, wait_until
 from tests.engine.scripted_runner import PLAIN, SAMPLES_PER_FRAME, VirtualClock, frames_of
 
 
@@ -37,7 +36,7 @@ def seed_of(frames: int, tag: int = 1) -> int:
 
 def test_a_request_is_spoken(make_engine: MakeEngine) -> None:
     engine: SpeechEngine = make_engine()
-    pcm = synthesize(engine, SpeechRequest(text="Hello there.", seed=seed_of(7)))
+    pcm = speak_whole(engine, SpeechRequest(text="Hello there.", seed=seed_of(7)))
     assert len(pcm) == 7 * SAMPLES_PER_FRAME * 2
     status = engine.status()
     assert status.ready and (status.slots, status.slots_active, status.queued) == (4, 0, 0) and status.frames >= 7
@@ -47,7 +46,7 @@ def test_many_threads_speak_at_once(make_engine: MakeEngine) -> None:
     engine, listeners = make_engine(), [FrameRecorder() for _ in range(20)]
 
     def ask(tag: int) -> None:
-        engine.submit(SpeechRequest(text="Hello there.", seed=seed_of(20 + tag, tag)), listeners[tag - 1])
+        submit(engine, SpeechRequest(text="Hello there.", seed=seed_of(20 + tag, tag)), listeners[tag - 1])
 
     threads = [threading.Thread(target=ask, args=(tag,)) for tag in range(1, 21)]
     for thread in threads:
@@ -74,7 +73,7 @@ def test_bad_requests_raise_at_once(
     if streaming_text and fields["text"] == "  ":
         return  # more may follow
     with pytest.raises(error):
-        engine.submit(SpeechRequest(**fields), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
+        submit(engine, SpeechRequest(**fields), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
     assert engine.status().queued == 0
 
 
@@ -89,7 +88,7 @@ def test_bad_requests_raise_at_once(
 def test_delivery_options_are_checked(make_engine: MakeEngine, name: str, value: object, streaming_text: bool) -> None:
     engine = make_engine()
     with pytest.raises(RequestError, match=name) as refused:
-        engine.submit(SpeechRequest(text="Hi.", **{name: value}), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
+        submit(engine, SpeechRequest(text="Hi.", **{name: value}), FrameRecorder(), streaming_text=streaming_text)  # type: ignore[arg-type]
     assert refused.value.param == name and engine.status().queued == 0
 
 
@@ -97,7 +96,7 @@ def test_a_request_overrides_silence_trimming(make_engine: MakeEngine) -> None:
     loud = dataclasses.replace(PLAIN, trim_silence=TrimConfig(threshold_dbfs=-20.0, keep_ms=0.0, max_frames=3))
     engine = make_engine(loud)
     samples = {
-        trim: len(synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
+        trim: len(speak_whole(engine, SpeechRequest(text="Hi.", seed=seed_of(9), trim_silence=trim))) // 2
         for trim in (None, True, False)
     }
     assert samples == {None: 6 * SAMPLES_PER_FRAME, True: 6 * SAMPLES_PER_FRAME, False: 9 * SAMPLES_PER_FRAME}
@@ -108,25 +107,25 @@ def test_a_full_engine_admits_continuations(make_engine: MakeEngine, continues_s
     clock, holder, continuing = VirtualClock(), FrameRecorder(), FrameRecorder()
     clock.now_s = 1000.0
     engine = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1, clock=clock)
-    utterance_id = engine.submit(SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
     wait_until(lambda: engine.status().slots_active == 1)
     with pytest.raises(OverloadedError):
-        engine.submit(SpeechRequest(text="Hi."), FrameRecorder())
+        submit(engine, SpeechRequest(text="Hi."), FrameRecorder())
     request = SpeechRequest(text="And so on.", seed=seed_of(4), continues_s=continues_s)
-    engine.submit(request, continuing)
+    submit(engine, request, continuing)
     engine.tell(utterance_id, Cancel())
     assert continuing.wait() == ["stop"] and len(continuing.frames) == 4
     assert engine.status().underruns == 0, "its clock starts with the submit"
     engine.stop()
     with pytest.raises(EngineError):
-        engine.submit(request, FrameRecorder())
+        submit(engine, request, FrameRecorder())
 
 
 def test_every_last_chunk_carries_the_usage(make_engine: MakeEngine, tokenizer: Tokenizer) -> None:
     engine, whole, pieces = make_engine(), FrameRecorder(), FrameRecorder()
     body_ids = tokenizer.encode_turn("assistant", "Hello there, you.").body_ids
-    engine.submit(SpeechRequest(text="Hello there, you.", seed=seed_of(30)), whole)
-    utterance_id = engine.submit(SpeechRequest(text="Hello there", seed=seed_of(30)), pieces, streaming_text=True)
+    submit(engine, SpeechRequest(text="Hello there, you.", seed=seed_of(30)), whole)
+    utterance_id = submit(engine, SpeechRequest(text="Hello there", seed=seed_of(30)), pieces, streaming_text=True)
     engine.tell(utterance_id, AppendText(", you."))
     engine.tell(utterance_id, EndText())
     for listener in (whole, pieces):
@@ -136,26 +135,26 @@ def test_every_last_chunk_carries_the_usage(make_engine: MakeEngine, tokenizer: 
 def test_an_overloaded_engine_refuses_with_a_retry_time(make_engine: MakeEngine) -> None:
     engine, holder = make_engine(dataclasses.replace(PLAIN, queue_limit=0), slots=1), FrameRecorder()
     # A streaming text keeps its slot while it waits for more.
-    utterance_id = engine.submit(SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text="One two three", seed=seed_of(9)), holder, streaming_text=True)
     wait_until(lambda: engine.status().slots_active == 1)
     with pytest.raises(OverloadedError) as refused:
-        engine.submit(SpeechRequest(text="Hi."), FrameRecorder())
+        submit(engine, SpeechRequest(text="Hi."), FrameRecorder())
     assert refused.value.retry_after_s > 0
     engine.tell(utterance_id, Cancel())
     assert holder.wait() == ["cancelled"]
-    assert synthesize(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
+    assert speak_whole(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
 
 
 def test_a_cancel_after_the_end_is_no_error(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
     request = SpeechRequest(text="Hello there.", seed=seed_of(999), max_new_tokens=900)
-    utterance_id = engine.submit(request, listener)
+    utterance_id = submit(engine, request, listener)
     engine.tell(utterance_id, Cancel())
     assert listener.wait() in (["cancelled"], ["length"])
     engine.tell(utterance_id, Cancel())
     engine.tell(utterance_id, AppendText("more"))
     engine.tell("never was", EndText())
-    assert synthesize(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
+    assert speak_whole(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
 
 
 # --- streaming text ---
@@ -172,7 +171,7 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
     engine, listener = make_engine(), FrameRecorder()
     whole = "Hello there, how are you today? It's fine."
     rest = whole[len(first) :]
-    utterance_id = engine.submit(SpeechRequest(text=first, seed=seed_of(0)), listener, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text=first, seed=seed_of(0)), listener, streaming_text=True)
     for char in rest:
         engine.tell(utterance_id, AppendText(char))
     engine.tell(utterance_id, EndText())
@@ -186,7 +185,7 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
 
 def test_a_streaming_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
-    utterance_id = engine.submit(SpeechRequest(text=" "), listener, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text=" "), listener, streaming_text=True)
     engine.tell(utterance_id, AppendText("\n "))
     engine.tell(utterance_id, EndText())
     assert listener.wait() == ["error"] and isinstance(listener.chunks[-1].error, RequestError)
@@ -194,7 +193,7 @@ def test_a_streaming_text_that_ends_without_a_word_is_an_error(make_engine: Make
 
 def test_a_bad_piece_raises_and_the_utterance_continues(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
-    utterance_id = engine.submit(SpeechRequest(text="Hello", seed=seed_of(3)), listener, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text="Hello", seed=seed_of(3)), listener, streaming_text=True)
     for piece in ("a\0b", "\ud800", 7):
         with pytest.raises(RequestError):
             engine.tell(utterance_id, AppendText(piece))  # type: ignore[arg-type]
@@ -204,7 +203,7 @@ def test_a_bad_piece_raises_and_the_utterance_continues(make_engine: MakeEngine)
 
 def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
-    utterance_id = engine.submit(SpeechRequest(text=""), listener, streaming_text=True)
+    utterance_id = submit(engine, SpeechRequest(text=""), listener, streaming_text=True)
     engine._streaming_texts[utterance_id].append("One", lambda message: None, ended=True)
     with pytest.raises(RequestError, match="has ended"):
         engine.tell(utterance_id, AppendText(" more"))
@@ -214,7 +213,7 @@ def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
 
 def test_a_streaming_text_cannot_use_the_text_mode_whole(make_engine: MakeEngine) -> None:
     with pytest.raises(RequestError, match="text_mode"):
-        make_engine().submit(SpeechRequest(text="Hi", text_mode="whole"), FrameRecorder(), streaming_text=True)
+        submit(make_engine(), SpeechRequest(text="Hi", text_mode="whole"), FrameRecorder(), streaming_text=True)
 
 
 @pytest.mark.parametrize("reference_frames", [2, 9, 40])
@@ -246,18 +245,18 @@ def test_in_context_a_streaming_text_gives_the_prompt_of_the_whole_text(
 def test_stopping_ends_every_stream(make_engine: MakeEngine) -> None:
     engine, listeners = make_engine(slots=1), [FrameRecorder() for _ in range(3)]
     for listener in listeners:
-        engine.submit(SpeechRequest(text="Hello"), listener, streaming_text=True)
+        submit(engine, SpeechRequest(text="Hello"), listener, streaming_text=True)
     engine.stop()
     assert [listener.wait() for listener in listeners] == [["cancelled"]] * 3
     assert not engine.status().ready
     with pytest.raises(EngineError):
-        engine.submit(SpeechRequest(text="Hello"), FrameRecorder())
+        submit(engine, SpeechRequest(text="Hello"), FrameRecorder())
     engine.stop()
 
 
 def test_stopping_with_a_drain_lets_speech_finish(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
-    engine.submit(SpeechRequest(text="Hello", seed=seed_of(30)), listener)
+    submit(engine, SpeechRequest(text="Hello", seed=seed_of(30)), listener)
     engine.stop(drain_s=WAIT_S)
     assert listener.ends == ["stop"] and len(listener.frames) == 30
 
@@ -272,7 +271,7 @@ def test_the_engines_thread_enters_the_backends_context_and_leaves_it_at_the_end
         threads.append(threading.current_thread())
 
     engine, listener = make_engine(launching=launching), FrameRecorder()
-    engine.submit(SpeechRequest(text="Hello", seed=seed_of(3)), listener)
+    submit(engine, SpeechRequest(text="Hello", seed=seed_of(3)), listener)
     assert listener.wait() == ["stop"] and [thread.name for thread in threads] == ["oscine-engine"]
     engine.stop()
     assert threads == [threads[0]] * 2
@@ -285,7 +284,7 @@ def test_a_callback_may_stop_the_engine(make_engine: MakeEngine) -> None:
         engine.stop()
         listener(chunk)
 
-    engine.submit(SpeechRequest(text="Hello", seed=seed_of(300), max_new_tokens=400), deliver)
+    submit(engine, SpeechRequest(text="Hello", seed=seed_of(300), max_new_tokens=400), deliver)
     assert listener.wait()[0] in ("cancelled", "stop")
 
 
@@ -295,10 +294,10 @@ def test_a_dead_runner_makes_the_engine_not_ready(make_engine: MakeEngine) -> No
             raise EngineError("the device does not answer")
 
     engine, listener = make_engine(fail=fail), FrameRecorder()
-    engine.submit(SpeechRequest(text="Hello", seed=seed_of(5)), listener)
+    submit(engine, SpeechRequest(text="Hello", seed=seed_of(5)), listener)
     assert listener.wait() == ["error"] and not engine.status().ready
     with pytest.raises(EngineError, match="does not answer"):
-        synthesize(engine, SpeechRequest(text="Hello"))
+        speak_whole(engine, SpeechRequest(text="Hello"))
 
 
 def test_a_hanging_runner_makes_the_engine_not_ready(make_engine: MakeEngine) -> None:
@@ -310,10 +309,10 @@ def test_a_hanging_runner_makes_the_engine_not_ready(make_engine: MakeEngine) ->
             assert go_on.wait(WAIT_S)
 
     engine, listener = make_engine(dataclasses.replace(PLAIN, stuck_s=5.0), fail=fail, clock=clock), FrameRecorder()
-    synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
+    speak_whole(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     clock.now_s += 100.0
     wait_until(lambda: engine.status().ready)  # being idle is not a failure
-    engine.submit(SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
+    submit(engine, SpeechRequest(text="Hello", seed=seed_of(5, tag=2)), listener)
     assert hangs.wait(WAIT_S)
     clock.now_s += 4.9
     assert engine.status().ready
@@ -326,7 +325,7 @@ def test_a_hanging_runner_makes_the_engine_not_ready(make_engine: MakeEngine) ->
 
 def test_an_idle_engine_sleeps(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    synthesize(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
+    speak_whole(engine, SpeechRequest(text="Hello", seed=seed_of(3)))
     thread_clock = time.pthread_getcpuclockid(engine._thread.ident)  # type: ignore[arg-type]
     used_s = time.clock_gettime(thread_clock)
     time.sleep(0.3)

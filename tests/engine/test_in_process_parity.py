@@ -21,7 +21,7 @@ from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AppendText, Cancel, EndText, SpeechRequest
 from tests.conftest import CheckpointMaker
-from tests.engine.recorder import ChunkRecorder
+from tests.engine.recorder import ChunkRecorder, submit
 from tests.reference.speaker import ReferenceSpeaker, varied_requests
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_concurrent_streams_equal_the_reference(
     recorders: list[tuple[int, bool, ChunkRecorder]] = []
     for _ in range(14):
         number, recorder = rng.randrange(len(requests)), ChunkRecorder()
-        utterance_id = engine.submit(requests[number], recorder)
+        utterance_id = submit(engine, requests[number], recorder)
         cancelled = rng.random() < 0.25
         if cancelled:
             threading.Timer(rng.random() * 0.2, engine.tell, (utterance_id, Cancel())).start()
@@ -110,7 +110,7 @@ def test_text_in_pieces_equals_the_whole_text(
     request = replace(request, max_new_tokens=len(base.speak(request).codes))  # stops before its own end
     whole = base.speak(request)
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
-    utterance_id = engine.submit(replace(request, text=request.text[:1]), recorder, streaming_text=True)
+    utterance_id = submit(engine, replace(request, text=request.text[:1]), recorder, streaming_text=True)
     for char in request.text[1:]:
         engine.tell(utterance_id, AppendText(char))
         recorder.ended.wait(0.01)

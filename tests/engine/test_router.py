@@ -1,9 +1,9 @@
 import asyncio
+import contextlib
 import functools
 import os
 import signal
 import threading
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
 from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError, forget_frames
-from oscine.types import AppendText, EngineStatus, SpeechRequest, TickHistogram
+from oscine.types import AppendText, AudioChunk, EngineStatus, SpeechRequest, TickHistogram
 from oscine.voice import Voice
-from tests.engine.recorder import WAIT_S
+from tests.engine.recorder import WAIT_S, submit
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from tests.garbage import garbage_of
 
@@ -24,14 +24,14 @@ class Scripted:
 
     def __init__(self, running=0, *, ready=True, error=None, slots=4, real_time=6):
         self.running, self.ready, self.error, self.slots, self.real_time = running, ready, error, slots, real_time
-        self.requests, self.clones, self.commands, self.stopped = [], [], [], []
+        self.requests, self.utterances, self.clones, self.commands, self.stopped = [], [], [], [], []
 
-    def submit(self, request, deliver, *, streaming_text=False):
+    async def submit(self, utterance_id, request, deliver, *, streaming_text=False):
         if self.error is not None:
             raise self.error
         self.running += 1
         self.requests.append((request, streaming_text))
-        return f"own.{len(self.requests)}"
+        self.utterances.append(utterance_id)
 
     def clone(self, clip, transcript=None):
         if self.error is not None:
@@ -55,7 +55,9 @@ class Scripted:
 
 
 def speak(router, voice=None, text="x"):
-    return router.submit(SpeechRequest(text=text, voice=voice), lambda chunk: None)
+    """The index of the engine that was chosen."""
+    utterance_id = submit(router, SpeechRequest(text=text, voice=voice), lambda chunk: None)
+    return router._engines.index(router._homes[utterance_id])
 
 
 def test_the_least_loaded_engine_is_chosen():
@@ -80,9 +82,9 @@ def test_equal_engines_take_turns():
 
 def test_callers_at_the_same_moment_do_not_choose_the_same():
     class Slow(Scripted):
-        def submit(self, request, deliver, *, streaming_text=False):
+        async def submit(self, *arguments, **options):
             barrier.wait(WAIT_S)
-            return super().submit(request, deliver, streaming_text=streaming_text)
+            await super().submit(*arguments, **options)
 
     barrier = threading.Barrier(16)  # all callers choose before any engine counts one
     engines = [Slow() for _ in range(4)]
@@ -103,10 +105,9 @@ def test_callers_at_the_same_moment_do_not_choose_the_same():
 def test_a_voice_stays_with_its_engine_within_the_margin(voices):
     engines = [Scripted(), Scripted()]
     router = Router(engines, affinity_margin=2)
-    homes = [speak(router, voices[turn % 2])[0] for turn in range(3)]
-    assert homes == ["0", "0", "0"]
-    assert speak(router, voices[0])[0] == "1"  # three more than the other engine: too many
-    assert speak(router, voices[0])[0] == "1"  # the voice now belongs to this engine
+    assert [speak(router, voices[turn % 2]) for turn in range(3)] == [0, 0, 0]
+    assert speak(router, voices[0]) == 1  # three more than the other engine: too many
+    assert speak(router, voices[0]) == 1  # the voice now belongs to this engine
 
 
 def test_the_number_of_remembered_voices_is_bounded():
@@ -124,51 +125,27 @@ def test_an_engine_that_is_not_ready_is_left_out():
 
 def test_an_engine_that_fails_or_is_full_is_passed_over():
     engines = [Scripted(0, error=EngineError("gone")), Scripted(1, error=OverloadedError("full", 1.0)), Scripted(2)]
-    assert speak(Router(engines))[0] == "2"
+    assert speak(Router(engines)) == 2
 
 
-class ScriptedAsync(Scripted):
-    async def submit_async(self, request, deliver, *, streaming_text=False):
-        return self.submit(request, deliver, streaming_text=streaming_text)
-
-
-def test_an_event_loop_tries_the_engines_in_the_same_order():
-    engines = [ScriptedAsync(error=OverloadedError("full", 1.0)), ScriptedAsync(1), ScriptedAsync(2)]
-    router = Router(engines, affinity_margin=2)
-
-    def speak_async(voice):
-        return asyncio.run(router.submit_async(SpeechRequest(text="x", voice=voice), lambda chunk: None))
-
-    assert [speak_async("wren") for _ in range(3)] == ["1.own.1", "1.own.2", "1.own.3"]
-    with pytest.raises(OverloadedError):
-        asyncio.run(Router(engines[:1]).submit_async(SpeechRequest(text="x"), lambda chunk: None))
-
-
-def test_engines_that_block_make_a_router_that_blocks():
-    assert not hasattr(Router([ScriptedAsync(), Scripted()]), "submit_async")
-
-
-class Refusing(ScriptedAsync):
+class Refusing(Scripted):
     """`error` makes a new error for each submission."""
 
-    def submit(self, request, deliver, *, streaming_text=False):
+    async def submit(self, *arguments, **options):
         raise self.error()
 
 
 @pytest.mark.parametrize("kind", [functools.partial(OverloadedError, retry_after_s=1.0), EngineError])
 @pytest.mark.parametrize("speaking", [0, 1])
-@pytest.mark.parametrize("submit", ["submit", "submit_async"])
-def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speaking, submit):
+def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speaking):
     engines = [Refusing(error=functools.partial(kind, "refused")) for _ in range(2)]
-    engines += [ScriptedAsync(1) for _ in range(speaking)]
+    engines += [Scripted(1) for _ in range(speaking)]
     router, asked = Router(engines), []
 
     def request():
         try:
             asked.append("x")
-            answer = getattr(router, submit)(SpeechRequest(text="x"), lambda chunk: None)
-            if submit == "submit_async":
-                runner.run(answer)
+            runner.run(router.submit(str(len(asked)), SpeechRequest(text="x"), lambda chunk: None))
         except (OverloadedError, EngineError) as error:
             forget_frames(error)  # as a server does that has answered it
 
@@ -205,11 +182,23 @@ def test_a_wrong_request_is_not_tried_elsewhere():
 def test_commands_reach_the_engine_that_speaks():
     engines = [Scripted(), Scripted()]
     router = Router(engines)
-    ids = [speak(router) for _ in range(4)]
-    assert len(set(ids)) == 4
-    for utterance_id in [*ids, "", "unknown", "7.x"]:
+    ids = [submit(router, SpeechRequest(text="x"), lambda chunk: None) for _ in range(4)]
+    for utterance_id in [*ids, "", "unknown"]:
         router.tell(utterance_id, AppendText("more"))
-    assert [Counter(one for one, _ in engine.commands) for engine in engines] == [{"own.1": 1, "own.2": 1}] * 2
+    assert [[one for one, _ in engine.commands] for engine in engines] == [ids[::2], ids[1::2]]
+    assert [engine.utterances for engine in engines] == [ids[::2], ids[1::2]]
+
+
+def test_an_utterance_that_was_refused_or_has_ended_is_forgotten():
+    class Ending(Scripted):
+        async def submit(self, utterance_id, request, deliver, *, streaming_text=False):
+            deliver(AudioChunk(b"", 0, "stop"))
+
+    for engine in (Ending(), Scripted(error=OverloadedError("full", 1.0))):
+        router = Router([engine])
+        with contextlib.suppress(OverloadedError):
+            submit(router, SpeechRequest(text="x"), lambda chunk: None)
+        assert not router._homes
 
 
 def test_any_ready_engine_clones_a_voice():
@@ -252,11 +241,11 @@ def test_with_two_workers_one_may_die():
             ended.release()
 
     for _ in range(4):
-        router.submit(SpeechRequest(text="say 100000", voice="ryan"), deliver)
+        submit(router, SpeechRequest(text="say 100000", voice="ryan"), deliver)
     os.kill(engines[0].health.pid, signal.SIGKILL)
     assert all(ended.acquire(timeout=WAIT_S) for _ in range(4)) and reasons == ["error"] * 4  # all were on that engine
     assert router.status().ready and not engines[0].status().ready
     for _ in range(10):
-        assert router.submit(SpeechRequest(text="say 2", voice="ryan"), deliver).startswith("1.")
+        submit(router, SpeechRequest(text="say 2", voice="ryan"), deliver)
     assert all(ended.acquire(timeout=WAIT_S) for _ in range(10)) and reasons[4:] == ["stop"] * 10
     router.stop(5.0)

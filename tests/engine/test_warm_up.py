@@ -65,13 +65,13 @@ def test_a_warm_up_is_not_refused_on_a_machine_that_stalls(
 ) -> None:
     """The first tick of each batch lasts longer than a request may wait for a slot, and only one request is in it."""
     warm = WarmUp(make_engine, slots=4)
-    wait_for_batch, submit = warm.runner.fail, warm.engine.submit
+    wait_for_batch, enqueue = warm.runner.fail, warm.engine.enqueue
 
-    def submit_after_the_first(*arguments: Any) -> str:
+    def enqueue_after_the_first(*arguments: Any) -> None:
         wait_until(lambda: not warm.engine.status().queued or warm.engine.status().slots_active > 0)
-        return submit(*arguments)
+        enqueue(*arguments)
 
-    monkeypatch.setattr(warm.engine, "submit", submit_after_the_first)
+    monkeypatch.setattr(warm.engine, "enqueue", enqueue_after_the_first)
 
     def stall(stage: str, tag: int) -> None:
         is_first = stage == "launch" and warm.awaited > 0

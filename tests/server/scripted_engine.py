@@ -7,7 +7,6 @@ that lost, repeated, foreign or reordered frames are detected. Words with an eff
 import math
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +18,7 @@ from oscine.types import (
     Cancel,
     ClipData,
     Command,
+    Deliver,
     EndText,
     EngineStatus,
     FinishReason,
@@ -59,7 +59,7 @@ def spoken(text: str, seed: int, voice: str | Voice | None = None) -> bytes:
 @dataclass(eq=False)
 class _Utterance:
     request: SpeechRequest
-    deliver: Callable[[AudioChunk], None]
+    deliver: Deliver
     text: str
     open: bool
     frames: int = 0
@@ -80,14 +80,14 @@ class ScriptedEngine:
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._running: dict[str, _Utterance] = {}
-        self._count = self._frames = 0
+        self._frames = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="scripted-engine", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         if not streaming_text and not request.text.strip():
             raise RequestError("the text is empty; give at least one word to speak", "text")
         if "!refuse" in request.text:
@@ -100,11 +100,9 @@ class ScriptedEngine:
             full = len(self._running) >= self.slots + self.queue
             if full and request.continues_s is None:
                 raise OverloadedError("The server is full. Retry in 2.5 s.", 2.5)
-            self._count += 1
             self.submitted.append(request)
-            self._running[str(self._count)] = _Utterance(request, deliver, request.text, streaming_text)
+            self._running[utterance_id] = _Utterance(request, deliver, request.text, streaming_text)
             self._changed.notify_all()
-            return str(self._count)
 
     def tell(self, utterance_id: str, command: Command) -> None:
         with self._changed:

@@ -26,10 +26,10 @@ LIVE = "/v1/audio/speech/stream"
 class FullEngine(ScriptedEngine):
     """Refuses as an engine in another process does: the error arrives in a future."""
 
-    async def submit_async(self, *arguments: Any, **options: Any) -> str:
-        accepted = Future[str]()
+    async def submit(self, *arguments: Any, **options: Any) -> None:
+        accepted = Future[None]()
         accepted.set_exception(OverloadedError("The server is full. Retry in 1.0 s.", 1.0))
-        return await asyncio.wrap_future(accepted)
+        await asyncio.wrap_future(accepted)
 
 
 @pytest.fixture

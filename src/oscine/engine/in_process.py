@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import Runner
-from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus, SpeechRequest
 
 if TYPE_CHECKING:
     from oscine.audio import ClipSource
@@ -38,7 +37,7 @@ def _run(loop: EngineLoop, launching: Callable[[], AbstractContextManager[None]]
 
 
 class InProcessEngine:
-    """A SpeechEngine (types.py). `deliver` is called on the engine's thread: it must not block, and may call back."""
+    """A SpeechEngine and a LocalEngine (types.py). `deliver` is called on the engine's thread, and may call back."""
 
     def __init__(
         self,
@@ -72,15 +71,18 @@ class InProcessEngine:
         """The cost of a tick, as far as it is known."""
         return self._loop.cost
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        utterance_id = secrets.token_hex(8)
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        self.enqueue(utterance_id, request, deliver, streaming_text=streaming_text)
+
+    def enqueue(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         if streaming_text:
             self._submit_streaming(utterance_id, request, deliver)
         else:
             self._loop.submit(self._session_of_whole_text(utterance_id, request, deliver))
-        return utterance_id
 
     def check(self, request: SpeechRequest) -> None:
         """Raises the error that `submit` would raise for a request that cannot be spoken."""
@@ -112,9 +114,7 @@ class InProcessEngine:
         except RuntimeError as error:  # of the device; none of our errors is one
             raise EngineError(f"the voice could not be cloned: {error}") from error
 
-    def _submit_streaming(
-        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]
-    ) -> None:
+    def _submit_streaming(self, utterance_id: str, request: SpeechRequest, deliver: Deliver) -> None:
         def deliver_and_forget(chunk: AudioChunk) -> None:
             if chunk.finish_reason is not None:
                 self._streaming_texts.pop(utterance_id, None)
@@ -137,17 +137,13 @@ class InProcessEngine:
             del self._streaming_texts[utterance_id]
             raise
 
-    def _session_of_whole_text(
-        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None]
-    ) -> Session:
+    def _session_of_whole_text(self, utterance_id: str, request: SpeechRequest, deliver: Deliver) -> Session:
         session = self._session(utterance_id, request, deliver, streaming_text=False)
         prompt, text_ids = self._builder.build_counted(request)
         session.begin(prompt, text_ids, text_ended=True)
         return session
 
-    def _session(
-        self, utterance_id: str, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool
-    ) -> Session:
+    def _session(self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool) -> Session:
         request.check_delivery()
         unplayed_s = request.continues_s
         return Session(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from cachetools import LRUCache
@@ -19,10 +19,10 @@ from oscine.types import (
     AudioChunk,
     ClipData,
     Command,
+    Deliver,
     EngineStatus,
     SpeechEngine,
     SpeechRequest,
-    SubmitAsync,
     TickHistogram,
 )
 from oscine.voice import Voice
@@ -57,28 +57,29 @@ class Router:
         self._entering = [0] * len(engines)  # chosen, but not yet in the engine's own count
         self._chosen = [0] * len(engines)
         self._preferred: LRUCache[str, int] = LRUCache(max_voices)  # voice -> engine that served it last
-        if all(hasattr(engine, "submit_async") for engine in engines):
-            self.submit_async: SubmitAsync = self._submit_async
+        self._homes: dict[str, SpeechEngine] = {}  # running utterance -> the engine that speaks it
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        tries = _Tries(len(self._engines), _voice_key(request))
-        while (engine := self._choose(tries)) is not None:
-            with self._trying(engine, tries):
-                utterance_id = self._engines[engine].submit(request, deliver, streaming_text=streaming_text)
-                return self._submitted(engine, tries.voice, utterance_id)
-        raise tries.error()
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
+        def deliver_and_forget(chunk: AudioChunk) -> None:
+            if chunk.finish_reason is not None:
+                self._homes.pop(utterance_id, None)
+            deliver(chunk)
 
-    async def _submit_async(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
         tries = _Tries(len(self._engines), _voice_key(request))
-        while (engine := self._choose(tries)) is not None:
-            with self._trying(engine, tries):
-                submit: SubmitAsync = self._engines[engine].submit_async  # type: ignore[attr-defined]
-                utterance_id = await submit(request, deliver, streaming_text=streaming_text)
-                return self._submitted(engine, tries.voice, utterance_id)
+        while (index := self._choose(tries)) is not None:
+            self._homes[utterance_id] = engine = self._engines[index]
+            with self._trying(index, tries):
+                try:
+                    await engine.submit(utterance_id, request, deliver_and_forget, streaming_text=streaming_text)
+                except BaseException:
+                    self._homes.pop(utterance_id, None)
+                    raise
+                if tries.voice is not None:
+                    with self._lock:
+                        self._preferred[tries.voice] = index
+                return
         raise tries.error()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
@@ -89,9 +90,8 @@ class Router:
         raise tries.error()
 
     def tell(self, utterance_id: str, command: Command) -> None:
-        engine, _, own_id = utterance_id.partition(".")
-        if engine.isdecimal() and int(engine) < len(self._engines):
-            self._engines[int(engine)].tell(own_id, command)
+        if engine := self._homes.get(utterance_id):
+            engine.tell(utterance_id, command)
 
     def status(self) -> EngineStatus:
         """The sums over the engines that are ready; the slowest tick."""
@@ -125,15 +125,9 @@ class Router:
         if errors:
             raise errors[0]
 
-    def _submitted(self, engine: int, voice: str | None, utterance_id: str) -> str:
-        if voice is not None:
-            with self._lock:
-                self._preferred[voice] = engine
-        return f"{engine}.{utterance_id}"
-
     @contextlib.contextmanager
     def _trying(self, engine: int, tries: _Tries) -> Iterator[None]:
-        """An engine that is overloaded or failing is not the last one to try."""
+        """If this engine is overloaded or failing, the caller tries the next one."""
         tries.tried.add(engine)
         try:
             yield

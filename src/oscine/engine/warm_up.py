@@ -54,8 +54,8 @@ def _request(engine: InProcessEngine) -> SpeechRequest:
 def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) -> None:
     """Waits for the end of all utterances."""
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
-    for _ in range(count):
-        engine.submit(request, chunks.put)
+    for number in range(count):
+        engine.enqueue(f"warm-up {number}", request, chunks.put)
     speaking, pcm_bytes = count, 0
     while speaking:
         chunk = chunks.get()

@@ -28,9 +28,7 @@ from oscine.server.voice_store import VoiceStore
 from oscine.server.word_timer import WordTimer
 from oscine.types import BEST_STATES
 
-# For engines of this process. A submit and an encoder call take a millisecond: few threads serve many streams.
-_SUBMIT_THREADS = 16
-_ENCODE_THREADS = 4
+_ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
 _MODEL_STATES = (*BEST_STATES, "removing")
 
 
@@ -58,7 +56,6 @@ class Service:
             max_bytes=config.max_clip_bytes,
         )
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
-        self.submit_pool = ThreadPoolExecutor(_SUBMIT_THREADS, "oscine-submit")
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
@@ -73,7 +70,7 @@ class Service:
         return self.api_keys.streams
 
     def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
-        return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, self.submit_pool, plan.speed)
+        return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, plan.speed)
 
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None
@@ -93,7 +90,6 @@ class Service:
             self.aligner.close()
         self.models.close()
         self.model_admin.close()
-        self.submit_pool.shutdown(wait=False, cancel_futures=True)
         self.encode_pool.shutdown(wait=False, cancel_futures=True)
 
     def check_ready(self, model: ServedModel | None = None) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from oscine import errors, types
 from oscine.errors import EngineError, OscineError, OverloadedError, RequestError
-from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, EngineStatus, SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EngineStatus, SpeechRequest
 from oscine.voice import Voice
 
 CHUNK_SAMPLES = 100
@@ -97,15 +97,15 @@ class FakeEngine:
         self._config = config or FakeConfig()
         self._changed = threading.Condition()
         self._running: dict[str, _Utterance] = {}
-        self._count = self._frames = 0
+        self._frames = 0
         self._ready, self._stopping = True, False
         self.tell_log: list[tuple[str, Command]] = []
         self._thread = threading.Thread(target=self._loop, name="fake-loop", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
+    def enqueue(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         words = deque(request.text.split())
         if words[0] == "refuse":
             raise ValueError("a stranger") if words[1] == "ValueError" else refusal(words[1])
@@ -116,10 +116,8 @@ class FakeEngine:
                 raise EngineError("the engine is stopped")
             if len(self._running) >= self._config.slots + self._config.max_queue:
                 raise OverloadedError("full", 2.5)
-            self._count += 1
-            self._running[str(self._count)] = _Utterance(deliver, request.seed or 0, streaming_text, words)
+            self._running[utterance_id] = _Utterance(deliver, request.seed or 0, streaming_text, words)
             self._changed.notify()
-            return str(self._count)
 
     def tell(self, utterance_id: str, command: Command) -> None:
         with self._changed:

@@ -7,7 +7,7 @@ from pathlib import Path
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.types import AppendText, SpeechRequest
-from tests.engine.recorder import WAIT_S, ChunkRecorder, wait_until
+from tests.engine.recorder import WAIT_S, ChunkRecorder, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
 
 CONFIG = WorkerConfig(heartbeat_s=20.0, start_s=WAIT_S, submit_s=WAIT_S, terminate_s=2.0, backoff_s=0.05)
@@ -35,14 +35,14 @@ def started(config: WorkerConfig = CONFIG, fake: FakeConfig | None = None) -> En
 
 def speak(engine, text: str, seed: int = 0, *, before_chunk: Callable[[], object] = lambda: None) -> SampleRecorder:
     recorder = SampleRecorder(seed, before_chunk)
-    engine.submit(SpeechRequest(text=text, seed=seed), recorder)
+    submit(engine, SpeechRequest(text=text, seed=seed), recorder)
     return recorder
 
 
 def speak_and_then(engine, text: str, seed: int = 0) -> SampleRecorder:
     """Sends the text after three chunks have arrived: a killed process does not send what it holds."""
     recorder = SampleRecorder(seed)
-    utterance = engine.submit(SpeechRequest(text="say 3", seed=seed), recorder, streaming_text=True)
+    utterance = submit(engine, SpeechRequest(text="say 3", seed=seed), recorder, streaming_text=True)
     wait_until(lambda: len(recorder.chunks) == 3)
     engine.tell(utterance, AppendText(text))
     return recorder

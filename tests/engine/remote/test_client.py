@@ -16,7 +16,7 @@ import pytest
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechRequest
-from tests.engine.recorder import WAIT_S, wait_until
+from tests.engine.recorder import WAIT_S, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
 from tests.engine.remote.helpers import CONFIG, LONG, SampleRecorder, gone, speak, speak_and_then, started
 
@@ -48,29 +48,22 @@ def test_a_refused_request_keeps_its_error(shared, kind):
     expected = EngineError("ValueError: a stranger") if kind == "ValueError" else refusal(kind)
     recorder = SampleRecorder()
     with pytest.raises(type(expected)) as caught:
-        shared.submit(SpeechRequest(text=f"refuse {kind}"), recorder)
+        submit(shared, SpeechRequest(text=f"refuse {kind}"), recorder)
     assert type(caught.value) is type(expected) and str(caught.value) == str(expected)
     assert vars(caught.value) == vars(expected)
     assert not recorder.chunks and speak(shared, "say 1").last().finish_reason == "stop"
 
 
-def test_an_event_loop_submits_without_a_thread(shared):
-    recorder = SampleRecorder(3)
-
-    async def submit(text: str) -> str:
-        return await shared.submit_async(SpeechRequest(text=text, seed=3), recorder)
-
-    threads = threading.active_count()
-    assert asyncio.run(submit("say 4"))
+def test_no_thread_waits_for_an_answer_or_delivers(shared):
+    recorder, threads = SampleRecorder(3), threading.active_count()
+    submit(shared, SpeechRequest(text="say 4", seed=3), recorder)
     assert recorder.last().finish_reason == "stop" and threading.active_count() == threads
     recorder.check()
-    with pytest.raises(VoiceError):
-        asyncio.run(submit("refuse VoiceError"))
 
 
 def test_a_cancelled_submit_cancels_its_utterance(shared):
     async def leave() -> None:
-        submitting = asyncio.ensure_future(shared.submit_async(SpeechRequest(text=LONG), SampleRecorder()))
+        submitting = asyncio.ensure_future(shared.submit("left", SpeechRequest(text=LONG), SampleRecorder()))
         await asyncio.sleep(0)  # the request is sent
         submitting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -84,14 +77,14 @@ def test_a_cancelled_submit_cancels_its_utterance(shared):
 def test_a_worker_that_does_not_answer_an_event_loop_in_time_is_an_error():
     engine = started(replace(CONFIG, submit_s=0.2, heartbeat_s=60.0, terminate_s=0.3))
     with pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
-        asyncio.run(engine.submit_async(SpeechRequest(text="hang submit"), SampleRecorder()))
+        submit(engine, SpeechRequest(text="hang submit"), SampleRecorder())
     assert not engine._utterances
     engine.stop()
 
 
 def test_text_can_be_appended_and_commands_after_the_end_are_no_error(shared):
     recorder = SampleRecorder(5)
-    utterance = shared.submit(SpeechRequest(text="say 2", seed=5), recorder, streaming_text=True)
+    utterance = submit(shared, SpeechRequest(text="say 2", seed=5), recorder, streaming_text=True)
     shared.tell(utterance, AppendText("say 3"))
     wait_until(lambda: len(recorder.chunks) == 5)
     assert not recorder.ended.is_set()
@@ -105,7 +98,7 @@ def test_text_can_be_appended_and_commands_after_the_end_are_no_error(shared):
 
 def test_appended_text_that_cannot_be_spoken_ends_its_utterance_only(shared):
     recorder = SampleRecorder()
-    utterance = shared.submit(SpeechRequest(text="say 2"), recorder, streaming_text=True)
+    utterance = submit(shared, SpeechRequest(text="say 2"), recorder, streaming_text=True)
     shared.tell(utterance, AppendText("\0"))
     assert isinstance(recorder.last().error, RequestError) and str(recorder.last().error) == "no NUL"
     wait_until(lambda: shared._supervisor.status.slots_active == 0)
@@ -115,7 +108,7 @@ def test_appended_text_that_cannot_be_spoken_ends_its_utterance_only(shared):
 def test_status_counts_submits_and_ends_at_once(shared):
     recorders, ids = [SampleRecorder() for _ in range(12)], []
     for one in recorders:
-        ids.append(shared.submit(SpeechRequest(text=LONG), one))
+        ids.append(submit(shared, SpeechRequest(text=LONG), one))
         status = shared.status()
         assert status.ready and status.slots == 8 and status.slots_active + status.queued == len(ids)
     for utterance in ids:
@@ -128,7 +121,7 @@ def test_status_counts_submits_and_ends_at_once(shared):
 def test_200_submits_and_cancels_leave_nothing_behind(shared):
     def once(number: int) -> SampleRecorder:
         recorder = SampleRecorder(number)
-        utterance = shared.submit(SpeechRequest(text=LONG, seed=number), recorder)
+        utterance = submit(shared, SpeechRequest(text=LONG, seed=number), recorder)
         time.sleep(number % 5 * 0.001)
         shared.tell(utterance, Cancel())
         return recorder
@@ -142,24 +135,11 @@ def test_200_submits_and_cancels_leave_nothing_behind(shared):
     wait_until(lambda: shared._supervisor.status.slots_active + shared._supervisor.status.queued == 0)
 
 
-def test_a_slow_callback_does_not_delay_the_others(shared):
-    go_on = threading.Event()
-    slow = speak(shared, "say 20", 1, before_chunk=lambda: go_on.wait(2 * WAIT_S))
-    quick = [speak(shared, "say 20", seed) for seed in range(2, 8)]
-    for recorder in quick:
-        assert recorder.wait() == ["stop"]
-        recorder.check()
-    assert not slow.chunks
-    go_on.set()
-    slow.wait()
-    slow.check()
-
-
 def test_a_callback_that_raises_cancels_its_utterance_only(shared, caplog):
     def broken(chunk: AudioChunk) -> None:
         raise RuntimeError("the client has left")
 
-    shared.submit(SpeechRequest(text=LONG), broken)
+    submit(shared, SpeechRequest(text=LONG), broken)
     other = speak(shared, "say 30", 3)
     assert other.last().finish_reason == "stop"
     wait_until(lambda: not shared._utterances)
@@ -231,7 +211,7 @@ def test_stop_cancels_running_utterances():
 def test_stop_lets_utterances_finish_while_it_drains():
     """The text ends after stop was called."""
     engine, recorder = started(), SampleRecorder(1)
-    utterance = engine.submit(SpeechRequest(text="say 20", seed=1), recorder, streaming_text=True)
+    utterance = submit(engine, SpeechRequest(text="say 20", seed=1), recorder, streaming_text=True)
     stopping = threading.Thread(target=engine.stop, args=(WAIT_S,))
     stopping.start()
     wait_until(lambda: engine.health.state == "stopping")

@@ -17,7 +17,7 @@ from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, NotReadyError, OverloadedError
 from oscine.types import SpeechRequest
-from tests.engine.recorder import WAIT_S, wait_until
+from tests.engine.recorder import WAIT_S, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
 from tests.engine.remote.helpers import (
     CONFIG,
@@ -114,7 +114,7 @@ def test_a_hung_submit_is_refused_and_detected_by_the_heartbeat(start):
     engine = start(IMPATIENT)
     recorder = SampleRecorder()
     with pytest.raises(EngineError, match="no sign of life"):
-        engine.submit(SpeechRequest(text="hang submit"), recorder)
+        submit(engine, SpeechRequest(text="hang submit"), recorder)
     assert not recorder.chunks
     engine.wait_ready(WAIT_S)
 

@@ -128,7 +128,7 @@ def test_a_message_that_is_none_ends_the_worker_with_an_error() -> None:
 
 
 class FullEngine(FakeEngine):
-    def submit(self, *arguments: object, **options: object) -> str:
+    def enqueue(self, *arguments: object, **options: object) -> None:
         refused = OverloadedError("The server is full. Retry in 1.0 s.", 1.0)  # in a variable: its frame is a cycle
         raise refused
 

@@ -37,7 +37,7 @@ RECORD_BUTTON = """() => {
 
 
 def test_a_busy_server_says_when_to_try_again(one: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> str:
+    async def refuse(*_: Any, **__: Any) -> None:
         raise OverloadedError("all slots are taken", retry_after_s=0.9)
 
     monkeypatch.setattr(one.engine, "submit", refuse)

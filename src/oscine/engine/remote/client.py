@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -16,7 +17,6 @@ from oscine.audio import check_reference, read_clip
 from oscine.config import WorkerConfig
 from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.delivery import Delivery, DeliveryQueue
 from oscine.engine.remote.supervisor import Supervisor
 from oscine.engine.remote.worker import Build
 from oscine.engine.remote.worker_process import pickle_build
@@ -27,6 +27,7 @@ from oscine.types import (
     Cancel,
     ClipData,
     Command,
+    Deliver,
     EngineHealth,
     EngineStatus,
     FinishReason,
@@ -35,10 +36,12 @@ from oscine.types import (
 )
 from oscine.voice import Voice
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True, eq=False)
 class PendingUtterance:
-    queue: DeliveryQueue
+    deliver: Deliver
     accepted: Future[None] = field(default_factory=Future)
     samples: int = 0  # received
     seed: int = 0
@@ -64,7 +67,6 @@ class EngineClient:
         self._utterances: dict[str, PendingUtterance] = {}
         self._clones: dict[str, Future[Voice]] = {}
         pickled = pickle_build(build)
-        self._delivery = Delivery(self._config.delivery_threads)
         self._supervisor = Supervisor(
             pickled,
             self._config,
@@ -84,36 +86,15 @@ class EngineClient:
 
     # --- any thread ---
 
-    def submit(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        utterance_id, accepted = self._begin(request, deliver, streaming_text)
-        with self._submitting(utterance_id):
-            accepted.result(self._config.submit_s)
-        return utterance_id
-
-    async def submit_async(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], *, streaming_text: bool = False
-    ) -> str:
-        """`submit` on an event loop, which it does not block: no thread waits for the worker's answer."""
-        utterance_id, accepted = self._begin(request, deliver, streaming_text)
-        with self._submitting(utterance_id):
-            async with asyncio.timeout(self._config.submit_s):
-                await asyncio.wrap_future(accepted)
-        return utterance_id
-
-    def _begin(
-        self, request: SpeechRequest, deliver: Callable[[AudioChunk], None], streaming_text: bool
-    ) -> tuple[str, Future[None]]:
-        """Sends the request. The future waits for its acceptance."""
-        utterance_id = secrets.token_hex(8)
+    async def submit(
+        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
+    ) -> None:
         message = wire.Submit.of(utterance_id, request, streaming_text)
-        never_blocks = getattr(deliver, "never_blocks", False)
-        queue = DeliveryQueue(deliver, lambda: self._cancel(utterance_id), never_blocks=never_blocks)
-        utterance = self._utterances[utterance_id] = PendingUtterance(queue)
+        utterance = self._utterances[utterance_id] = PendingUtterance(deliver)
         with self._submitting(utterance_id):
             self._supervisor.send(message, only_if_ready=True)
-        return utterance_id, utterance.accepted
+            async with asyncio.timeout(self._config.submit_s):
+                await asyncio.wrap_future(utterance.accepted)
 
     @contextlib.contextmanager
     def _submitting(self, utterance_id: str) -> Iterator[None]:
@@ -171,7 +152,6 @@ class EngineClient:
 
     def stop(self, drain_s: float = 0.0) -> None:
         self._supervisor.stop(drain_s)
-        self._delivery.close(self._config.terminate_s)
         atexit.unregister(self.stop)
 
     def _cancel(self, utterance_id: str) -> None:
@@ -202,19 +182,28 @@ class EngineClient:
         if chunk.finish_reason is not None:
             del self._utterances[utterance_id]
         utterance.samples, utterance.seed = chunk.first_sample + len(chunk.pcm) // 2, chunk.seed
-        self._delivery.put(utterance.queue, chunk)
+        self._deliver(utterance_id, utterance, chunk)
+
+    def _deliver(self, utterance_id: str, utterance: PendingUtterance, chunk: AudioChunk) -> None:
+        """The caller holds the lock."""
+        try:
+            utterance.deliver(chunk)
+        except Exception:
+            _log.exception("a deliver callback failed; its utterance is cancelled")
+            if self._utterances.pop(utterance_id, None):
+                self._supervisor.send(wire.Tell.of(utterance_id, Cancel()))
 
     def _end_all(self, reason: FinishReason, text: str) -> None:
         with self._lock:
-            for utterance in self._utterances.values():
+            ended = list(self._utterances.items())
+            self._utterances.clear()
+            for utterance_id, utterance in ended:
                 if utterance.accepted.done():
                     error = EngineError(text) if reason == "error" else None
-                    self._delivery.put(
-                        utterance.queue, AudioChunk(b"", utterance.samples, reason, error, utterance.seed)
-                    )
+                    end = AudioChunk(b"", utterance.samples, reason, error, utterance.seed)
+                    self._deliver(utterance_id, utterance, end)
                 else:
                     _settle(utterance.accepted, EngineError(text))
-            self._utterances.clear()
             for clone in self._clones.values():
                 _settle(clone, EngineError(text))
 

@@ -25,11 +25,11 @@ from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError, forget_frames
 from oscine.log_writer import LogWriter
 from oscine.process.child import connection_to_parent, die_with_parent
-from oscine.types import AudioChunk, Cancel, ReportProgress, SpeechEngine
+from oscine.types import AudioChunk, Cancel, LocalEngine, ReportProgress
 
 _log = logging.getLogger(__name__)
 
-Build = Callable[[ReportProgress], SpeechEngine]
+Build = Callable[[ReportProgress], LocalEngine]
 
 MAX_UNSENT_BYTES = 64 * 2**20  # a front end this far behind has stopped reading
 LINGER_S = 5.0  # for the last messages
@@ -38,7 +38,7 @@ _STDERR = 2
 
 @dataclass(slots=True)
 class RunningUtterance:
-    engine_id: str | None = None  # known when the engine's `submit` has returned; chunks may come earlier
+    accepted: bool = False  # the engine's `enqueue` has returned; chunks may come earlier
     delivering: bool = True  # False: it has ended for the front end, but not yet in the engine
     samples: int = 0  # sent
     begun: bool = False  # its first chunk was sent
@@ -78,7 +78,7 @@ class EngineServer:
         self._cloning.shutdown(wait=False, cancel_futures=True)
         return self._status
 
-    def _receive(self, engine: SpeechEngine, packed: bytes) -> None:
+    def _receive(self, engine: LocalEngine, packed: bytes) -> None:
         try:
             with self._calling:
                 self._handle(engine, wire.decode_to_worker(packed))
@@ -87,7 +87,7 @@ class EngineServer:
             self._status = 1
             self._inbox.put(None)
 
-    def _handle(self, engine: SpeechEngine, message: wire.ToWorker) -> None:
+    def _handle(self, engine: LocalEngine, message: wire.ToWorker) -> None:
         match message:
             case wire.Submit():
                 self._submit(engine, message)
@@ -101,12 +101,13 @@ class EngineServer:
                 # On its own thread: commands and pings are served while utterances finish.
                 threading.Thread(target=self._shut_down, args=(engine, drain_s), name="oscine-stop").start()
 
-    def _submit(self, engine: SpeechEngine, message: wire.Submit) -> None:
+    def _submit(self, engine: LocalEngine, message: wire.Submit) -> None:
         utterance_id, utterance = message.utterance_id, RunningUtterance()
         with self._lock:
             self._running[utterance_id] = utterance
         try:
-            utterance.engine_id = engine.submit(
+            engine.enqueue(
+                utterance_id,
                 message.request(),
                 lambda chunk: self._deliver(utterance_id, utterance, chunk),
                 streaming_text=message.streaming_text,
@@ -116,21 +117,23 @@ class EngineServer:
                 self._running.pop(utterance_id, None)
             self._send(wire.SubmitResult(utterance_id, _reported(error)))
             forget_frames(error)
-        else:  # not with the writing thread: it would wake up beside the engine's, which has just got the request
+        else:
+            utterance.accepted = True
+            # Not with the writing thread: it would wake up beside the engine's, which has just got the request
             self._send(wire.SubmitResult(utterance_id))
 
-    def _tell(self, engine: SpeechEngine, message: wire.Tell) -> None:
+    def _tell(self, engine: LocalEngine, message: wire.Tell) -> None:
         with self._lock:
             utterance = self._running.get(message.utterance_id)
-        if utterance is None or utterance.engine_id is None:
+        if utterance is None or not utterance.accepted:
             return
         try:
-            engine.tell(utterance.engine_id, message.command())
+            engine.tell(message.utterance_id, message.command())
         except OscineError as error:  # text that cannot be spoken; `tell` has no answer, so the utterance ends
             with self._lock:
                 self._end(message.utterance_id, utterance, error)
 
-    def _clone(self, engine: SpeechEngine, message: wire.Clone) -> None:
+    def _clone(self, engine: LocalEngine, message: wire.Clone) -> None:
         try:
             clip = (np.frombuffer(message.samples, np.float32), message.rate_hz)
             voice = engine.clone(clip, wire.unpack(message.transcript))
@@ -160,7 +163,7 @@ class EngineServer:
             self._send_chunk(utterance_id, utterance, AudioChunk(b"", utterance.samples, "error", error))
             self._inbox.put(wire.encode(wire.Tell.of(utterance_id, Cancel())))
 
-    def _shut_down(self, engine: SpeechEngine, drain_s: float) -> None:
+    def _shut_down(self, engine: LocalEngine, drain_s: float) -> None:
         try:
             engine.stop(drain_s)
         finally:
@@ -200,7 +203,7 @@ def main(descriptor: str, *imports: str) -> None:
     inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     transport = Transport(connection_to_parent(descriptor), inbox.put, on_disconnect=lambda: os._exit(1))
 
-    def build(progress: ReportProgress) -> SpeechEngine:
+    def build(progress: ReportProgress) -> LocalEngine:
         with importing():
             for module in imports:
                 try:

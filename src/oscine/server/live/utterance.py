@@ -175,7 +175,6 @@ class LiveUtterance:
             plan.model.engine,
             request,
             plan.rate_hz,
-            service.submit_pool,
             speed=plan.speed,
             clock=self._clock,
             single_segment=self._split is not None,
