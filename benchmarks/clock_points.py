@@ -1,5 +1,4 @@
-"""Clock points on the way of a request, set from outside: wrappers of the interfaces between the product's parts (ASGI
-application, planner, SpeechEngine; Runner and Backend in runner_clock_points.py). The product itself pays nothing.
+"""Times of requests in one process: when each passed a named point on its way.
 
 The seed identifies a request in all processes. Times are readings of time.perf_counter, one clock for all processes of
 a Linux machine.
@@ -9,27 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from oscine.config import EngineConfig
-from oscine.server.model_registry import ServedModel
-from oscine.server.schemas import VoiceOptions
-from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
-from oscine.types import (
-    AudioChunk,
-    ClipData,
-    Command,
-    Deliver,
-    EngineStatus,
-    ReportProgress,
-    SpeechRequest,
-)
-from oscine.voice import Voice
 
 clock = time.perf_counter
 
@@ -55,100 +34,3 @@ def read_points(*paths: Path) -> dict[int, dict[str, float]]:
         for seed, times_s in json.loads(path.read_text(encoding="utf-8")).items():
             joined.setdefault(int(seed), {}).update(times_s)
     return joined
-
-
-class TimedEngine:
-    """Marks when `submit` is called and returns, and when the first audio is delivered."""
-
-    def __init__(self, engine: Any, points: ClockPoints, begun: str, done: str, delivered: str) -> None:
-        self._engine, self._points = engine, points
-        self._begun, self._done, self._delivered = begun, done, delivered
-        self.on_stop: Callable[[], None] = lambda: None
-
-    async def submit(
-        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
-    ) -> None:
-        marked = self._marked(request, deliver)
-        await self._engine.submit(utterance_id, request, marked, streaming_text=streaming_text)
-        self._points.mark(request.seed, self._done)
-
-    def enqueue(
-        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
-    ) -> None:
-        marked = self._marked(request, deliver)
-        self._engine.enqueue(utterance_id, request, marked, streaming_text=streaming_text)
-        self._points.mark(request.seed, self._done)
-
-    def _marked(self, request: SpeechRequest, deliver: Deliver) -> Deliver:
-        def delivering(chunk: AudioChunk) -> None:
-            if chunk.pcm:
-                self._points.mark(request.seed, self._delivered)
-            deliver(chunk)
-
-        self._points.mark(request.seed, self._begun)
-        return delivering
-
-    def tell(self, utterance_id: str, command: Command) -> None:
-        self._engine.tell(utterance_id, command)
-
-    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        return self._engine.clone(clip, transcript)
-
-    def status(self) -> EngineStatus:
-        return self._engine.status()
-
-    def stop(self, drain_s: float = 0.0) -> None:
-        self._engine.stop(drain_s)
-        self.on_stop()
-
-
-# --- the front end ---
-
-
-class TimedPlanner(SpeechPlanner):
-    def __init__(self, planner: SpeechPlanner, points: ClockPoints) -> None:
-        self._planner, self._points = planner, points
-
-    async def plan(self, model: ServedModel, options: VoiceOptions, text: str, *more: Any) -> SpeechPlan:
-        begun_s = clock()
-        plan = await self._planner.plan(model, options, text, *more)
-        self._points.mark(plan.seed, "plan_begun", begun_s)
-        self._points.mark(plan.seed, "planned")
-        return plan
-
-
-class TimedResponses:
-    """ASGI middleware: marks the call of the application and the first audio that it sends."""
-
-    def __init__(self, app: ASGIApp, points: ClockPoints) -> None:
-        self._app, self._points = app, points
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived_s, seed = clock(), None
-
-        async def send_marked(message: Message) -> None:
-            nonlocal seed
-            if message["type"] == "http.response.start":
-                seed = next((int(value) for name, value in message["headers"] if name == b"x-seed"), None)
-            elif message.get("body"):
-                self._points.mark(seed, "arrived", arrived_s)
-                self._points.mark(seed, "encoded")
-            await send(message)
-
-        await self._app(scope, receive, send_marked)
-
-
-# --- the worker ---
-
-
-def build_timed(model: str, config: EngineConfig, device: str, path: Path, progress: ReportProgress) -> TimedEngine:
-    """Runs in the worker. The engine's `stop` writes the times."""
-    from benchmarks.runner_clock_points import TimedRunner  # torch is for the worker only
-    from oscine.engine.build import build_engine
-
-    points = TimedRunner.points = ClockPoints()
-    with patch("oscine.engine.build.SlotRunner", TimedRunner):
-        engine = build_engine(model, config, progress, device=device)
-    timed = TimedEngine(engine, points, begun="engine_arrived", done="prompt_built", delivered="delivered")
-    timed.on_stop = lambda: points.write(path)
-    return timed

@@ -174,6 +174,20 @@ def test_the_modules_form_no_cycle_even_for_the_type_checker() -> None:
     TopologicalSorter({module: imported & graph.keys() for module, imported in graph.items()}).prepare()
 
 
+@pytest.mark.parametrize("folder", ["benchmarks", "tools", "training", "src/oscine_bench", "src/oscine_eval"])
+def test_the_modules_of_other_folders_form_no_cycle(folder: str) -> None:
+    """Imports inside functions count too."""
+    found = {file.stem: file for file in (PACKAGE.parents[1] / folder).glob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, file in found.items():
+        nodes = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+        own = {module.removeprefix(f"{Path(folder).name}.") for module in modules}
+        graph[name] = (own & found.keys()) - {name}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
 def all_imports(tree: ast.AST) -> Iterator[str]:
     """Modules of ours that a file imports, those for the type checker included."""
     for node in ast.walk(tree):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from kokoro_weights import load_weights
+from packed_weights import load_weights
 from torch import nn
 from torch.nn.utils import remove_weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

@@ -3,9 +3,9 @@
     python training/kokoro_weights.py convert KOKORO.onnx CONFIG.json OUT.safetensors [--exact]    needs `onnx`
     python training/kokoro_weights.py split OUT.safetensors FOLDER [--piece-mb 33]
 
-Large tensors are stored as int8 with a float16 scale for every 64 numbers, the prosody predictor and small tensors as
-float16. --exact stores float32. Parameter names survive in the ONNX file except for folded weight-norm weights,
-transposed Linear weights and stacked LSTM weights; those are found through the node that uses them.
+The result is packed (packed_weights.py); --exact stores float32. Parameter names survive in the ONNX file except for
+folded weight-norm weights, transposed Linear weights and stacked LSTM weights; those are found through the node that
+uses them.
 """
 
 from __future__ import annotations
@@ -18,43 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
-_GROUP = 64
-_LEAST_QUANTIZED = 16384
-_HALF = ("predictor.",)  # durations and pitch
-_NUMBERS, _SCALES = ".int8", ".scale"
-
-
-def quantize(value: Tensor) -> tuple[Tensor, Tensor]:
-    flat = value.float().flatten()
-    groups = torch.nn.functional.pad(flat, (0, -len(flat) % _GROUP)).view(-1, _GROUP)
-    scale = (groups.abs().amax(1) / 127).half()
-    safe = scale.float().clamp(min=1e-7)[:, None]
-    return (groups / safe).round().clamp(-127, 127).to(torch.int8), scale
-
-
-def packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    made = {}
-    for name, value in state.items():
-        if value.numel() < _LEAST_QUANTIZED or name.startswith(_HALF):
-            made[name] = value.half()
-        else:
-            made[name + _NUMBERS], made[name + _SCALES] = quantize(value)
-    return made
-
-
-def load_weights(path: Path, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
-    """float32 tensors of these shapes, from a packed or an exact file."""
-    stored, state = load_file(path), {}
-    for name, shape in shapes.items():
-        if name in stored:
-            state[name] = stored[name].float()
-        else:
-            scale = stored[name + _SCALES].float().clamp(min=1e-7)[:, None]
-            state[name] = (stored[name + _NUMBERS].float() * scale).flatten()[: shape.numel()].view(shape)
-    return state
+from kokoro_net import WHEEL_NAME, Kokoro
+from packed_weights import packed
+from safetensors.torch import save_file
 
 
 def _model_name(name: str) -> str:
@@ -98,7 +64,6 @@ def read_onnx(path: Path) -> dict[str, Any]:
 
 
 def convert(source: Path, config: Path, target: Path, exact: bool) -> None:
-    from kokoro_net import WHEEL_NAME, Kokoro
 
     found, state = read_onnx(source), {}
     model = Kokoro(json.loads(config.read_text(encoding="utf-8")), config.parent / WHEEL_NAME)

@@ -1,6 +1,6 @@
 """Plots the log of a training (SVG) and the ratings of all runs (runs.json).
 
-python training/plot.py [--log training/log.jsonl] [--out docs/images/training]
+python training/plot.py --log WORK/log.jsonl [--out docs/images/training]
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def runs_plot(runs: list[dict[str, Any]], key: str, title: str, y_name: str, fac
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--log", type=Path, default=paths.TRAINING / "log.jsonl")
+    parser.add_argument("--log", type=Path, required=True, help="of the run, in its work folder")
     parser.add_argument("--runs", type=Path, default=paths.TRAINING / "runs.json")
     parser.add_argument("--out", type=Path, default=paths.ROOT / "docs" / "images" / "training")
     options = parser.parse_args()
