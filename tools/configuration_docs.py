@@ -80,7 +80,8 @@ INTRODUCTION = """\
 4. flags: `--slots 64`, or `--set path=value` for any setting.
 
 `oscine serve --print-config` prints all settings with their descriptions as TOML; the output is a valid settings file.
-An unknown setting or variable is an error that names the nearest known one. Lists are written `a,b` or as JSON.
+An unknown setting or variable is an error that names the nearest known one. Lists are written `a,b` or as JSON, tables
+`a=b,c=d` or as JSON.
 
 ```toml
 model = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
@@ -157,6 +158,8 @@ def _kind_text(kind: Any) -> str:
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         return "list of numbers" if item is int else "list of tables" if is_dataclass(item) else "list of texts"
+    if get_origin(kind) is dict:
+        return "table of texts"
     return {bool: "`true`, `false`", str: "text"}.get(kind, "")
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 from oscine.frames import FRAME_RATE_HZ
 
@@ -36,6 +37,28 @@ def _split(value: object) -> object:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
+def _split_pairs(value: object) -> object:
+    """A mapping may be written as `a=b,c=d` or as a JSON object, in flags and environment variables."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        return json.loads(value)
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    if wrong := next((name for name, equals, _ in pairs if not equals), None):
+        raise ValueError(f"must be name=value pairs, such as a=b,c=d; {wrong.strip()!r} has no =")
+    return {name.strip(): named.strip() for name, _, named in pairs}
+
+
+def _check_aliases(aliases: dict[str, str]) -> dict[str, str]:
+    """In lower case, as voices are compared."""
+    lower = {alias.strip().lower(): voice.strip().lower() for alias, voice in aliases.items()}
+    for alias, voice in lower.items():
+        if not alias or not voice or alias in (voice, "default"):
+            message = f"{alias!r} cannot stand for {voice!r}; name two, and leave 'default' alone"
+            raise PydanticCustomError("alias", "{message}", {"message": message})
+    return lower
+
+
 def _check_text(value: str) -> str:
     # Bytes of a command line that are not UTF-8 arrive as lone surrogates; no response or file could hold them.
     if any("\ud800" <= character <= "\udfff" for character in value):
@@ -54,6 +77,7 @@ Float = Annotated[float, BeforeValidator(_refuse_bool)]
 Text = Annotated[str, AfterValidator(_check_text)]
 Strings = Annotated[tuple[Text, ...], BeforeValidator(_split)]
 Ints = Annotated[tuple[int, ...], BeforeValidator(_split)]
+VoiceAliases = Annotated[dict[Text, Text], AfterValidator(_check_aliases), BeforeValidator(_split_pairs)]
 
 
 def _number(default: float | None, low: float, high: float, description: str) -> Any:
@@ -374,6 +398,11 @@ class ServerConfig:
     model_aliases: Strings = Field(
         default=("qwen3-tts",),
         description="Other names that requests may use as model: a name for any served model, or name=model.",
+    )
+    voice_aliases: VoiceAliases = Field(
+        default_factory=dict,
+        description="Other names that requests may use as voice, for presets or uploaded voices. They go before those "
+        "of OpenAI, Qwen's cloud, Kokoro and Orpheus, which stand for presets by themselves.",
     )
     stream_events: bool = Field(
         default=False,

@@ -12,6 +12,7 @@ from oscine.commands.settings import (
     forget_secrets,
     load_settings,
     model_flags,
+    parse_assignments,
     setting_fields,
 )
 from oscine.errors import ConfigError
@@ -83,6 +84,14 @@ def test_text_is_parsed_by_the_type_of_the_setting(monkeypatch: pytest.MonkeyPat
         ("", {"engine.slots": True}, "engine.slots: must be a number, got True"),
         ("", {"engine.slots": 8.5}, "engine.slots: input should be a valid integer"),
         ("", {"engine.runaway.enabled": "perhaps"}, "engine.runaway.enabled: input should be a valid boolean"),
+        (
+            "",
+            {"server.voice_aliases": "nova"},
+            "server.voice_aliases: must be name=value pairs, such as a=b,c=d; 'nova'",
+        ),
+        ("", {"server.voice_aliases": "a=A"}, "server.voice_aliases: 'a' cannot stand for 'a'"),
+        ("", {"server.voice_aliases": {"Default": "a"}}, "'default' cannot stand for 'a'; name two, and leave 'def"),
+        ("", {"server.voice_aliases": {"a": 1}}, "server.voice_aliases.a: input should be a valid string, got 1"),
         ("", {"server.host": ""}, "server.host: must not be empty; use 127.0.0.1 for this machine only"),
         ("", {"server.api_keys": "(hidden)"}, "server.api_keys: '(hidden)' is a placeholder"),
         ("", {"server.api_keys": ("with space",)}, "server.api_keys: an API key is printable ASCII without spaces"),
@@ -154,6 +163,21 @@ def test_a_mistyped_variable_is_refused_with_the_nearest(monkeypatch: pytest.Mon
     monkeypatch.setenv("OSCINE_SERVE_SERVER_PORT", "1")
     with pytest.raises(ConfigError, match="did you mean 'OSCINE_SERVE_SERVER__PORT'"):
         load_settings(None, {})
+
+
+@pytest.mark.parametrize("written", ["Tara=Anna, nova=serena", '{"tara": "anna", "nova": "serena"}'])
+def test_voice_aliases_are_pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str) -> None:
+    expected = {"tara": "anna", "nova": "serena"}
+    assert load_settings(None, parse_assignments([f"server.voice_aliases={written}"])).server.voice_aliases == expected
+    monkeypatch.setenv("OSCINE_SERVE_SERVER__VOICE_ALIASES", written)
+    settings = load_settings(None, {})
+    assert settings.server.voice_aliases == expected
+    monkeypatch.delenv("OSCINE_SERVE_SERVER__VOICE_ALIASES")
+    file = tmp_path / "oscine.toml"
+    file.write_text('[server.voice_aliases]\ntara = "anna"\nnova = "serena"\n')
+    assert load_settings(file, {}) == settings
+    file.write_text(settings.as_toml())
+    assert load_settings(file, {}) == settings
 
 
 NUMBERS = [path for path, info, _ in setting_fields(Settings) if any(hasattr(one, "le") for one in info.metadata)]

@@ -66,18 +66,17 @@ def test_fields_without_an_effect_are_named(client: httpx.Client) -> None:
     assert set(answer.headers["x-ignored-fields"].split(", ")) == {*ignored, "return_download_link"}
 
 
-def test_kokoros_voices_and_model_are_refused_until_they_are_named(
-    engine: ScriptedEngine, client: httpx.Client
-) -> None:
-    assert speak(client, voice="af_heart").status_code == 400
+def test_kokoros_voices_stand_for_presets_and_its_model_for_any(engine: ScriptedEngine, client: httpx.Client) -> None:
+    assert speak(client, voice="af_heart", model="kokoro").status_code == 200
+    assert engine.submitted[-1].voice == "serena"
     assert speak(client, voice="af_bella+af_sky").status_code == 400
-    assert speak(client, model="kokoro").status_code == 404
-    config = ServerConfig(model_aliases=("kokoro",), default_format="wav")
+    config = ServerConfig(voice_aliases={"af_heart": "sohee"}, default_format="wav")
     with (
         serving(build_app(engine, SERVED, config)) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=600) as other,
     ):
-        answer = speak(other, model="kokoro")
+        answer = speak(other, model="kokoro", voice="af_heart")
+        assert engine.submitted[-1].voice == "sohee"
         assert answer.status_code == 200 and answer.headers["content-type"] == "audio/wav"
         assert answer.headers["x-finish-reason"] == "stop"
 

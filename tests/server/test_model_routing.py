@@ -1,6 +1,6 @@
 """Which model a request goes to, and the errors that name those that could do it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,9 @@ from oscine.server.model_routing import choose_models, find_name, needs_of
 from oscine.server.schemas import VoiceOptions
 from oscine.types import ModelCard
 from oscine.voice import Voice
-from tests.server.scripted_engine import CARD
+from tests.server.entrances import ENTRANCES, Ask
+from tests.server.live.live_client import Server, server_of
+from tests.server.scripted_engine import CARD, ScriptedEngine
 
 PRESET = replace(CARD, name="preset", speakers=("ryan", "vivian"))
 SMALL = replace(CARD, name="small", speakers=("ryan", "sohee"), takes_instructions=False, speaker_width=4)
@@ -63,6 +65,12 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
         ({"model": "design", "voice": "nobody", "instructions": "Cheerful."}, ["design"]),
         ({"model": "tts-1", "ref_audio": CLIP}, ["base", "small-base"]),
         ({"model": "gpt-4o-mini-tts-2025-03-20", "voice": "vivian"}, ["preset"]),
+        ({"model": "qwen3-tts-flash"}, ["small", "preset"]),
+        ({"model": "kokoro", "voice": "af_heart"}, ["small", "preset"]),
+        ({"model": "Qwen/Qwen3-TTS-12Hz-1.7B-Base", "ref_audio": CLIP}, ["base", "small-base"]),
+        ({"model": "qwen3-tts-12hz-0.6b-customvoice", "instructions": "Whisper."}, ["preset"]),
+        ({"model": "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", "voice": "nova", "instructions": "Old."}, ["design"]),
+        ({"model": "Qwen/Qwen3-TTS-12Hz-1.7B-Base", "task_type": "CustomVoice"}, ["small", "preset"]),
         ({"model": "preset"}, ["preset"]),
         ({"model": "Qwen/preset", "voice": "ryan"}, ["preset"]),
         ({"model": "preset", "instructions": "An old man."}, ["preset"]),
@@ -73,6 +81,39 @@ def test_a_request_goes_to_the_model_that_it_names_or_that_can_do_it(
     fields: dict[str, Any], expected: list[str]
 ) -> None:
     assert routed(ALL, **fields) == expected
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("", "tts-1", "TTS-1-HD", "openai/tts-1", "gpt-4o-mini-tts-2025-03-20", "kokoro", "hexgrad/Kokoro-82M"),
+        *("qwen3-tts-flash", "qwen3-tts-flash-realtime-2025-11-27", "qwen3-tts-instruct-flash-realtime"),
+        *("qwen3-tts-vc-realtime-2026-01-15", "qwen-tts-latest", "qwen-tts-realtime", "canopylabs/orpheus-3b-0.1-ft"),
+        *("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "Qwen3-TTS-12Hz-0.6B-Base", "mirror/qwen3-tts-12hz-1.7b-voicedesign"),
+    ],
+)
+def test_well_known_names_stand_for_any_served_model(model: str) -> None:
+    assert find_name(model, ["preset"]) is None
+    if model:
+        assert find_name(model, [model]) == model  # unless one is served under that name
+
+
+@pytest.mark.parametrize("model", ["qwen3-tts-12hz", "qwen-max", "Qwen/Qwen3-TTS-Tokenizer-12Hz", "tts-1234", "kokor"])
+def test_other_names_are_not_found(model: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        find_name(model, ["preset"])
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+
+
+def test_a_hub_id_of_a_kind_that_is_not_served_stands_for_any_model() -> None:
+    assert routed((PRESET, DESIGN), model="Qwen/Qwen3-TTS-12Hz-1.7B-Base", voice="ryan") == ["preset"]
+
+
+def test_the_operators_aliases_are_voices_when_a_model_is_chosen() -> None:
+    aliases = {"boss": "vivian", "tara": "anna", "nova": "sohee"}
+    for voice, expected in (("Boss", "preset"), ("tara", "base"), ("nova", "small")):
+        needs = needs_of(VoiceOptions(voice=voice), ALL, UPLOADED.get, aliases)
+        assert choose_models(needs, ALL)[0].name == expected
 
 
 def test_of_equals_the_first_one_configured_is_chosen() -> None:
@@ -128,3 +169,23 @@ def test_an_unknown_model_is_not_found() -> None:
     with pytest.raises(ApiError, match="did you mean 'preset'") as caught:
         routed(ALL, model="presets")
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    engine = ScriptedEngine()
+    with server_of(engine) as server:
+        yield server
+    engine.stop()
+
+
+@pytest.mark.parametrize("ask", ENTRANCES)
+def test_every_entrance_knows_the_same_names(server: Server, ask: Ask) -> None:
+    for model, voice in (
+        ("qwen3-tts-flash", "Cherry"),
+        ("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "onyx"),
+        ("kokoro", "af_heart"),
+    ):
+        assert ask(server, {"model": model, "voice": voice}) is None
+    message = ask(server, {"model": "kokor"})
+    assert message is not None and message.startswith("unknown model 'kokor'")

@@ -1,22 +1,18 @@
 """Values in another type or spelling: every entrance reads what can mean only one thing; a strict server refuses it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from pydantic import ValidationError
-from websockets.typing import Subprotocol
 
 from oscine.config import ServerConfig
 from oscine.server.errors import ApiError
-from oscine.server.realtime.dashscope_http import PATH as GENERATION
 from oscine.server.schemas import SpeechBody, invalid_field
 from oscine.server.spellings import meant_boolean
+from tests.server.entrances import ENTRANCES, SPEECH, Ask, over_http, post
 from tests.server.live.live_client import Server, server_of
 from tests.server.scripted_engine import ScriptedEngine
-
-SPEECH = "/v1/audio/speech"
 
 
 def read(**fields: Any) -> SpeechBody:
@@ -98,67 +94,6 @@ def test_words_of_a_form_are_read_as_those_of_json() -> None:
 
 # --- every entrance ---
 
-Ask = Callable[[Server, dict[str, Any]], str | None]  # the message of the error, or None
-
-
-def over_http(server: Server, fields: dict[str, Any]) -> str | None:
-    return message_of(post(server, SPEECH, {"input": "Hi.", **fields}))
-
-
-def as_item_of_a_batch(server: Server, fields: dict[str, Any]) -> str | None:
-    (result,) = post(server, f"{SPEECH}/batch", {"items": [{"input": "Hi.", **fields}]}).json()["results"]
-    return result["error"] and str(result["error"]["message"])
-
-
-def as_default_of_a_batch(server: Server, fields: dict[str, Any]) -> str | None:
-    return message_of(post(server, f"{SPEECH}/batch", {"items": [{"input": "Hi."}], **fields}))
-
-
-def over_dashscopes_http(server: Server, fields: dict[str, Any]) -> str | None:
-    return message_of(post(server, GENERATION, {"input": {"text": "Hi."}, "parameters": fields}))
-
-
-def live(server: Server, fields: dict[str, Any]) -> str | None:
-    with server.client() as client:
-        return said(client.configure(**fields))
-
-
-def live_as_sglang_omni(server: Server, fields: dict[str, Any]) -> str | None:
-    with server.client() as client:
-        client.send("session.config", session=fields)
-        return said(client.until("session.configured", "error").events[-1])
-
-
-def live_as_dashscope(server: Server, fields: dict[str, Any]) -> str | None:
-    with server.client("/api-ws/v1/realtime") as client:
-        client.until("session.created")
-        client.send("session.update", session=fields)
-        return said(client.until("session.updated", "error").events[-1])
-
-
-def live_as_nari(server: Server, fields: dict[str, Any]) -> str | None:
-    with server.client("/v1/audio/speech/ws", subprotocols=[Subprotocol("nari.speech.v1")]) as client:
-        client.until("session.created")
-        client.send("request.start", **fields)
-        return said(client.until("request.configured", "error").events[-1])
-
-
-def post(server: Server, path: str, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{server.url}{path}", json=body, trust_env=False, timeout=600)
-
-
-def message_of(answer: httpx.Response) -> str | None:
-    return None if answer.status_code == 200 else str(answer.json()["error"]["message"])
-
-
-def said(event: dict[str, Any]) -> str | None:
-    return str(event["error"]["message"]) if event["type"] == "error" else None
-
-
-ENTRANCES: list[Ask] = [
-    *(over_http, as_item_of_a_batch, as_default_of_a_batch, over_dashscopes_http),
-    *(live, live_as_sglang_omni, live_as_dashscope, live_as_nari),
-]
 FIELDS: dict[str, Any] = {"seed": "7", "top_k": 20.0, "markup": "true", "sample_rate": "24000", "max_new_tokens": 1}
 
 

@@ -1,9 +1,12 @@
 """Voice names: presets, uploaded voices, and OpenAI's names."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from oscine.errors import VoiceError
-from oscine.server.voice_aliases import OPENAI_VOICES, VoiceResolver, reserved_names, voice_aliases
+from oscine.server.errors import ApiError
+from oscine.server.voice_aliases import VoiceResolver, reserved_names, voice_aliases
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
 from tests.server.test_voices import BASE, PRESETS, timbre
@@ -11,24 +14,44 @@ from tests.server.test_voices import BASE, PRESETS, timbre
 
 def test_openais_names_always_mean_the_same_speakers() -> None:
     assert voice_aliases(("ryan", "vivian", "serena")) == {
-        name: ("ryan", "vivian", "serena")[index % 3] for index, name in enumerate(OPENAI_VOICES)
+        **dict.fromkeys(("coral", "nova", "shimmer"), "vivian"),
+        **dict.fromkeys(("alloy", "sage", "marin"), "serena"),
+        **dict.fromkeys(("ash", "ballad", "cedar", "echo", "fable", "onyx", "verse"), "ryan"),
     }
     assert voice_aliases(()) == {}
-    assert len(OPENAI_VOICES) == len(set(OPENAI_VOICES)) == 13
 
 
 def test_a_speaker_with_an_aliased_name_keeps_it() -> None:
     aliases = voice_aliases(PRESETS.speakers)
     assert "echo" not in aliases
-    assert aliases["coral"] == "ryan" and aliases["fable"] == "echo"  # the others do not move
+    assert aliases["coral"] == "vivian" and aliases["fable"] == "ryan"  # the others do not move
     assert VoiceResolver(PRESETS, VoiceStore(None, ())).resolve("Echo") == "echo"
 
 
-def voices_of(card: ModelCard, *uploaded: str) -> VoiceResolver:
-    store = VoiceStore(None, reserved_names(card.speakers))
+def voices_of(card: ModelCard, *uploaded: str, aliases: Mapping[str, str] | None = None) -> VoiceResolver:
+    store = VoiceStore(None, reserved_names(card.speakers, aliases or ()))
     for name in uploaded:
         store.add(name, timbre(len(name)), consent="yes")
-    return VoiceResolver(card, store)
+    return VoiceResolver(card, store, aliases)
+
+
+def test_the_operators_aliases_go_before_the_names_of_others() -> None:
+    voices = voices_of(PRESETS, aliases={"nova": "ryan", "tara": "onyx", "boss": "default", "vivian": "ryan"})
+    assert [voices.resolve(name) for name in ("Nova", "tara", "Boss", "vivian", "shimmer")] == [
+        *("ryan", "ryan", None),  # onyx is a name of OpenAI's, for ryan
+        *("vivian", "vivian"),  # a preset keeps its name
+    ]
+    assert (voices.aliases["nova"], voices.aliases["tara"], voices.aliases["onyx"]) == ("ryan", "onyx", "ryan")
+
+
+def test_an_alias_may_stand_for_an_uploaded_voice() -> None:
+    voices = voices_of(BASE, "anna", aliases={"tara": "anna", "alloy": "anna", "gone": "bert"})
+    assert voices.resolve("tara") == voices.resolve("ALLOY") == timbre(4)
+    assert not voices.is_preset("alloy")  # which reads the disk
+    with pytest.raises(VoiceError, match=r"unknown voice 'bert' .*; server\.voice_aliases has it for 'gone'"):
+        voices.resolve("gone")
+    with pytest.raises(ApiError, match="'tara' is reserved"):
+        voices.store.add("tara", timbre(4), consent="yes")
 
 
 def test_names_are_resolved_case_insensitively() -> None:
@@ -37,8 +60,8 @@ def test_names_are_resolved_case_insensitively() -> None:
     assert [presets.resolve(name) for name in ("ryan", "VIVIAN", "alloy", "Ash")] == [
         "ryan",
         "vivian",
-        "ryan",
         "vivian",
+        "ryan",
     ]
     assert voices_of(BASE, "anna").resolve("Anna") == timbre(4)
 

@@ -412,7 +412,7 @@ def test_presets_and_aliases_are_listed(api_of: Callable[..., Api], tmp_path: Pa
     assert listed["voices"] == ["ryan", "vivian", "echo"]  # not anna: this checkpoint cannot use it
     assert [voice["name"] for voice in listed["uploaded_voices"]] == ["anna"]
     assert listed["uploaded_voices"][0]["consent"] is None
-    assert listed["aliases"]["alloy"] == "ryan"
+    assert listed["aliases"]["alloy"] == "vivian" and listed["aliases"]["onyx"] == "ryan"
 
 
 def test_the_openapi_document_describes_the_upload(api: Api) -> None:

@@ -260,8 +260,15 @@ def _toml(section: Any, hidden: set[str], path: str = "") -> str:
             sections.extend(f"[[models]]\n{_toml(model, hidden)}" for model in value)
         elif f"{path}{name}" in hidden:
             lines.append(f"# {name}: {len(value)} hidden")
+        elif isinstance(value, dict):
+            pairs = ", ".join(f"{_toml_value(key)} = {_toml_value(one)}" for key, one in value.items())
+            lines.append(f"{name} = {{ {pairs} }}" if pairs else f"{name} = {{}}")
         else:
-            # TOML writes these types like JSON, but has no surrogate pairs and escapes the delete character.
-            lines.append(f"{name} = " + json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
+            lines.append(f"{name} = {_toml_value(value)}")
     head = [f"[{path.rstrip('.')}]"] if path and lines else []
     return "\n".join([*head, *lines, "", *sections])
+
+
+def _toml_value(value: Any) -> str:
+    """TOML writes these types like JSON, but has no surrogate pairs and escapes the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -49,7 +49,7 @@ class ModelAdmin:
         """Returns the number of streams that were cut off because they had not ended within `drain_s`."""
         model = self._models.find(name)
         if model is None:
-            message = f"{name!r} is one of OpenAI's names; remove the served model itself: GET /v1/models lists them"
+            message = f"{name!r} stands for any served model; remove the served model itself: GET /v1/models lists them"
             raise ApiError(404, message, param="model", code="model_not_found")
         model.check_served()
         if all(one is model or one.state in ("removing", "starting") for one in self._models):

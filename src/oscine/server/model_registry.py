@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,11 +79,12 @@ class ServedModel:
         *,
         added: bool,
         transcribe: Transcribe | None = None,
+        voice_aliases: Mapping[str, str] | None = None,
     ) -> None:
         """`added`: while the server runs."""
         self.added = added
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
-        self.voices = VoiceResolver(loaded.card, store)
+        self.voices = VoiceResolver(loaded.card, store, voice_aliases)
         self.cloned_voices = ClonedVoices(loaded.engine, transcribe)
         self.metrics = metrics.of_model(loaded.card.name, loaded.card.sample_rate_hz)
         self.created_s = int(time.time())
@@ -145,8 +146,11 @@ class ModelRegistry:
         metrics: Metrics,
         aliases: Sequence[str] = (),
         transcribe: Transcribe | None = None,
+        voice_aliases: Mapping[str, str] | None = None,
     ) -> None:
+        """The aliases are the operator's."""
         assert loaded
+        self._voice_aliases = voice_aliases or {}
         self._store, self._metrics, self._aliases, self._transcribe = store, metrics, aliases, transcribe
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
@@ -169,7 +173,14 @@ class ModelRegistry:
 
     def add(self, loaded: LoadedModel, *, added: bool = True) -> ServedModel:
         assert loaded.card.name not in self._models
-        model = ServedModel(loaded, self._store, self._metrics, added=added, transcribe=self._transcribe)
+        model = ServedModel(
+            loaded,
+            self._store,
+            self._metrics,
+            added=added,
+            transcribe=self._transcribe,
+            voice_aliases=self._voice_aliases,
+        )
         self._models[loaded.card.name] = model
         self._reserve_names()
         return model
@@ -198,7 +209,7 @@ class ModelRegistry:
         named = self.find(options.model)
         if len(self._models) == 1:
             return named or self.first
-        return self._best(needs_of(options, self.cards, self._uploaded), named)
+        return self._best(needs_of(options, self.cards, self._uploaded, self._voice_aliases), named)
 
     def route_needs(self, needs: Needs, name: str | None = None) -> ServedModel:
         """The model that does this; with a `name`, this one. Raises as `route` does."""
@@ -225,4 +236,5 @@ class ModelRegistry:
         return stored.voice if stored else None
 
     def _reserve_names(self) -> None:
-        self._store.reserve(reserved_names([speaker for model in self for speaker in model.card.speakers]))
+        presets = [speaker for model in self for speaker in model.card.speakers]
+        self._store.reserve(reserved_names(presets, self._voice_aliases))

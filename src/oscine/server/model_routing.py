@@ -14,28 +14,31 @@ Of several models of a kind, the first one that was configured. All functions he
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from oscine.capabilities import KIND_NAMES, Needs, check_needs
 from oscine.errors import RequestError, VoiceError, unknown_choice
-from oscine.server.cloud_voices import CLOUD_VOICES
 from oscine.server.errors import ApiError
+from oscine.server.nearest_voices import OPENAI_VOICES, is_foreign_voice
 from oscine.server.schemas import VoiceId, VoiceOptions, shown_name
-from oscine.server.voice_aliases import DEFAULT_VOICE, OPENAI_VOICES
+from oscine.server.voice_aliases import DEFAULT_VOICE
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 
 # Default model names of OpenAI's clients; they stand for any served model.
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-_ALIASES = frozenset({*OPENAI_VOICES, *CLOUD_VOICES})
 _DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
+# So do the names of Qwen's hosted models, of Kokoro and of Orpheus, and those of the published checkpoints.
+_HOSTED = re.compile(r"qwen3?-tts(-instruct|-vc|-vd)?(-flash)?(-realtime)?(-latest)?|(kokoro|orpheus)(-[\w.-]*)?")
+_PUBLISHED = re.compile(r"qwen3-tts-12hz-[0-9.]+b-(\w+)")
 _KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
+_PUBLISHED_KINDS: dict[str, ModelKind] = {name.lower(): kind for kind, name in KIND_NAMES.items()}
 
 
 def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()) -> str | None:
-    """The served name that the field `model` means; None: any. An alias is a name for any model, or "name=model".
-    Raises 404."""
+    """The served name that the field `model` means; None: any. An alias is a name for any model, or "name=model". The
+    one rule for all entrances. Raises 404."""
     if not model:
         return None  # some clients send an empty field
     if model in aliases:
@@ -45,17 +48,40 @@ def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()
     for name in (model, model.rpartition("/")[2]):
         if name in served:
             return name
-    if _DATE.sub("", model[:80].lower()) in OPENAI_MODELS:
+    known = _DATE.sub("", _last_component(model))
+    if known in OPENAI_MODELS or _HOSTED.fullmatch(known) or published_kind(model):
         return None
     names = [alias.partition("=")[0] for alias in aliases]
     message = unknown_choice("model", shown_name(model), [*served, *names, *OPENAI_MODELS])
     raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Callable[[str], Voice | None]) -> Needs:
-    """`find_voice` finds an uploaded voice; it may raise VoiceError."""
+def published_kind(model: str | None) -> ModelKind | None:
+    """The kind of a published checkpoint, by its hub id or the last component of that."""
+    published = _PUBLISHED.fullmatch(_last_component(model or ""))
+    return _PUBLISHED_KINDS.get(published[1]) if published else None
+
+
+def _last_component(model: str) -> str:
+    return model[:160].rpartition("/")[2][:80].lower()
+
+
+def needs_of(
+    options: VoiceOptions,
+    cards: Sequence[ModelCard],
+    find_voice: Callable[[str], Voice | None],
+    voice_aliases: Mapping[str, str] | None = None,
+) -> Needs:
+    """`find_voice` finds an uploaded voice; it may raise VoiceError. `voice_aliases` are the operator's."""
     name = options.speaker if options.voice is None else options.voice
     voice = ((name.id if isinstance(name, VoiceId) else name) or DEFAULT_VOICE)[:80].lower()
+    if voice_aliases and not any(voice in card.speakers for card in cards):
+        voice = voice_aliases.get(voice, voice)
+    kind = published_kind(options.model)  # as far as there is such a model
+    if options.task_type is not None:
+        kind = _KINDS[options.task_type]
+    elif not any(card.kind == kind for card in cards):
+        kind = None
     preset, clone_param, speaker_width = None, None, None
     if options.speaker_embedding is not None:
         clone_param, speaker_width = "speaker_embedding", len(options.speaker_embedding)
@@ -65,12 +91,12 @@ def needs_of(options: VoiceOptions, cards: Sequence[ModelCard], find_voice: Call
         preset = voice
     elif voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
         clone_param, speaker_width = "voice", len(uploaded.speaker)
-    elif voice not in (DEFAULT_VOICE, *_ALIASES):
+    elif voice != DEFAULT_VOICE and not is_foreign_voice(voice):
         preset = voice  # no model has it
     return Needs(
-        kind=None if options.task_type is None else _KINDS[options.task_type],
+        kind=kind,
         voice=preset,
-        any_preset=preset is None and voice in _ALIASES,
+        any_preset=preset is None and is_foreign_voice(voice),
         clone_param=clone_param,
         speaker_width=speaker_width,
         instructions=options.instructions or None,

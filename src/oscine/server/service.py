@@ -41,13 +41,15 @@ class Service:
         self.api_keys = ApiKeys(config.api_keys, config.streams_per_key, config.admin_keys)
         folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
-        self.voice_store = VoiceStore(folder, reserved_names(presets), config.max_voices)
+        self.voice_store = VoiceStore(folder, reserved_names(presets, config.voice_aliases), config.max_voices)
         self.consent_store = ConsentStore(folder, config.max_voices, config.max_consent_bytes)
         self.aligner: AsyncAligner | None = None
         if config.aligner:
             self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, AlignerMetrics(self.metrics))
         transcribe = self.aligner.transcribe if self.aligner else None
-        self.models = ModelRegistry(models, self.voice_store, self.metrics, config.model_aliases, transcribe)
+        self.models = ModelRegistry(
+            models, self.voice_store, self.metrics, config.model_aliases, transcribe, config.voice_aliases
+        )
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,

@@ -1,21 +1,16 @@
-"""Voice names in requests: presets, uploaded voices, and OpenAI's names as aliases of presets."""
+"""Voice names in requests: presets, the operator's aliases, uploaded voices, and names of other systems."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from oscine.capabilities import unknown_voice
 from oscine.errors import VoiceError, nearest
-from oscine.server.cloud_voices import cloud_aliases
+from oscine.server.nearest_voices import OPENAI_VOICES, nearest_voice
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
 from oscine.voice import Voice
 
-# The order is fixed: an alias must mean the same speaker in every version.
-OPENAI_VOICES = (
-    *("alloy", "ash", "ballad", "coral", "echo", "fable", "onyx", "nova", "sage", "shimmer", "verse"),
-    *("marin", "cedar"),
-)
 DEFAULT_VOICE = "default"
 _MAX_CHOICES = 32  # in an error message
 
@@ -23,35 +18,40 @@ _MAX_CHOICES = 32  # in an error message
 def voice_aliases(speakers: Sequence[str]) -> dict[str, str]:
     """OpenAI's names -> speakers. A speaker with such a name keeps it."""
     names = {speaker.lower() for speaker in speakers}
-    return {
-        alias: speakers[index % len(speakers)]
-        for index, alias in enumerate(OPENAI_VOICES)
-        if speakers and alias not in names
-    }
+    found = {alias: nearest_voice(alias, speakers) for alias in OPENAI_VOICES if alias not in names}
+    return {alias: speaker for alias, speaker in found.items() if speaker is not None}
 
 
-def reserved_names(speakers: Sequence[str]) -> frozenset[str]:
-    """Names that an uploaded voice cannot have."""
-    return frozenset({DEFAULT_VOICE, *OPENAI_VOICES, *(speaker.lower() for speaker in speakers)})
+def reserved_names(speakers: Sequence[str], aliases: Collection[str] = ()) -> frozenset[str]:
+    """Names that an uploaded voice cannot have. `aliases` are the operator's."""
+    return frozenset({DEFAULT_VOICE, *OPENAI_VOICES, *aliases, *(speaker.lower() for speaker in speakers)})
 
 
 class VoiceResolver:
     """Resolves the voice names of requests, for one checkpoint."""
 
-    def __init__(self, card: ModelCard, store: VoiceStore) -> None:
+    def __init__(self, card: ModelCard, store: VoiceStore, own_aliases: Mapping[str, str] | None = None) -> None:
+        """`own_aliases`: the operator's names for voices, in lower case."""
         self._card, self.store = card, store
         self._presets = {speaker.lower(): speaker for speaker in card.speakers}
-        self.aliases = voice_aliases(card.speakers)
-        self._cloud_aliases = cloud_aliases(card.speakers)
+        self._own = {alias: voice for alias, voice in (own_aliases or {}).items() if alias not in self._presets}
+        self._openai = voice_aliases(card.speakers)
+        self._looked_up = {DEFAULT_VOICE, *self._presets, *(self._openai.keys() - self._own.keys())}
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Other names for voices: OpenAI's and the operator's."""
+        return {**self._openai, **self._own}
 
     def is_preset(self, name: str | None) -> bool:
         """Whether `resolve` only looks the name up. For others it reads the disk and may compare many names: it must
         not run on the event loop."""
-        return name is None or name.lower() in {DEFAULT_VOICE, *self._presets, *self.aliases}
+        return (name or DEFAULT_VOICE).lower() in self._looked_up
 
     def resolve(self, name: str | None) -> str | Voice | None:
         """A preset's name, an uploaded voice, or None for the checkpoint's default. Raises VoiceError."""
-        key = (name or DEFAULT_VOICE)[:80].lower()  # longer than any valid name
+        asked = (name or DEFAULT_VOICE)[:80].lower()  # longer than any valid name
+        key = self._own.get(asked, asked)
         if key == DEFAULT_VOICE:
             return None
         if key in self._presets:
@@ -59,10 +59,11 @@ class VoiceResolver:
         stored = self.store.get(key)
         if stored is not None:
             return stored.voice
-        if alias := self.aliases.get(key) or self._cloud_aliases.get(key):
-            return alias
+        if speaker := self._openai.get(key) or nearest_voice(key, self._card.speakers):
+            return speaker
         choices = [*(self.store.names() if self._card.clones else ()), *self.aliases]
         if len(choices) > _MAX_CHOICES:
             choices = nearest(key, choices, 5)
+        alias = "" if key == asked else f"; server.voice_aliases has it for {asked!r}"
         error = unknown_voice(key, self._card, choices)
-        raise VoiceError(f"{error}; GET /v1/audio/voices lists all voices", "voice")
+        raise VoiceError(f"{error}{alias}; GET /v1/audio/voices lists all voices", "voice")

@@ -91,8 +91,8 @@ class VoiceStore:
         """The name as it is stored. Raises VoiceError, or a conflict for a reserved name."""
         shown = checked_name(name)
         if voice_id(shown) in self._reserved:
-            message = f"{shown!r} is reserved (a preset, one of OpenAI's names or 'default'); choose another name"
-            raise ApiError(409, message, param="name")
+            kinds = "a preset, one of OpenAI's names, an alias of this server or 'default'"
+            raise ApiError(409, f"{shown!r} is reserved ({kinds}); choose another name", param="name")
         return shown
 
     def _is_valid(self, stem: str) -> bool:

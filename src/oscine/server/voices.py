@@ -93,7 +93,7 @@ class VoiceList(BaseModel):
         description="All voices that the served models can use: their names, or with `format=objects` ids and names."
     )
     uploaded_voices: list[UploadedVoice]
-    aliases: dict[str, str] = Field(description="OpenAI's voice names -> preset voices.")
+    aliases: dict[str, str] = Field(description="Other names -> voices: OpenAI's, and those that the operator chose.")
     models: dict[str, list[str]] = Field(description="Each voice -> the models that can use it.")
 
     @staticmethod

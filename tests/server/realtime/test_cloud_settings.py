@@ -22,25 +22,6 @@ def test_a_setting_gets_our_name_unless_it_asks_for_nothing(settings: dict[str, 
     assert {cloud_name(name) for name in fields} <= settings.keys()
 
 
-@pytest.mark.parametrize(
-    ("model", "is_cloud"),
-    [
-        ("qwen3-tts-flash", True),
-        ("qwen3-tts-flash-realtime-2025-11-27", True),
-        ("qwen3-tts-instruct-flash-realtime", True),
-        ("qwen3-tts-vc-realtime-2026-01-15", True),
-        ("qwen-tts-latest", True),
-        ("qwen-tts-realtime", True),
-        ("qwen3-tts-12hz", False),
-        ("qwen-max", False),
-        ("Qwen3-TTS-12Hz-1.7B-CustomVoice", False),
-        (5, False),
-    ],
-)
-def test_hosted_models_stand_for_any_served_one(model: object, is_cloud: bool) -> None:
-    assert own_fields({"model": model}) == ({} if is_cloud else {"model": model})
-
-
 def test_the_http_calls_format_is_the_response_format() -> None:
     assert own_fields({"format": "mp3"}) == {"response_format": "mp3"}
     assert own_fields({"format": "mp3", "response_format": "wav"}) == {"response_format": "wav"}

@@ -169,7 +169,13 @@ def test_a_message_that_is_refused_does_not_end_the_session(client: Client, mess
 
 @pytest.mark.parametrize(
     "setting",
-    [{"stream_audio": "true"}, {"speed": "1.2"}, {"max_new_tokens": "5"}, {"voice": "missing"}, {"model": "missing"}],
+    [
+        {"stream_audio": "perhaps"},
+        {"speed": "fast"},
+        {"max_new_tokens": "5.5"},
+        {"voice": "missing"},
+        {"model": "missing"},
+    ],
     ids=str,
 )
 def test_settings_that_are_refused_end_the_connection(client: Client, setting: dict[str, Any]) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 _NAMES = {"text": "input", "language_type": "language", "speech_rate": "speed", "enable_tn": "normalize"}
 # Settings without an effect here count as not given at these values, which ask for nothing.
 _NEUTRAL = {"volume": 50, "pitch_rate": 1, "optimize_instructions": False}
-_CLOUD_MODEL = re.compile(r"qwen3?-tts(-instruct|-vc|-vd)?(-flash)?(-realtime)?(-latest|-20\d\d-\d\d-\d\d)?")
 
 
 def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A name of a hosted model stands for any served model. Settings that are not ours keep their names."""
+    """Settings that are not ours keep their names."""
     asked = {name: value for name, value in settings.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
-    if _is_cloud_model(asked.get("model")):
-        del asked["model"]
     if "format" in asked:  # of the HTTP call
         asked.setdefault("response_format", asked.pop("format"))
     return {_NAMES.get(name, name): value for name, value in asked.items()}
@@ -25,7 +21,3 @@ def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 def cloud_name(field: str) -> str:
     """The cloud's name of one of our fields."""
     return next((name for name, own in _NAMES.items() if own == field), field)
-
-
-def _is_cloud_model(name: Any) -> bool:
-    return isinstance(name, str) and _CLOUD_MODEL.fullmatch(name[:80]) is not None
