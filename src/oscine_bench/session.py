@@ -147,9 +147,9 @@ class Bench:
         if not self.served.streams or not self.first_audio_s:
             self.on_step("the server does not report its capacity; starting at 1 request/s")
             return 1.0
-        rate = self.served.streams / self.first_audio_s
+        rate, streams = self.served.streams / self.first_audio_s, self.served.streams
         self.on_step(
-            f"the server reports {self.served.streams} streams in real time, and a response has "
+            f"the server reports {streams} stream{'s' if streams > 1 else ''} in real time, and a response has "
             f"{self.first_audio_s:.1f} s: starting at {number(rate)} requests/s"
         )
         return rate
