@@ -59,7 +59,7 @@ class BareServer:
 
 
 async def serve_until(stop: Pipe, listener: socket.socket, engine: socket.socket) -> None:
-    """Until the other end of `stop` is closed."""
+    """Serves until the other end of `stop` is closed."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(stop.fileno(), stopped.set)
     chunks, requests = await asyncio.open_connection(sock=engine)

@@ -149,7 +149,7 @@ def _recording(module: ModuleType, wrapper: str, found: list[Launch]) -> Iterato
 
 
 def layer_names(codec: CudaCodec) -> dict[int, str]:
-    """By the `id` of the layer, or of the layers of a unit."""
+    """Names by the `id` of the layer, or of the layers of a unit."""
     parts: dict[str, Conv | UnitLayers] = {
         "into stack": codec._into_stack,
         "vocoder in": codec._vocoder_in,
@@ -205,12 +205,12 @@ def kernel_spans_us(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> li
 
 
 def launch_times_us(graph: torch.cuda.CUDAGraph, launches: int) -> tuple[Tensor, Tensor]:
-    """Of each launch of the graph: its own time, and the time from its start to the next one's."""
+    """Returns for each launch of the graph its own time, and the time from its start to the next one's."""
     return _medians_us(_kernel_events(graph, KERNELS), launches)
 
 
 def _kernel_events(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[Any]:
-    """Of several replays, by their start."""
+    """Kernel events of several replays, by their start."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(_REPLAYS + 1):
             graph.replay()

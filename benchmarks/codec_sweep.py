@@ -225,7 +225,7 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
 
 
 def time_warps(launches: Sequence[Launch]) -> Figures:
-    """Of all launches of one kernel together."""
+    """Times all launches of one kernel together."""
     figures: Figures = {}
     first = launches[0]
 

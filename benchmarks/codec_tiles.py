@@ -48,7 +48,7 @@ def candidates(shape: Shape, columns: int, *, may_split: bool) -> list[Tile]:
 
 
 def _estimate_us(tile: Tile, shape: Shape, columns: int) -> float:
-    """Of the busiest multiprocessor, if memory is no limit."""
+    """The time of the busiest multiprocessor, if memory is no limit."""
     taps, inputs, outputs = shape
     across = 1 if tile.extra else triton.cdiv(outputs, tile.outputs)
     rounds = triton.cdiv(across * triton.cdiv(columns, tile.rows) * tile.splits, _MULTIPROCESSORS)

@@ -27,7 +27,7 @@ def using_unit(tile: UnitTile | None) -> Iterator[None]:
 
 
 def unit_groups(units: Sequence[Launch]) -> dict[int, list[tuple[Launch, int]]]:
-    """By channels: units that differ in what they store, and how many there are of each."""
+    """Units by their channels: those that differ in what they store, and how many there are of each."""
     found: dict[int, dict[bool, list[Launch]]] = {}
     for launch in units:
         assert launch.unit is not None, launch.wrapper
@@ -50,7 +50,7 @@ def columns_of(variants: Sequence[tuple[Launch, int]]) -> int:
 
 
 def time_units(channels: int, variants: Sequence[tuple[Launch, int]], rows: int, workspace: Workspace) -> Figures:
-    """Of all units with this number of channels: two launches each, then each tile of one launch."""
+    """Times all units with this number of channels: two launches each, then each tile of one launch."""
     trials = [(Trial(launch, workspace), count) for launch, count in variants]
     current = unit_tile(channels, rows)
     now = [*current] if current else None

@@ -77,7 +77,7 @@ def show_resources(compiler: NvccCompiler, programs: list[Program]) -> bool:
 
 
 def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
-    """In the section's own process."""
+    """Runs in the section's own process."""
     from benchmarks import cuda_kernels, cuda_sweep, cuda_tiled
     from benchmarks.cuda_report import OutOfTimeError, Report
 
@@ -150,7 +150,7 @@ def result_name(section: str) -> str:
 
 
 def passed(figures: dict[str, Any]) -> bool:
-    """Of a section. A process that crashed early has left nothing."""
+    """Whether a section passed. A process that crashed early has left nothing."""
     return figures["exit"] == 0 and not figures.get("failures") and not figures.get("skipped")
 
 

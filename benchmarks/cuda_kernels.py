@@ -270,7 +270,7 @@ class WindowCase:
         self.out = buffers()
 
     def run(self, operations: CudaOperations | None, rows: int) -> Tensor:
-        """Without operations: Triton's kernel."""
+        """Runs Triton's kernel if there are no operations."""
         cos, sin = (angle[:rows] for angle in self.angles)
         which, qkv = Rows(self.slots[:rows], self.positions[:rows]), self.qkv[:rows]
         width = CODEC_HEADS * WINDOW_DIM

@@ -94,7 +94,8 @@ def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any
 
 
 def first_audio_ms(loaded: LoadedCheckpoint, runner: SlotRunner, busy: int) -> dict[str, float]:
-    """From the request to the samples of its first frame on the host, with `busy` other streams in the same tick."""
+    """Times from the request to the samples of its first frame on the host, with `busy` other streams in the same
+    tick."""
     others = list(range(1, busy + 1))
     steps: dict[str, list[float]] = {"prompt": [], "admit_host": [], "admit_device": [], "tick": [], "total": []}
     for seed in range(24):

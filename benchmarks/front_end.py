@@ -93,7 +93,7 @@ def serve(pipe: Pipe, model: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Of one core, between two answers."""
+    """The use of one core between two answers."""
 
     took_s: float
     front_end_s: float

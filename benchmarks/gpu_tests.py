@@ -28,7 +28,7 @@ def command(report: Path, workers: int, paths: list[str]) -> list[str]:
 
 
 def outcomes(report: Path) -> dict[str, Any]:
-    """Of pytest's JUnit file. A test that fails and then fails to clean up counts once."""
+    """Reads the outcomes from pytest's JUnit file. A test that fails and then fails to clean up counts once."""
     failed, skipped, reasons, passed = [], 0, Counter[str](), 0
     root = ElementTree.parse(report).getroot()
     for case in root.iter("testcase"):

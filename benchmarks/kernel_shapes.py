@@ -78,5 +78,5 @@ def least_bytes(kernel: str, rows: int, context: int = 0) -> int | None:
 
 
 def tflop(kernel: str, rows: int) -> float | None:
-    """Of a product; others compute little."""
+    """The work of a product; other kernels compute little."""
     return 2 * rows * PRODUCT_SHAPES[kernel].weights / 1e12 if kernel in PRODUCT_SHAPES else None

@@ -256,8 +256,8 @@ def _engine_config(budget: MemoryBudget) -> EngineConfig:
 
 
 def first_audio_ms(engine: InProcessEngine, request: SpeechRequest, others: int, probes: int) -> Sequence[float] | None:
-    """From submission to the first audio, for requests sent one by one while `others` streams run. None: the engine
-    cannot sustain that many and refuses more."""
+    """Times from submission to the first audio, for requests sent one by one while `others` streams run. None: the
+    engine cannot sustain that many and refuses more."""
     times_ms: list[float] = []
     try:
         with BackgroundStreams(engine, request, others) as background:

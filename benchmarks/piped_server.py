@@ -55,7 +55,7 @@ def serve_app(
     answer: Callable[[], Any] = lambda: None,
     server_class: type[WebServer] = WebServer,
 ) -> None:
-    """As `oscine serve` runs it, until the pipe is closed. Nobody reads the log, but its lines are written."""
+    """Serves as `oscine serve` does, until the pipe is closed. Nobody reads the log, but its lines are written."""
     config: ServerConfig = app.state.service.config
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -49,7 +49,7 @@ class PlaybackClock:
 
     @property
     def first_audio_ms(self) -> float | None:
-        """From submission to the first audio."""
+        """The time from submission to the first audio."""
         return None if self.first_s is None else (self.first_s - self.submitted_s) * 1e3
 
 

@@ -198,7 +198,7 @@ class Report:
         return results
 
     def _frame_date(self) -> str:
-        """Of the newest frame."""
+        """The date of the newest frame."""
         dates = []
         for path in self.folder.glob("frame*.json"):
             with suppress(*_UNUSABLE):

@@ -20,7 +20,7 @@ def _row(what: str, outcome: str, result: Result) -> list[str]:
 
 
 def gpu_tests_row(result: Result) -> list[str]:
-    """Of benchmarks/gpu_tests.py."""
+    """The row of benchmarks/gpu_tests.py."""
     figures = result["figures"]
     return _row(
         "the tests that need a GPU",
@@ -30,7 +30,7 @@ def gpu_tests_row(result: Result) -> list[str]:
 
 
 def kernels_row(result: Result) -> list[str]:
-    """Of the section `checks` of benchmarks/cuda_chain.py."""
+    """The row of the section `checks` of benchmarks/cuda_chain.py."""
     return _row(
         "CUDA kernels against Triton's, and a row alone against the row in a batch",
         _held(result["figures"]["checks"]),
@@ -39,7 +39,7 @@ def kernels_row(result: Result) -> list[str]:
 
 
 def tiled_row(result: Result) -> list[str]:
-    """Of the section `tiled`."""
+    """The row of the section `tiled`."""
     figures = result["figures"]["tiled"]
     checks = _checks(figures)
     chains = [one.get("ok same bits", False) for key, one in checks.items() if key.startswith("wgmma as mma")]
@@ -51,7 +51,7 @@ def tiled_row(result: Result) -> list[str]:
 
 
 def sanitizer_row(result: Result) -> list[str]:
-    """Of benchmarks/sanitize.py."""
+    """The row of benchmarks/sanitize.py."""
     runs = {name: one for name, one in result["figures"].items() if isinstance(one, dict)}
     planted = "found" if runs.pop("planted")["findings"] else "NOT FOUND"
     outcomes = [f"{name}: {_findings(one)} in {one['launches']} launches" for name, one in runs.items()]

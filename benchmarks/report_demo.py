@@ -28,7 +28,7 @@ def demo_speed_section(result: Result) -> str:
 
 
 def demo_load_section(result: Result) -> str:
-    """Of `oscine eval compare`: sequential requests against concurrent ones."""
+    """The section of `oscine eval compare`: sequential requests against concurrent ones."""
     figures = result["figures"]
     counts = " and ".join(map(str, figures["settings"]["concurrency"]))
     how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, which were not
@@ -41,7 +41,7 @@ def demo_load_section(result: Result) -> str:
 
 
 def demo_gpu_section(results: Sequence[Result]) -> str:
-    """Of `oscine eval compare`: a CPU against a GPU, one request against many at once, and FP8 weights."""
+    """The section of `oscine eval compare`: a CPU against a GPU, one request against many at once, and FP8 weights."""
     machines = [result["figures"]["settings"].get("machine") for result in results]
     devices = sorted({f"{one[0]}, and {one[1]}" for one in machines if one})
     how = f"""The same texts and seeds, recorded on different devices or with different numbers of requests at once, and
@@ -62,7 +62,7 @@ def demo_gpu_section(results: Sequence[Result]) -> str:
 
 
 def _compared_origin(result: Result) -> str:
-    """With the commits of the recordings, if they are not the comparison's."""
+    """The origin, with the commits of the recordings if they are not the comparison's."""
     recorded = list(dict.fromkeys(result["figures"]["settings"].get("commit", ())))
     if set(recorded) <= {result["commit"]}:
         return origin(result)

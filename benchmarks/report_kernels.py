@@ -29,13 +29,13 @@ def kernel_tables(result: Result, frame: Result | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a GPU; None: not known."""
+    """The limits of a GPU; None: not known."""
 
     tb_s: float | None
     peak_tflops: float | None
 
     def shares(self, kernel: str, rows: int, context: int, us: float) -> str:
-        """Of bandwidth; and from 64 rows on, a product's share of the peak."""
+        """The share of bandwidth and, from 64 rows on, a product's share of the peak."""
         least, work = least_bytes(kernel, rows, context), tflop(kernel, rows)
         parts = [f"{least / (self.tb_s * 1e6 * us):.0%}"] if self.tb_s and least is not None else []
         if self.peak_tflops and work is not None and rows >= _MANY_ROWS:

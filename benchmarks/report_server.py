@@ -51,7 +51,7 @@ def server_section(results: list[Result], peers: Result | None) -> str:
 
 
 def _title(figures: Row) -> str:
-    """In part as the file is named by benchmarks/server.py."""
+    """The title, in part as benchmarks/server.py names the file."""
     parts = [SIZES[figures["size"]], VOICES[figures["kind"]]]
     parts.append(f"{figures['frames']} frames ({figures['frames'] / 12.5:.2f} s)")
     parts += [f"{figures['server']['slots']} slots"] if figures["server"]["slots"] != _SLOTS else []

@@ -11,7 +11,7 @@ from benchmarks.report_table import Result, Row, paragraph, table
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Of the figures of one result, one for each load. Lower is better unless `higher`."""
+    """A target for each figure of one result, one for each load. Lower is better unless `higher`."""
 
     what: str
     loads: tuple[str, ...]

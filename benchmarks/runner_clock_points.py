@@ -26,7 +26,7 @@ class DeviceClock:
         self._anchor: tuple[torch.cuda.Event, float] | None = None  # an event, and when the host saw it
 
     def record(self, stream: torch.cuda.Stream | None = None) -> torch.cuda.Event | float:
-        """In the current stream unless another one is given."""
+        """Records in the current stream unless another one is given."""
         if not self._on_gpu:
             return clock()
         event = torch.cuda.Event(enable_timing=True)

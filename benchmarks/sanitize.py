@@ -105,7 +105,7 @@ def launch_kernels(make: Callable[..., CudaOperations]) -> None:
 
 
 def small_config() -> ModelConfig:
-    """Of 1.7B, with two layers in each stack and few texts."""
+    """The configuration of 1.7B, with two layers in each stack and few texts."""
     from msgspec.structs import replace
 
     from benchmarks.cuda_frame import published
@@ -119,12 +119,12 @@ def small_config() -> ModelConfig:
 
 @torch.inference_mode()
 def launch_frames(make: Callable[..., CudaOperations], device: str = "cuda") -> None:
-    """From the talker's input rows to 16 codes of each stream."""
+    """Launches frames, from the talker's input rows to 16 codes of each stream."""
     from benchmarks.cuda_frame import random_model, random_slots
     from oscine.runner.cuda.decode_step import DecodeStep
 
     class ShortStep(DecodeStep):
-        """Without computing the tables of the first layer's qkv: 224 products."""
+        """Skips the tables of the first layer's qkv: 224 products."""
 
         def _qkv_tables(self) -> Tensor:
             books = self.rest_tables[: CODEBOOKS - 2]

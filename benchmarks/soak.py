@@ -300,7 +300,7 @@ async def _burst(url: str, count: int, frames: int) -> Row:
 
 
 def _capacity(url: str, options: argparse.Namespace, say: Say) -> Capacity:
-    """Of the CPU, step by step; a GPU runs all its slots."""
+    """Finds the capacity of a CPU step by step; a GPU runs all its slots."""
     frames = options.frames or 50
     if options.devices == "cpu":
         capacity, _ = measure_capacity(url, frames, 6.0, say)

@@ -91,7 +91,7 @@ def measure(target: Target, callers: int, options: argparse.Namespace) -> dict[s
 
 
 def median(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the rounds; those in which nothing succeeded have no first audio."""
+    """The median of the rounds; those in which nothing succeeded have no first audio."""
     first = [row["first_audio_ms"] for row in rows if row["first_audio_ms"] is not None]
     return {
         "requests": sum(row["requests"] for row in rows),

@@ -111,7 +111,7 @@ def methods(cls: type[Any]) -> Iterator[str]:
 
 
 def public_members(cls: type[Any]) -> Iterator[tuple[str, Any]]:
-    """Of the class and of its private bases."""
+    """Members of the class and of its private bases."""
     private = [base for base in cls.__bases__ if base.__name__.startswith("_")]
     for name, value in {**vars(cls), **{key: value for base in private for key, value in vars(base).items()}}.items():
         if not name.startswith("_") and f"{cls.__name__}.{name}" not in INTERNAL:

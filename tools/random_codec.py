@@ -10,7 +10,7 @@ _GAINS = {"conv2": 0.3, "blocks.": 0.7, "vocoder_out": 0.15}  # few samples reac
 
 
 def random_codec(config: CodecConfig, device: str = "cpu") -> Codec:
-    """In fp32, with activations near one. On `meta` it holds no weights."""
+    """A codec in fp32, with activations near one. On `meta` it holds no weights."""
     generator = None if device == "meta" else torch.Generator(device).manual_seed(_SEED)
     with torch.device(device):
         codec = Codec(config)

@@ -78,7 +78,7 @@ def published(size: str, kind: str) -> ModelConfig:
 
 
 def planned_bytes(config: ModelConfig, backend: type[Backend], dtype: torch.dtype, slots: int, positions: int) -> int:
-    """Without weights."""
+    """Planned memory without the weights."""
     budget = plan_memory(
         config,
         slots=slots,
@@ -198,7 +198,7 @@ def clean(load: Result) -> bool:
 
 
 def loads(rows: list[Result]) -> dict[int, Result]:
-    """By the number of callers."""
+    """Results by the number of callers."""
     return {row["load"]["value"]: row for row in rows if row["load"]["kind"] == "closed"}
 
 

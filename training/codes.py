@@ -72,7 +72,7 @@ def phone_name(number: int) -> str:
 
 
 def obstruent_numbers() -> list[int]:
-    """Of the phones that are noises and bursts: short, and easily mistaken for each other."""
+    """Numbers of the phones that are noises and bursts: short, and easily mistaken for each other."""
     return [_NUMBERS[symbol] for symbol in _OBSTRUENTS]
 
 
@@ -100,8 +100,8 @@ def describe(
 
 
 def _ahead(phones: Bytes) -> tuple[npt.NDArray[np.int64], Bytes, Bytes]:
-    """Of each frame's last step: how many steps its phone goes on after the frame, and the two phones after it. A long
-    time is shortened by whole places, so that it always tells the places of the next frame."""
+    """Returns for each frame's last step how many steps its phone goes on after the frame, and the two phones after it.
+    A long time is shortened by whole places, so that it always tells the places of the next frame."""
     starts = np.flatnonzero(np.diff(phones, prepend=phones[0] ^ 1))  # of runs of equal phones
     last_end = len(phones) + (_FIRST_PLACE - len(phones)) % _PLACE_STEPS
     ends = np.append(starts[1:], last_end)

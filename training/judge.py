@@ -163,7 +163,7 @@ def training_summary(lines: list[Row], machine: str | None) -> Row:
 
 
 def _audio_hours(lines: list[Row]) -> float:
-    """Of the decoder's runs together. The speech of a run may grow."""
+    """Hours of the decoder's runs together. The speech of a run may grow."""
     hours: list[float] = []
     for line in lines:
         if line["stage"] != "codec" or "hours" not in line:

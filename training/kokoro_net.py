@@ -148,7 +148,7 @@ def run_lstm(lstm, x, lengths):
 
 
 def allow_tf32(on):
-    """On a GPU: TF32 for the decoder, full float32 for durations and F0."""
+    """Allows, on a GPU, TF32 for the decoder, full float32 for durations and F0."""
     torch.backends.cudnn.allow_tf32 = on
     torch.backends.cuda.matmul.allow_tf32 = on
 

@@ -36,7 +36,7 @@ def taught_phones(phonemes: str) -> list[str]:
 
 
 def _names(numbers: npt.NDArray[np.integer[Any]]) -> list[str]:
-    """Of neighbors that are equal, such as those of "this song", only one: codes do not tell them apart."""
+    """Keeps one of neighbors that are equal, such as those of "this song", only one: codes do not tell them apart."""
     return [phone_name(number) for number, _ in groupby(numbers.tolist()) if number]
 
 

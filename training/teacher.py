@@ -72,7 +72,8 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Of a batch, at the teacher's resolution, with the first sample and the number of frames of each sentence."""
+    """The curves of a batch, at the teacher's resolution, with the first sample and the number of frames of each
+    sentence."""
 
     f0: Tensor
     energy: Tensor
@@ -208,7 +209,7 @@ def plain(phonemes: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """Of each input id, including the silences at both ends."""
+    """What belongs to each input id, including the silences at both ends."""
 
     labels: Bytes  # the teacher's own number, 0 for silence
     phones: Bytes  # as in codes.py

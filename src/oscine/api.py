@@ -103,7 +103,7 @@ class Oscine:
 
     @property
     def sample_rate(self) -> int:
-        """Of the checkpoint's audio, in Hz."""
+        """The rate of the checkpoint's audio, in Hz."""
         return self._engine.sample_rate_hz
 
     @property
@@ -270,14 +270,14 @@ def _check_audio(request: SpeechRequest) -> None:
 
 
 def _for_engine(request: SpeechRequest) -> SpeechRequest:
-    """Without what is done before and after the engine."""
+    """Leaves out what is done before and after the engine."""
     return replace(request, text_options=None, speed=1.0, sample_rate=None)
 
 
 async def _converted(
     chunks: AsyncGenerator[NarrationChunk, None], rate_hz: int, request: SpeechRequest
 ) -> AsyncGenerator[NarrationChunk, None]:
-    """At the request's speed and rate; segments have their times at that speed."""
+    """Converts chunks to the request's speed and rate; segments have their times at that speed."""
     speed = float(request.speed)
     encoder = open_encoder("pcm", rate_hz=rate_hz, out_rate_hz=request.sample_rate, speed=speed)
     async with contextlib.aclosing(chunks):

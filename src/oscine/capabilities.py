@@ -81,7 +81,7 @@ def check_text(text: object, param: str = "text") -> None:
 
 
 def check_characters(text: str, param: str = "text") -> None:
-    """For a piece of streaming text, which may be white space."""
+    """Checks a piece of streaming text, which may be white space."""
     if (at := text.find("\0")) >= 0:
         raise RequestError(f"{param} has a NUL character at index {at}; remove it", param)
     try:

@@ -159,7 +159,8 @@ def _bridged(active: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _periodicity(samples: Samples, blocks: int, every: int) -> npt.NDArray[np.float32]:
-    """Of every n-th block: the largest normalized autocorrelation at a lag of speech, over three blocks around it."""
+    """Returns for every n-th block the largest normalized autocorrelation at a lag of speech, over three blocks around
+    it."""
     window = 3 * _BLOCK
     padded = np.pad(samples, (_BLOCK, 3 * _BLOCK))
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)[: blocks * _BLOCK : every * _BLOCK].astype(

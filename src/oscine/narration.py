@@ -81,7 +81,7 @@ class Narration:
         clock: PlaybackClock | None = None,
         single_segment: bool = False,
     ) -> None:
-        """With `single_segment` no audio is held back for joining."""
+        """`single_segment`: no audio is held back for joining."""
         self._engine, self._rate_hz = engine, rate_hz
         self._request = request
         self._speed, self._clock = speed, clock or PlaybackClock()
@@ -107,12 +107,12 @@ class Narration:
         return Utterance(self._engine, request, streaming_text=streaming_text)
 
     def chunk(self, audio: AudioChunk) -> NarrationChunk:
-        """For every chunk of a segment but the last."""
+        """Takes every chunk of a segment but the last."""
         pcm = self._joiner.push(audio.pcm) if self._joiner else audio.pcm
         return NarrationChunk(self._sent(pcm), usage=self._usage, codes=audio.codes)
 
     def end_segment(self, audio: AudioChunk, text: str | SpokenText, *, last: bool) -> NarrationChunk:
-        """For the last chunk of a segment. The result has a finish_reason if the speech is over, which a length limit
+        """Takes the last chunk of a segment. The result has a finish_reason if the speech is over, which a length limit
         can cause before the last segment."""
         written, spoken = (text, None) if isinstance(text, str) else (text.written, text if text.replacements else None)
         pcm = audio.pcm

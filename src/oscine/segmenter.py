@@ -237,7 +237,7 @@ def _rank_at_spaces(before: str, gap: str, chunk_start: int, spaces: re.Match[st
 
 
 def _space_rank(before: str, after: str) -> _Rank:
-    """In Thai and Lao, spaces separate clauses, not words."""
+    """Ranks a space as a place to cut: in Thai and Lao, spaces separate clauses, not words."""
     return _Rank.CLAUSE if "\u0e00" <= before[-1] <= "\u0eff" or "\u0e00" <= after <= "\u0eff" else _Rank.SPACE
 
 

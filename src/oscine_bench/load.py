@@ -247,7 +247,7 @@ def retry_after_s(exchange: Exchange) -> float:
 
 
 async def _gather(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """If one task raises, the others are cancelled."""
+    """Waits for all tasks; if one raises, the others are cancelled."""
     try:
         await asyncio.gather(*tasks)
     finally:

@@ -96,7 +96,7 @@ def gaps(timeline: Timeline) -> list[float]:
 
 
 def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
-    """Where audible sound starts, in seconds; None if there is none."""
+    """The start of audible sound in seconds; None if there is none."""
     window, hop = max(1, round(WINDOW_S * rate_hz)), max(1, round(HOP_S * rate_hz))
     threshold = amplitude(ONSET_DBFS) ** 2
     count = max(0, (len(pcm) - window) // hop + 1)

@@ -90,7 +90,7 @@ def failure_messages(row: Row) -> list[tuple[str, str]]:
 
 
 def warnings(row: Row) -> list[str]:
-    """Where the client may have distorted a row, or there were too few requests for a p95."""
+    """Warns of rows that the client may have distorted, and of too few requests for a p95."""
     found = []
     if 0 < row["succeeded"] < MIN_FOR_P95:
         found.append(f"fewer than {MIN_FOR_P95} successful requests: p95 is the maximum")

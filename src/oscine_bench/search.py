@@ -99,7 +99,7 @@ class RateSearch:
         return 1 + max(up, down) + bisections
 
     def _halvings(self, ratio: float) -> int:
-        """Of a ratio's logarithm, until it is that of the resolution."""
+        """Halvings of a ratio's logarithm until it is that of the resolution."""
         return max(0, math.ceil(math.log2(math.log(ratio) / math.log1p(self.resolution))))
 
 

@@ -81,7 +81,7 @@ def analyze(exchange: Exchange, target: Target) -> RequestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementWindow:
-    """On the client's clock."""
+    """A time span on the client's clock."""
 
     begin_s: float
     end_s: float

@@ -194,7 +194,7 @@ class Target:
         return {"type": "session.config", "events": ["session.ready"], **self._seed(request), **self._fields}
 
     def described(self) -> dict[str, Any]:
-        """For the result: no key, and of a clip only the file name."""
+        """The target as the result shows it: no key, and only the file name of a clip."""
         sent = {name: value for name, value in self._fields.items() if name != "ref_audio"}
         clip = {"ref_audio": self.ref_audio.name} if self.ref_audio else {}
         return {"preset": self.preset_name, "transport": self.preset.transport, "fields": {**sent, **clip}}

@@ -25,13 +25,13 @@ def add(ratios: Iterable[Ratio]) -> Ratio:
 
 
 def interval(ratios: Sequence[Ratio]) -> tuple[float, float]:
-    """Of the sum of numerators over the sum of denominators."""
+    """The interval of the sum of numerators over the sum of denominators."""
     return _interval(np.concatenate([_quotients(draws, ratios) for draws in _draws(len(ratios))]))
 
 
 def difference_interval(first: Sequence[Ratio], second: Sequence[Ratio]) -> tuple[float, float]:
-    """Of the second quotient minus the first. Paired: both lists hold the same texts in the same order, and a text is
-    drawn for both sides, so texts that are hard for both do not widen the interval."""
+    """The interval of the second quotient minus the first. Paired: both lists hold the same texts in the same order,
+    and a text is drawn for both sides, so texts that are hard for both do not widen the interval."""
     assert len(first) == len(second), (len(first), len(second))
     differences = [_quotients(draws, second) - _quotients(draws, first) for draws in _draws(len(first))]
     return _interval(np.concatenate(differences))

@@ -200,7 +200,7 @@ def sent_seed(target: Target, request: PlannedRequest) -> int | None:
 
 
 def finish_reason(exchange: Exchange) -> str | None:
-    """From a header, or from the last server-sent event."""
+    """Reads the reason from a header, or from the last server-sent event."""
     reason: Any = exchange.headers.get("x-finish-reason")
     if reason is None and exchange.headers.get("content-type", "").startswith("text/event-stream"):
         for line in reversed(b"".join(exchange.body).splitlines()):

@@ -32,7 +32,7 @@ class Score:
 
     @property
     def error_rate(self) -> float:
-        """For the order of the page. The rate of a set is not the mean of these."""
+        """Orders the page. The rate of a set is not the mean of these."""
         return self.alignment.errors / max(self.alignment.reference_length, 1) if self.alignment else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ Take = tuple[str, int]  # a text, and which of its takes
 
 
 def by_take(figure: Figure, recordings: Iterable[Recording], scores: Iterable[Score]) -> dict[Take, Ratio]:
-    """Without the takes to which the figure does not apply."""
+    """Leaves out the takes to which the figure does not apply."""
     found = {
         (recording.text, recording.take): figure.ratio(recording, score)
         for recording, score in zip(recordings, scores, strict=True)

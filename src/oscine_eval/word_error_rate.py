@@ -134,8 +134,8 @@ def _leading(pairs: Sequence[Pair], side: int) -> int:
 
 
 def align(reference: Sequence[str], transcript: Sequence[str]) -> Alignment:
-    """Of equally good alignments jiwer takes the one with the latest deletions and insertions: a sentence that was cut
-    off lacks its end, and of a phrase said twice the second one is inserted."""
+    """Aligns the words. Among equally good alignments jiwer takes the one with the latest deletions and insertions: a
+    sentence that was cut off lacks its end, and of a phrase said twice the second one is inserted."""
     chunks = _jiwer().process_words(" ".join(reference), " ".join(transcript)).alignments[0]
     sides = (
         (reference[chunk.ref_start_idx : chunk.ref_end_idx], transcript[chunk.hyp_start_idx : chunk.hyp_end_idx])

@@ -1,4 +1,4 @@
-"""From a path through tokens and frames to the times of words."""
+"""A path through tokens and frames becomes the times of words."""
 
 import numpy as np
 import pytest

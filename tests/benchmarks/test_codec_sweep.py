@@ -42,7 +42,7 @@ def step() -> Step:
 
 @pytest.fixture
 def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Without a GPU, calls run at once instead of in graphs."""
+    """Runs calls at once instead of in graphs, as there is no GPU."""
     if DEVICE == "cpu":
         monkeypatch.setattr(codec_trial, "captured", _run)
         monkeypatch.setattr(codec_trial, "replay_us", lambda graph, replays: 1.0)

@@ -18,7 +18,7 @@ MODULES = sorted({step.module for step in STEPS if step.module.startswith("bench
 def test_the_benchmark_of_a_step_has_its_options(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: each of its own would import torch again."""
+    """Runs in this process: each of its own would import torch again."""
     monkeypatch.setattr(sys, "argv", [module, "--help"])
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(module).main()

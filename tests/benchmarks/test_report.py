@@ -131,7 +131,7 @@ def test_an_unusable_file_is_named_and_skipped(report: Report, name: str, conten
 
 
 def served(size: str = "1b7", kind: str = "preset", **changed: object) -> dict:
-    """As benchmarks/server.py writes it."""
+    """A result as benchmarks/server.py writes it."""
     search = {"rate_per_s": 96.5, "limits": {"figure": "first_audio_ms", "p95_ms": 50.0, "underrun_ms": 0.0}}
     made = result("Oscine", row("closed", 1), row("closed", 8, 0.03), row("open", 10, 0.025), search=search)
     held = {"gpu_used_mib": 14336.0, "engine_device_mib": 10240.0, "engine_mib": 900.0, "front_end_mib": 80.0}

@@ -28,7 +28,7 @@ def side(wrong: int, dnsmos: float) -> dict[str, Any]:
 
 @pytest.fixture
 def judged() -> dict[str, Any]:
-    """As training/judge.py writes it."""
+    """A result as training/judge.py writes it."""
     voice = {
         "teacher": side(20, 3.0),
         "demo": side(61, 2.8) | {"ends": {"stop": 100}, "misheard": []},
@@ -47,7 +47,7 @@ def judged() -> dict[str, Any]:
 
 @pytest.fixture
 def listeners() -> dict[str, Any]:
-    """As benchmarks/listeners.py --model demo writes it."""
+    """A result as benchmarks/listeners.py --model demo writes it."""
 
     def row(refused: int, late: int) -> dict[str, Any]:
         times = {"first_audio_ms": {"median": 40.0, "worst": 60.0}, "worst_deficit_ms": 0.0}
@@ -60,7 +60,7 @@ def listeners() -> dict[str, Any]:
 
 @pytest.fixture
 def rated(judged: dict[str, Any]) -> dict[str, Any]:
-    """As training/judge.py --judges-python --long writes it."""
+    """A result as training/judge.py --judges-python --long writes it."""
 
     def ratings(wrong: int, dnsmos: float, distillmos: float) -> dict[str, Any]:
         return {

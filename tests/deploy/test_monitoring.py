@@ -145,7 +145,7 @@ def test_grafana_finds_the_files_that_it_is_told_of() -> None:
 
 @contextlib.contextmanager
 def prometheus(target: str, folder: Path) -> Iterator[httpx.Client]:
-    """With the configuration in deploy/, but for the target and the interval."""
+    """Runs with the configuration in deploy/, but for the target and the interval."""
     program, port = require_program("prometheus", "prometheus"), free_port()
     text = replaced(
         (PROMETHEUS / "prometheus.yml").read_text(encoding="utf-8"),

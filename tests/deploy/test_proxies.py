@@ -48,7 +48,7 @@ def apps(engines: list[ScriptedEngine]) -> list[FastAPI]:
 def proxy(
     request: pytest.FixtureRequest, apps: list[FastAPI], certificate: Certificate, tmp_path: Path
 ) -> Iterator[Proxy]:
-    """In front of both servers."""
+    """A proxy in front of both servers."""
     with contextlib.ExitStack() as stack:
         urls = [stack.enter_context(serving(app)) for app in apps]
         yield stack.enter_context(PROXIES[request.param](urls, certificate, tmp_path))

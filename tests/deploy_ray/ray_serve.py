@@ -82,7 +82,7 @@ class RayServe:
         self._undo.close()
 
     def deploy(self, application: dict[str, Any]) -> None:
-        """As `serve deploy` does."""
+        """Deploys as `serve deploy` does."""
         self._ask({"deploy": self._config(application)})
 
     def replicas(self, *states: str) -> list[ReplicaDetails]:

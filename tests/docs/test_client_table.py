@@ -35,7 +35,7 @@ def test_the_list_of_npm_packages_names_no_registry() -> None:
 
 
 def listed_versions() -> dict[str, str]:
-    """By package."""
+    """Versions by package."""
     rows = dict(row.split(" | ")[:2] for row in table().splitlines()[2:])
     return {client.package: rows[f"| {client.name}"] for client in CLIENTS if client.package}
 

@@ -171,7 +171,7 @@ class ScriptedRunner:
         last.free_s, last.done_s, self.free_s = last.free_s + delay_s, last.done_s + delay_s, self.free_s + delay_s
 
     def busy_share(self) -> float:
-        """Of the device's time so far."""
+        """The busy share of the device's time so far."""
         return self.busy_s / self.clock.now_s
 
     def _enqueue(self, cost_s: float) -> float:

@@ -201,7 +201,7 @@ def test_as_many_slots_as_fit_are_the_default(
 def test_published_checkpoints_start_on_a_card_of_8_gb(
     size: str, kind: str, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With as many slots as docs/install.md says."""
+    """They start with as many slots as docs/install.md says."""
     pytest.importorskip("triton")
     from oscine.runner.cuda.backend import CudaBackend
 

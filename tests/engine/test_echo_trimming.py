@@ -78,7 +78,7 @@ def test_the_cut_is_made_where_it_is_quiet() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_other_words_pass_untouched(seed: int) -> None:
-    """Of a vocabulary as small as that of the demo voice."""
+    """The vocabulary is as small as that of the demo voice."""
     draw = np.random.default_rng(seed)
     trimmer = EchoTrimmer(CONFIG, codes(draw.integers(0, 240, 100)), RATE_HZ)
     let_go = [pcm for number in range(60) for pcm in trimmer.push(frame(number), int(draw.integers(0, 240)), SPEECH)]

@@ -84,7 +84,7 @@ def test_requests_that_come_after_a_forecast_count_as_in_a_new_one() -> None:
 
 
 def test_by_default_the_wait_decides_before_the_queue_is_full() -> None:
-    """For texts of some words, on the fastest machine that was measured."""
+    """The texts have some words, and the machine is the fastest that was measured."""
     config = EngineConfig(slots=128)
     h200 = TickCost(0.0023, 0.000034, rows_seen=128)
     refused = refusal(Load(128, 0, (50.0,) * 128, (50.0,) * 900, h200), config)

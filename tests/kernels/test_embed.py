@@ -59,7 +59,7 @@ class Talker:
         )  # fmt: skip
 
     def reference(self, codes: Tensor, slot: int) -> Tensor:
-        """As SpeechModel.frame_rows and the frame loop: one rounding of the sum, one with the text."""
+        """Computes as SpeechModel.frame_rows and the frame loop do: one rounding of the sum, one with the text."""
         first = self.first_table[codes[:1]]
         others = self.tables[torch.arange(BOOKS - 1, device=codes.device), codes[1:]]
         frame = int(self.frame[slot])

@@ -51,7 +51,7 @@ def client(
 
 
 def served_port(server: subprocess.Popen[bytes], log: Path) -> int:
-    """From the sockets of the process: port 0 takes any free one."""
+    """Reads the port from the sockets of the process: port 0 takes any free one."""
 
     def ports() -> list[int]:
         assert server.poll() is None, log.read_text()

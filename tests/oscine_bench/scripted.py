@@ -205,7 +205,7 @@ async def talk(
 
 @contextlib.contextmanager
 def in_a_thread(handler: Handler) -> Iterator[int]:
-    """For clients that run their own event loop."""
+    """Serves in a thread, for clients that run their own event loop."""
     started: queue.Queue[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def main() -> None:

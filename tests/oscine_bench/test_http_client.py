@@ -52,7 +52,7 @@ def test_a_message_is_one_short_printable_line() -> None:
 
 
 def exchange_with(reply: bytes, scheme: str) -> Exchange:
-    """With a server that sends `reply` to any client and closes the connection."""
+    """The exchange with a server that sends `reply` to any client and closes the connection."""
 
     async def main() -> Exchange:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -51,7 +51,7 @@ def test_a_web_page_is_malformed() -> None:
 
 
 def failure_with(reply: bytes, hangs_up: bool = False) -> RequestFailure | None:
-    """With a server that does not speak WebSocket and keeps the connection open unless `hangs_up`."""
+    """The failure with a server that does not speak WebSocket and keeps the connection open unless `hangs_up`."""
 
     async def main() -> Exchange:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

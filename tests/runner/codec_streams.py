@@ -63,7 +63,7 @@ class PlainStreams:
 
 
 def run_ticks(slots: SlotCodec, plain: PlainStreams) -> Iterator[tuple[Tensor, Tensor]]:
-    """For rows that are not padding: PCM16 from the slots, samples from the plain codec."""
+    """Yields for rows that are not padding: PCM16 from the slots, samples from the plain codec."""
     codec = plain.codec
     for tick, rows in enumerate(TICKS):
         if tick in RESETS:

@@ -43,7 +43,7 @@ def tiny_model(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> Speech
 
 
 def set_random_weights(model: SpeechModel, dtype: torch.dtype, seed: int) -> None:
-    """Of talker and predictor."""
+    """Sets the weights of talker and predictor."""
     generator = torch.Generator(model.device).manual_seed(seed)
     for part in (model.talker, model.predictor):
         for name, parameter in part.named_parameters():

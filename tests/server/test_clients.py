@@ -222,7 +222,7 @@ def samples_of(pcm: bytes) -> np.ndarray:
 
 
 def assert_similar(received: Clip, pcm: bytes) -> None:
-    """For lossy formats: the same length but for some padding, and the same shape but for some delay."""
+    """Compares lossy formats: the same length but for some padding, and the same shape but for some delay."""
     expected, samples = samples_of(pcm), resample(received, RATE_HZ).samples
     padding_s = (len(samples) - len(expected)) / RATE_HZ
     assert -0.01 < padding_s < 0.1, padding_s  # a lost frame is 80 ms
@@ -415,7 +415,7 @@ def livekit_audio(answer: Answer) -> bytes:
 
 @pytest.mark.parametrize(("model", "form"), LIVEKIT)
 def test_livekit_receives_the_engine_samples(runs: ClientRuns, model: str, form: str) -> None:
-    """As events, or as bytes for the model tts-1."""
+    """It gets events, or bytes for the model tts-1."""
     text = f"LiveKit's {model} as {form}."
     answer = runs.answer("livekit_plugin", f"{model} {form}")
     received = livekit_audio(answer)

@@ -75,7 +75,7 @@ class CountingPool(ThreadPoolExecutor):
 
 @pytest.mark.parametrize("path", ["/v1/audio/encode?response_format=mp3", "/v1/audio/speech"])
 def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path: str) -> None:
-    """As one job, ten minutes of mp3 would keep one of the few threads from other streams for seconds."""
+    """One job of ten minutes of mp3 would keep one of the few threads from other streams for seconds."""
     app = build_app(engine, CARD)
     app.state.service.encode_pool.shutdown()
     pool = app.state.service.encode_pool = CountingPool(1)

@@ -53,7 +53,7 @@ def sent(one: socket.socket, data: bytes) -> int:
 
 
 def send_slowly(one: socket.socket) -> None:
-    """Until the server closes the connection."""
+    """Sends until the server closes the connection."""
     while True:
         one.sendall(b"y")
         time.sleep(0.05)

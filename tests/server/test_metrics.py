@@ -14,7 +14,7 @@ def metrics() -> Metrics:
 
 
 def outcomes(metrics: Metrics) -> dict[str, float]:
-    """Of alignments."""
+    """Outcomes of alignments."""
     (family,) = metrics.aligner_jobs.collect()
     jobs = [one for one in family.samples if one.name.endswith("_total") and one.labels["job"] == "align"]
     return {one.labels["outcome"]: one.value for one in jobs}

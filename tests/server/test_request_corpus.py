@@ -118,7 +118,7 @@ def live_socket(client: httpx.Client) -> socket.socket:
 
 
 def receive_until(live: socket.socket, *ends: bytes) -> None:
-    """Until one of these, or the end of the connection."""
+    """Receives until one of these, or the end of the connection."""
     tail = b""
     while not any(end in tail for end in ends):
         received = live.recv(2**16)

@@ -73,7 +73,7 @@ def wav_and_events() -> Iterator[Running]:
 
 
 def samples(file: bytes) -> bytes:
-    """Of a WAV file with true sizes."""
+    """The samples of a WAV file with true sizes."""
     with wave.open(io.BytesIO(file)) as reader:
         assert (reader.getnchannels(), reader.getsampwidth(), reader.getframerate()) == (1, 2, RATE_HZ)
         return reader.readframes(reader.getnframes())

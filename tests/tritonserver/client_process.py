@@ -44,7 +44,7 @@ async def speech(client: triton.InferenceServerClient, request: Answer) -> Answe
 
 
 async def codes(client: triton.InferenceServerClient, request: Answer) -> Answer:
-    """Of `oscine_talker`, which the example does not know."""
+    """The codes of `oscine_talker`, which the example does not know."""
 
     async def requests() -> Any:
         inputs = [tensor(name, value) for name, value in inputs_of(request).items()]

@@ -33,7 +33,7 @@ class Cue:
 
 
 def subtitle_format(path: Path) -> SubtitleFormat:
-    """From the suffix of a file name."""
+    """Reads the format from the suffix of a file name."""
     suffix = path.suffix.lower().removeprefix(".")
     for name in FORMATS:
         if suffix == name:
@@ -75,7 +75,7 @@ def cues(words: Sequence[TimedWord]) -> list[Cue]:
 
 
 def join_words(text: str, word: str) -> str:
-    """With a space, unless both sides are written without."""
+    """Joins words with a space, unless both sides are written without."""
     return text + word if not text or (is_unspaced(text[-1]) and is_unspaced(word[0])) else f"{text} {word}"
 
 

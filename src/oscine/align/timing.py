@@ -1,4 +1,4 @@
-"""From the times of tokens to the times of words: pure functions over characters, tokens and samples."""
+"""Turns the times of tokens into the times of words: pure functions over characters, tokens and samples."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def is_unspaced(char: str) -> bool:
 
 
 def _ends(chunk: str) -> Iterator[int]:
-    """Where the units of a text without spaces end."""
+    """Yields where the units of a text without spaces end."""
     starts = []
     for piece in _PIECES.finditer(chunk):
         sound = next((at for at in range(*piece.span()) if _is_spoken(chunk[at])), None)

@@ -102,7 +102,7 @@ class ModelLoader:
         return _Checkpoint(card, tuple(replace(wanted, device=device) for device in config.devices or settings.devices))
 
     def _start_planned(self, checkpoints: Sequence[_Checkpoint], plan: Sequence[PlannedEngine]) -> list[LoadedModel]:
-        """With the planned numbers of slots. Engines on the CPU share its cores."""
+        """Starts the engines with the planned numbers of slots. Engines on the CPU share its cores."""
         planned = iter(plan)
         on_cpu = sum(one.device == "cpu" for one in plan) + sum(
             client.status().device.startswith("CPU") for client, _ in self._running

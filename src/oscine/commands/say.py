@@ -207,7 +207,7 @@ def _loudspeaker_sink(rate_hz: int) -> Iterator[Callable[[bytes], None]]:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where results go: an audio file and, with --save-codes, a file of codes for every text."""
+    """The files of the results: an audio file and, with --save-codes, a file of codes for every text."""
 
     audio: list[Path]
     codes: list[Path]  # empty: not requested

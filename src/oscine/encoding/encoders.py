@@ -114,7 +114,7 @@ class AsyncEncoder:
     """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
 
     def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
-        """Without a pool, calls run on the event loop: for uncompressed audio, which costs microseconds."""
+        """Calls run on the event loop if there is no pool: for uncompressed audio, which costs microseconds."""
         self._encoder, self._pool = encoder, pool
         self._running: asyncio.Future[bytes] | None = None
 

@@ -132,7 +132,7 @@ class AdmissionControl:
         return self._forecast
 
     def _returning_frames(self) -> tuple[float, ...]:
-        """Of the requests of a burst that were refused. Of earlier ones nobody knows whether they will come again."""
+        """Expected frames of requests refused in this burst. Older ones may never retry, so they are dropped."""
         since_s = self._clock() - _BURST_S
         while self._refused and self._refused[0][0] < since_s:
             self._refused.popleft()

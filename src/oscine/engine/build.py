@@ -121,7 +121,7 @@ def _build(
 
 @contextmanager
 def _fewer_slots_advised(slots: int) -> Iterator[None]:
-    """Where memory runs out in spite of the plan."""
+    """Turns an out-of-memory error into a ConfigError that suggests fewer slots."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -164,7 +164,7 @@ def prepare_device(device: torch.device, *, codec: bool = True) -> None:
 def plan_within_memory(
     model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype, progress: ReportProgress
 ) -> MemoryBudget:
-    """With as many slots as fit, if the configuration leaves their number open."""
+    """Plans as many slots as fit, if the configuration leaves their number open."""
     free = free_bytes(device)
     available = None if free is None else max(0, free - weight_bytes(model_config, dtype))
     plan = partial(plan_slots, model_config, config, device, dtype, available_bytes=available)

@@ -71,7 +71,7 @@ class EchoDetector:
 
     @property
     def frames(self) -> tuple[int, int]:
-        """Where the echo ends: after the first number of frames at the earliest, after the second one at the latest."""
+        """The range in which the echo ends: the smallest and the largest number of frames."""
         left = len(self._tail) - self._best_column
         return self._best_frame, min(self._best_frame + left + 1, self._frames)
 
@@ -124,7 +124,7 @@ class EchoTrimmer:
         return held
 
     def _cut(self) -> None:
-        """At the quietest frame where the echo may end."""
+        """Cuts at the quietest frame where the echo may end."""
         first, last = self._detector.frames
         cut = first + int(np.argmin(self._levels_dbfs[first:last])) if last > first else first
         if max(self._levels_dbfs[cut:], default=-np.inf) <= self._silence_dbfs:

@@ -81,7 +81,7 @@ class Forecast:
 
     @property
     def timeout(self) -> OverloadedError:
-        """For a request that has waited for a slot as long as it may."""
+        """The error of a request that has waited for a slot as long as it may."""
         reason = f"no slot became free within {max_queued_s(self._config):g} s"
         return _overloaded(reason, max(self._slot_wait_s, self._retry_s(self._free_s)))
 

@@ -95,7 +95,7 @@ def divide_memory(needs: Sequence[EngineNeed], devices: Mapping[str, DeviceMemor
 def _fitting(
     device: str, here: Sequence[tuple[EngineNeed, PlannedEngine]], memory: DeviceMemory
 ) -> list[PlannedEngine]:
-    """With fewer slots where they are the default, if all do not fit. Raises ConfigError."""
+    """Reduces the slots of engines that have the default number until all fit. Raises ConfigError."""
 
     def limited(limit: int) -> list[PlannedEngine]:
         slots = [min(limit, one.slots) if need.slots_are_default else one.slots for need, one in here]

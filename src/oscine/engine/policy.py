@@ -59,9 +59,9 @@ def choose_step(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
 
 
 def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> int:
-    """As many requests as keep every stream in real time, in the steady state (a tick of all streams is shorter than a
-    frame) and now (the prefill ends before the nearest deadline). Continuations skip the steady-state check: they were
-    counted when their first segment was admitted."""
+    """The number of requests that keep every stream in real time, in the steady state (a tick of all streams is shorter
+    than a frame) and now (the prefill ends before the nearest deadline). Continuations skip the steady-state check:
+    they were counted when their first segment was admitted."""
     slots = snapshot.free_slots + len(snapshot.running)
     room = rows_in_real_time(cost, pacing, slots) - len(snapshot.running)
     room = max(room, sum(waiting.continues for waiting in snapshot.waiting))
@@ -84,7 +84,8 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
 
 
 def rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
-    """At most twice the largest batch measured: an extrapolation from far below would admit too many."""
+    """The largest batch in real time, at most twice the largest one measured: extrapolating further would admit too
+    many."""
     known = max(_INITIAL_ROWS, 2 * cost.rows_seen)
     return min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots))
 

@@ -127,7 +127,7 @@ class Router:
 
     @contextlib.contextmanager
     def _trying(self, engine: int, tries: _Tries) -> Iterator[None]:
-        """If this engine is overloaded or failing, the caller tries the next one."""
+        """Records that this engine is overloaded or failing; the caller then tries the next one."""
         tries.tried.add(engine)
         try:
             yield

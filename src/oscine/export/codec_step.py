@@ -39,7 +39,7 @@ class CodecStepModule(nn.Module):
 
 
 def tail_names(config: CodecDecoderConfig) -> list[str]:
-    """In the order of the signal path, like the tails of a StreamState."""
+    """Names in the order of the signal path, like the tails of a StreamState."""
     names = ["pre_conv"]
     for layer in range(config.stack.layers):
         names += [f"keys_{layer}", f"values_{layer}"]
@@ -84,7 +84,7 @@ def codec_step_graph(codec: Codec) -> Graph:
 
 
 def state_shapes(codec: Codec) -> dict[str, list[int]]:
-    """Of one stream."""
+    """The shapes for one stream."""
     names = tail_names(codec.config.decoder)
     tails = codec.start(1, torch.device("cpu")).tails
     return {AGE: [1], **{name: list(tail.shape[1:]) for name, tail in zip(names, tails, strict=True)}}

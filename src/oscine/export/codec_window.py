@@ -161,7 +161,8 @@ def context_error(codec: Codec, context: int, new_frames: int) -> float:
 
 
 def _last_samples(codec: Codec, codes: Tensor, frames: int) -> Tensor:
-    """Of the last frames, by our own decoder; its vocoder, the costly part, starts as late as its reach allows."""
+    """Decodes the last frames with our own decoder; its vocoder, the costly part, starts as late as its reach
+    allows."""
     config = codec.config.decoder
     history = History(None)
     done = torch.zeros(len(codes), dtype=torch.int64)

@@ -67,7 +67,7 @@ def write_onnx(graph: Graph, path: Path, source: Path) -> ExportedFile:
 
 
 def run_checks(graph: Graph, path: Path) -> dict[str, float]:
-    """With onnxruntime on the CPU."""
+    """Runs the checks with onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -159,7 +159,7 @@ def _append_metadata(graph: Graph, exported: ExportedFile, path: Path, source: P
 
 
 def weights_sha256(folder: Path) -> str:
-    """Of the hashes of config.json and the weights in this folder."""
+    """A hash of the hashes of config.json and the weights in this folder."""
     digest = hashlib.sha256()
     for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
         with path.open("rb") as file:

@@ -20,7 +20,7 @@ _SHOWN_LINES = 5
 
 
 def plan_path(window: CodecWindow, precision: Precision) -> Path:
-    """Beside the ONNX file."""
+    """The plan's path, beside the ONNX file."""
     return window.path.with_name(f"{window.path.stem}_{precision}.plan")
 
 

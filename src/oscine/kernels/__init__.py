@@ -14,7 +14,8 @@ _ROW_PADDING = 128
 
 
 def padded_rows(rows: int) -> int:
-    """Of buffers for the inputs of products, which may read whole tiles; rows that do not exist may hold anything."""
+    """Rows of buffers for the inputs of products, which may read whole tiles; rows that do not exist may hold
+    anything."""
     return -(-rows // _ROW_PADDING) * _ROW_PADDING
 
 

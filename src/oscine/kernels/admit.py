@@ -50,12 +50,12 @@ class HeaderLayout:
 
     @property
     def record_at(self) -> int:
-        """Of the last prompt row, which the first frame runs."""
+        """The place of the last prompt row, which the first frame runs."""
         return self.floats_at + self.floats
 
     @property
     def pieces_at(self) -> int:
-        """For each piece of the codec state the address of its source; 0: zeros, -1: the piece stays as it is."""
+        """The place of the source address of each piece of the codec state; 0: zeros, -1: the piece stays as it is."""
         return self.record_at + self.record
 
     @property

@@ -93,7 +93,7 @@ def tuned_tile(shape: Shape, rows: int) -> Tile | None:
 
 
 def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
-    """For shapes without tuning: block sizes by the total number of columns, split until the GPU is full."""
+    """The tile of shapes without tuning: block sizes by the total number of columns, split until the GPU is full."""
     taps, inputs, outputs = shape
     rows = 16 if columns <= 16 else 32 if columns <= 32 else 64 if columns < 2048 else 128
     across = min(32 if columns <= 32 else 64, max(16, triton.next_power_of_2(outputs)))

@@ -93,7 +93,7 @@ class SplitKScratch:
 
     @staticmethod
     def empty(device: torch.device, *, rows: int = _MAX_ROWS, tiles: int = 4096) -> SplitKScratch:
-        """For products of up to `rows` rows of every published shape."""
+        """Allocates for products of up to `rows` rows of every published shape."""
         floats = triton.cdiv(rows, _MAX_ROWS) * _MAX_ROWS * _PARTIAL_SUMS
         return SplitKScratch(torch.empty(floats, device=device), torch.zeros(tiles, dtype=torch.int32, device=device))
 

@@ -124,7 +124,7 @@ class UnitLayers:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Of the channels: the largest power of two, and the rest."""
+        """Splits the channels into the largest power of two and the rest."""
         width = 1 << self.channels.bit_length() - 1
         return width, self.channels - width
 

@@ -38,8 +38,8 @@ def dot(x, weight, total):
 
 @triton.jit
 def place_columns(m, size, columns, slots, positions):
-    """Of the columns `m` of all rows: m, slot, and column of the slot's stream. Columns beyond the last one are
-    computed from the last one, and not stored: so no load of x has a mask."""
+    """Returns for the columns `m` of all rows: m, slot, and column of the slot's stream. Columns beyond the last one
+    are computed from the last one, and not stored: so no load of x has a mask."""
     known_m = tl.minimum(m, size - 1)
     row = known_m // columns
     slot = tl.load(slots + row).to(tl.int64)

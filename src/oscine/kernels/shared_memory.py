@@ -12,7 +12,8 @@ BLOCK_BYTES = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 22
 
 @cache
 def block_bytes(device: torch.device) -> int:
-    """Of a block on this device. The CPU, where the interpreter runs, has no limit: it gets the largest one."""
+    """Shared memory of a block on this device. The CPU, where the interpreter runs, has no limit: it gets the largest
+    one."""
     if device.type != "cuda":
         return max(BLOCK_BYTES.values())
     properties = torch.cuda.get_device_properties(device)

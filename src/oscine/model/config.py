@@ -143,7 +143,7 @@ class CodecDecoderConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def conv_inputs(self) -> tuple[ConvInput, ...]:
-        """In the order of the signal path, like the tails of a StreamState."""
+        """Inputs in the order of the signal path, like the tails of a StreamState."""
         past, columns = CODEC_KERNEL - 1, 1
         inputs = [ConvInput(columns, CODEC_FIRST_KERNEL - 1, self.codebook_dim)]
         for ratio in self.upsampling_ratios:
@@ -178,7 +178,7 @@ class CodecEncoderConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def ratios(self) -> tuple[int, ...]:
-        """In the order of the signal path."""
+        """Ratios in the order of the signal path."""
         return self.upsampling_ratios[::-1]
 
 

@@ -38,7 +38,7 @@ class PromptBuilder:
         return _prompt(self.config, layout), len(turn.body_ids)
 
     def build_streaming(self, request: SpeechRequest) -> StreamingPrompt:
-        """For text that arrives in pieces: checks everything but the text."""
+        """Starts a prompt whose text arrives in pieces; checks everything but the text."""
         return StreamingPrompt(self.config, self._layout(request, _NO_TEXT, streaming_text=True))
 
     def _layout(self, request: SpeechRequest, text: TextTurn, *, streaming_text: bool) -> LayoutInput:
@@ -91,7 +91,7 @@ class StreamingPrompt:
         return 1 if codes is None else max(1, 1 + len(codes) - len(self._layout.reference_ids))
 
     def build(self, role_ids: Sequence[int], body_ids: Sequence[int], *, ended: bool) -> Prompt:
-        """From the first ids of the text, or from all of them if the text has ended."""
+        """Builds from the first ids of the text, or from all of them if the text has ended."""
         assert body_ids and (ended or len(body_ids) >= self.ids_needed), (len(body_ids), self.ids_needed, ended)
         role_ids = [self._config.im_start_id, *role_ids]
         prompt = _prompt(self._config, replace(self._layout, role_ids=role_ids, body_ids=body_ids))

@@ -25,7 +25,7 @@ class VoiceCloner:
         self._stream = _own_stream(model.device)
 
     def clone(self, source: ClipSource, transcript: str | None = None) -> Voice:
-        """With a transcript of the clip: in-context cloning. Without: the speaker vector alone."""
+        """Clones in context if the clip has a transcript; otherwise the voice is the speaker vector alone."""
         check_can_clone(self._model.config.card(""))
         if transcript is not None:
             check_text(transcript, "ref_text")

@@ -59,7 +59,7 @@ class Backend(BackendMemory, Protocol):
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None: ...
 
     def launching(self) -> AbstractContextManager[None]:
-        """For the thread that launches an engine's frames, around all of them. It may change torch's settings of that
+        """Surrounds all frames on the thread that launches them. It may change torch's settings of that
         thread, which should therefore end afterwards. The backend's own threads end with it."""
 
     def capture(self, progress: CaptureProgress) -> None:

@@ -38,7 +38,7 @@ class BackendMemory(Protocol):
 
 
 def plain_memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
-    """Of a backend that keeps a StreamState of model/codec.py for every slot."""
+    """Needs of a backend that keeps a StreamState of model/codec.py for every slot."""
     return MemoryNeeds(config.codec.decoder.state_elements * element_bytes)
 
 

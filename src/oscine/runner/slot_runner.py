@@ -184,8 +184,8 @@ class SlotRunner:
 
     @contextmanager
     def _caching_prefixes(self) -> Iterator[None]:
-        """For calls that enqueue the admissions: caches the new prefixes afterwards. If the call fails, none is cached,
-        because its keys may not have been computed."""
+        """Surrounds calls that enqueue the admissions; caches the new prefixes afterwards. If the call fails, none is
+        cached, because its keys may not have been computed."""
         new, self._new_prefixes = self._new_prefixes, []
         yield
         for key, slot, shared in new:

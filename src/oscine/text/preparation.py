@@ -147,7 +147,7 @@ class StreamingPreparation:
 
     @property
     def held_chars(self) -> int:
-        """Of the text that was not returned yet."""
+        """Characters of the text that was not returned yet."""
         scanned = len(self._scanner.held) if self._scanner else 0
         return scanned + len(self._buffer) + sum(len(piece.said) for piece in self._after_pause or ())
 
@@ -206,7 +206,7 @@ class StreamingPreparation:
 
 
 def _stripped(pieces: list[Piece]) -> list[Piece]:
-    """Without the white space before the first visible character."""
+    """Drops the white space before the first visible character."""
     first = next(index for index, piece in enumerate(pieces) if piece.said.strip())
     piece = pieces[first]
     return [Piece(piece.written.lstrip()) if piece.spoken is None else piece, *pieces[first + 1 :]]

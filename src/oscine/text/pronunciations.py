@@ -87,7 +87,7 @@ def _in_word(char: str) -> bool:
 
 
 def _is_wide(char: str) -> bool:
-    """Of a script without spaces; Korean has them."""
+    """Whether the character belongs to a script written without spaces (Korean uses spaces)."""
     return unicodedata.east_asian_width(char) in ("W", "F") and not _is_hangul(char)
 
 

@@ -51,7 +51,7 @@ class Rule(Protocol):
 
 class TextScanner:
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """Of two rules that match, the first one counts."""
+        """The first of two rules that match counts."""
         self._rules = [(re.compile(rule.starts), rule) for rule in rules]
         self._starts = re.compile("|".join(f"(?:{rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned

@@ -58,7 +58,7 @@ async def whole(client: AsyncTcpClient, text: str, voice: str) -> dict[str, Any]
 
 
 async def in_pieces(client: AsyncTcpClient, text: str, voice: str) -> dict[str, Any]:
-    """As an assistant that speaks while its language model writes."""
+    """Speaks while a language model writes, as an assistant does."""
     await client.write_event(SynthesizeStart(voice=SynthesizeVoice(name=voice)).event())
     for word in text.split(" "):
         await client.write_event(SynthesizeChunk(text=word + " ").event())

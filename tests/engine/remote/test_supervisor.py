@@ -151,7 +151,7 @@ def test_a_worker_that_fails_again_and_again_is_restarted_until_it_works(start, 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EPERM, errno.ENOMEM])
 def test_a_worker_that_cannot_even_be_spawned_is_tried_again(start, monkeypatch, caplog, code):
-    """As when no descriptor is left, or the temporary folder is full."""
+    """Happens when no descriptor is left, or the temporary folder is full."""
     engine = start(WorkerConfig(backoff_s=0.02, max_backoff_s=0.1, max_restarts=2, terminate_s=1.0))
     tries = []
 

@@ -142,7 +142,7 @@ class Talker:
         return rows_of(out, len(qkv)), of_bits(keys), of_bits(values)
 
     def reference(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a row: the output, the new key, the new value."""
+        """The output, the new key and the new value of a row."""
         position, blocks = self.POSITIONS[self.slots[row]], self.table[self.slots[row]]
         heads = self.qkv[row].view(-1, DIM)
         new_k, new_v = rotated(heads[HEADS : HEADS + KV_HEADS], self.k_scale, position), heads[HEADS + KV_HEADS :]

@@ -111,7 +111,7 @@ class Frame:
 
 
 def seed_without_near_ties(model: SpeechModel, slots: list[int], *, fp8: bool) -> int:
-    """Of a frame whose codes are the same with other roundings, as other machines have them."""
+    """Finds a frame whose codes are the same with other roundings, as other machines have them."""
     for seed in range(100):
         plain, noisy = (
             Frame(model, lambda normed, noise=noise: PlainOperations(fp8=fp8, noise=noise), seed=seed).codes(slots)[0]

@@ -12,7 +12,7 @@ from oscine.kernels.cuda.sample import SampleArguments, sample_launch
 
 
 def test_structures_have_the_layout_of_cuda_h() -> None:
-    """As a C compiler lays out CUlaunchConfig and CUlaunchAttribute of CUDA 13."""
+    """The layout is that of a C compiler for CUlaunchConfig and CUlaunchAttribute of CUDA 13."""
     assert ctypes.sizeof(LaunchConfig) == 56 and LaunchConfig.shared_bytes.offset == 24
     assert (LaunchConfig.stream.offset, LaunchConfig.attributes.offset) == (32, 40)
     assert LaunchConfig.attribute_count.offset == 48

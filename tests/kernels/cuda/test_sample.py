@@ -59,7 +59,7 @@ def slots_of(rows: int) -> np.ndarray:
 
 
 def settings_of(params: list[DrawParams], seeds: list[int], frame: int) -> list[np.ndarray]:
-    """In the order of the kernel's arguments."""
+    """Settings in the order of the kernel's arguments."""
     floats = [np.array([getattr(p, name) for p in params], np.float32) for name in ("temperature", "tail")]
     ints = [np.array([getattr(p, name) for p in params], np.int64) for name in ("top_k", "greedy")]
     halves = [[seed % 2**32 for seed in seeds], [seed >> 32 for seed in seeds], [frame] * len(params)]

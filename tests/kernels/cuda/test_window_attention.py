@@ -59,7 +59,7 @@ class Window:
         return [done, of_bits(keys), of_bits(values)]
 
     def reference(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a row: the output, the new key, the new value."""
+        """The output, the new key and the new value of a row."""
         slot, position = self.slots[row], self.positions[row]
         q, k, v = self.qkv[row].view(3, HEADS, DIM)
         angles = self.cos[row], self.sin[row]

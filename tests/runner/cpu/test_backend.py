@@ -47,7 +47,7 @@ GREEDY = DrawParams(greedy=True)
 
 @pytest.fixture(scope="module", params=["0b6", "1b7"])
 def folder(request: pytest.FixtureRequest, small_checkpoints: CheckpointMaker) -> Path:
-    """Without and with a projection from the talker's width to the predictor's."""
+    """Checkpoints without and with a projection from the talker's width to the predictor's."""
     return small_checkpoints(request.param, "custom_voice")
 
 

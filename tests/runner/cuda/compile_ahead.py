@@ -25,7 +25,7 @@ KERNELS = ("norm._rms_norm", "embed._gather")  # they compile fast
 
 
 def hopper_attentions() -> list[bool]:
-    """Of each launch for prompts: whether its output is in tiles."""
+    """Whether the output is in tiles, for each launch for prompts."""
     config = published("1b7")
     budget = plan_memory(
         config, slots=2, positions_per_slot=64, positions_total=None, element_bytes=2, available_bytes=None

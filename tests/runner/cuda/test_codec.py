@@ -97,7 +97,7 @@ def test_units_of_one_launch_make_the_same_audio(config: CodecConfig, monkeypatc
 
 @interpreted
 def test_a_slot_continues_from_a_stream_state(codec: Codec) -> None:
-    """From fewer frames than the window has, and from more."""
+    """The state has fewer frames than the window has, or more."""
     frames_before = {2: 2, 0: 11}  # by slot
     slots, plain = CudaCodec(codec, SLOTS, max_rows=2), PlainStreams(codec)
     slot = slot_vector([2, 0], slots.scratch)

@@ -54,7 +54,7 @@ def prefilled(runner: SlotRunner, prompts: Sequence[Prompt]) -> list[Tensor]:
 
 @pytest.fixture
 def sizes_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of the long packs that run without graphs."""
+    """Sizes of the long packs that run without graphs."""
     sizes: list[int] = []
     run = LongPrefill.prefill
 
@@ -75,7 +75,7 @@ def plain_keys_values(model: SpeechModel, prompt: Prompt) -> Tensor:
 
 
 def assert_close_to_fp32(ours: Tensor, exact: SpeechModel, plain: SpeechModel, prompt: Prompt) -> None:
-    """In each layer, as tests/runner/cuda/test_decode_step.py compares hidden states."""
+    """Compares each layer, as tests/runner/cuda/test_decode_step.py compares hidden states."""
     truth = plain_keys_values(exact, prompt)
     errors = [(one.float() - truth).square().sum((0, 1, 3, 4)) for one in (ours, plain_keys_values(plain, prompt))]
     ours_error, plain_error = (error.sqrt() / truth.square().sum((0, 1, 3, 4)).sqrt() for error in errors)
@@ -139,7 +139,7 @@ class WideModel:
         self.prompt = self.random_prompt(400, 0)
 
     def random_prompt(self, rows: int, seed: int, prefix_rows: int = 0) -> Prompt:
-        """Of ids that the model has: the kernels do not check them."""
+        """A prompt of ids that the model has: the kernels do not check them."""
         talker, rng = self.plain.config.talker, np.random.default_rng(seed)
         text_ids, trailing_ids = (rng.integers(0, talker.text_vocab, count) for count in (rows, 3))
         codec_ids = rng.integers(0, talker.code_vocab, rows)
@@ -194,7 +194,8 @@ def test_the_bits_of_a_row_do_not_depend_on_the_size_of_its_pack(wide: WideModel
 @pytest.mark.gpu
 @needs_gpu
 def test_every_place_of_a_pack_gives_a_row_the_same_bits(wide: WideModel) -> None:
-    """Of the largest pack: the prompt is first, or after a prompt of every 17th length. The last prompt fills it."""
+    """The pack is the largest: the prompt is first, or after a prompt of every 17th length. The last prompt fills
+    it."""
     runner = wide.runner("triton")
     (alone,) = prefilled(runner, [wide.prompt])
     last = wide.random_prompt(LONG_PACK_SIZES[-1] - 300, 1)

@@ -20,7 +20,7 @@ SEED = 2**64 - 1  # more digits than a JavaScript number keeps
 
 
 def run(form: str, code: str, folder: Path, key: str = "") -> None:
-    """As a user runs it: pasted into a shell, or saved to a file."""
+    """Runs it as a user does: pasted into a shell, or saved to a file."""
     node = shutil.which("node") or str(Path(playwright.__file__).parent / "driver/node")
     (folder / "speech.mjs").write_text(code, "utf-8")
     (folder / "speech.py").write_text(code, "utf-8")

@@ -39,7 +39,7 @@ def client(server: Server) -> Iterator[RealtimeClient]:
 
 
 def kinds(received: Any) -> list[str]:
-    """Without repetitions: how many deltas there are depends on the machine."""
+    """Drops repetitions: how many deltas there are depends on the machine."""
     found = received.kinds
     return [kind for index, kind in enumerate(found) if not index or kind != found[index - 1]]
 
@@ -83,7 +83,7 @@ def test_server_commit_speaks_text_as_it_arrives(client: RealtimeClient, engine:
 
 
 def test_server_commit_speaks_the_last_words_when_the_text_pauses(engine: ScriptedEngine) -> None:
-    """Without a commit; the response goes on with the next words."""
+    """No commit is needed; the response goes on with the next words."""
     with server_of(engine, ServerConfig(live_pause_s=0.1)) as server, realtime(server) as client:
         client.append("Hello ")
         eventually(lambda: bool(engine.submitted) and engine.status().slots_active == 0)

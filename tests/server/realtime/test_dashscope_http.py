@@ -49,7 +49,7 @@ def events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 
 def fetched(url: str) -> httpx.Response:
-    """As `requests.get(url)`: without a key."""
+    """Fetches like `requests.get(url)`: without a key."""
     return httpx.get(url, trust_env=False, timeout=600)
 
 

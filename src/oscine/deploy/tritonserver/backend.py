@@ -43,7 +43,8 @@ def utils() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ModelInstance:
-    """Where Triton runs a model: its folder with this version's files, and which of its instances this process is."""
+    """A place where Triton runs a model: its folder with this version's files, and which of its instances this process
+    is."""
 
     folder: Path
     index: int

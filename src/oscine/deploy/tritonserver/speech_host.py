@@ -34,7 +34,7 @@ _NO_CODES: Codes = np.zeros((0, CODEBOOKS), np.int64)
 
 
 class SpeechHost:
-    """Without `codec` the engine makes codes only, and the answers carry them."""
+    """Hosts an engine. Without `codec` it makes codes only, and the answers carry them."""
 
     def __init__(self, settings: Settings, instance: int, *, codec: bool) -> None:
         log_to_stderr(settings.server.log_format, settings.server.log_level)
@@ -68,7 +68,7 @@ class SpeechHost:
             self._pulled.pull(stream_id, max_frames, response)
 
     def cancel(self, request_id: str) -> None:
-        """Of a request, or of a stream that is pulled."""
+        """Cancels a request, or a stream that is pulled, by its id."""
         self._streams.cancel(request_id)
 
     def figures(self) -> EngineFigures:

@@ -75,7 +75,8 @@ class Supervisor:
     # --- any thread ---
 
     def send(self, message: wire.ToWorker, *, only_if_ready: bool = False) -> None:
-        """With `only_if_ready`, raises NotReadyError while a worker starts and EngineError if none will."""
+        """Sends to the worker, if there is one. With `only_if_ready`, raises NotReadyError while a worker starts and
+        EngineError if none will."""
         with self._changed:
             if only_if_ready and self._state != "ready":
                 raise self._unavailable()

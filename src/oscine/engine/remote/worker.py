@@ -142,7 +142,7 @@ class EngineServer:
             self._send(wire.CloneResult(message.clone_id, error=_reported(error)))
 
     def _deliver(self, utterance_id: str, utterance: RunningUtterance, chunk: AudioChunk) -> None:
-        """On the engine's loop thread."""
+        """Runs on the engine's loop thread."""
         with self._lock:
             if chunk.finish_reason is not None:
                 self._running.pop(utterance_id, None)

@@ -225,7 +225,7 @@ class CubinCache:
 
 @cache
 def default_cache() -> CubinCache:
-    """Of this process. Raises CompileError if there is no compiler."""
+    """The cache of this process. Raises CompileError if there is no compiler."""
     return CubinCache(default_folder(), find_compiler())
 
 

@@ -51,7 +51,7 @@ class Product:
 
     @property
     def weight_bytes(self) -> int:
-        """Of one weight."""
+        """The size of one weight."""
         return 1 if self.fp8 else 2
 
 
@@ -134,7 +134,8 @@ def tiled_plans(product: Product, rows: int) -> list[Tiled]:
 
 
 def _stage_counts(rows: int, warpgroups: int, cluster: int, blocks_at_once: int, weight_bytes: int) -> list[int]:
-    """As many as fit, and, for one block, half of them: then the next kernel's blocks fit beside it."""
+    """The numbers of stages to try: as many as fit and, for one block, half of them: then the next kernel's blocks fit
+    beside it."""
     room = _SHARED_BYTES // blocks_at_once - 1024
     most = max(
         n for n in range(1, _MAX_STAGES + 1) if Tiled(rows, warpgroups, cluster, n).shared_bytes(weight_bytes) <= room

@@ -192,8 +192,8 @@ class CudaOperations:
     def window_attention(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor, out: Tensor
     ) -> None:
-        """Of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin [rows, dim / 2]; keys
-        (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
+        """Attention of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin [rows, dim
+        / 2]; keys (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
         _, heads, window, dim = keys.shape
         assert dim == attention.WINDOW_DIM and qkv.shape == (len(rows), 3 * heads * dim), (keys.shape, qkv.shape)
         assert _holds(out, len(rows), heads * dim) and values.shape == keys.shape, (out.shape, values.shape)

@@ -77,7 +77,7 @@ class BatchedAdmission:
         *,
         captured: bool,
     ) -> None:
-        """Without `long_step` all packs are short."""
+        """All packs are short if there is no `long_step`."""
         self._step, self._long_step = step, long_step
         self._state, self._kv, self._codec_stream = state, kv, codec_stream
         width, device = state.inputs.shape[1], state.inputs.device
@@ -102,7 +102,7 @@ class BatchedAdmission:
         self._new_codecs = 0  # of the last transfer, with padding, that are to be started
 
     def capture(self, progress: CaptureProgress) -> None:
-        """On a block of padding only."""
+        """Captures on a block of padding only."""
         self._block.send(len(self._block.headers), self._block.max_rows)
         steps, captured = sum(len(graphs.sizes) for graphs in self.graph_sets), 0
         for graphs in self.graph_sets:
@@ -155,7 +155,7 @@ class BatchedAdmission:
             self.start_codecs()
 
     def flush_beside(self, frames: int) -> PendingRows | None:
-        """As `flush`, but a short pack may be left to a frame of so many rows, which runs it with its own rows. The
+        """Like `flush`, but a short pack may be left to a frame of so many rows, which runs it with its own rows. The
         codecs are started after that."""
         short, *others = self._block.rows
         if not short or any(others) or short + frames > BESIDE_SIZES[-1]:
@@ -183,7 +183,7 @@ class BatchedAdmission:
         self._sources.clear()
 
     def placed_beside(self, size: int) -> PromptRows:
-        """For the frame's step: the rows of the short pack, then padding."""
+        """Rows for the frame's step: those of the short pack, then padding."""
         return self._placed_rows(PackKind.SHORT, size)
 
     def _write_slots(self, size: int) -> None:

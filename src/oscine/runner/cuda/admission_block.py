@@ -34,7 +34,7 @@ Records = npt.NDArray[np.int32]  # [rows, RECORD_WORDS]
 
 
 class PackKind(IntEnum):
-    """In the order of a flush."""
+    """Kinds of packs, in the order of a flush."""
 
     SHORT = 0
     LONG = 1
@@ -54,7 +54,7 @@ class _Buffer:
 
 
 def prompt_records(slot: int, prompt: Prompt, first: int) -> Records:
-    """Of the prompt rows from `first` on. The vector has no place yet: its kind is only negative."""
+    """Records of the prompt rows from `first` on. The vector has no place yet: its kind is only negative."""
     ids = prompt.codec_ids[first:]
     records = np.zeros((len(ids), RECORD_WORDS), np.int32)
     records[:, 0] = slot
@@ -98,7 +98,7 @@ class AdmissionBlock:
         return _Buffer(flat, headers.view(np.int64).reshape(self.headers.shape), shaped, data.view(np.int32), sent)
 
     def room_for(self, prompt: Prompt) -> bool:
-        """For the header, the text ids and the vectors of all rows."""
+        """Whether the header, the text ids and the vectors of all rows fit."""
         words = len(prompt.trailing_ids) + (0 if prompt.speaker is None else 2 * len(prompt.speaker))
         return self.requests < len(self.headers) and self._data_used + words <= len(self.data)
 

@@ -26,7 +26,7 @@ class CodecPieces:
         return len(self._silence)
 
     def sources(self, snapshot: tuple[Tensor, ...] | None) -> list[int]:
-        """For each piece where its content comes from. None: silence."""
+        """Returns the source address of each piece; no state means silence."""
         return self._silence if snapshot is None else [address for address, _ in _pieces(snapshot)]
 
 

@@ -72,7 +72,7 @@ class _Weights:
 
 
 class CudaCodecStack:
-    """As it runs on a stream of its own, its operations share no buffer with those of a decode step."""
+    """Runs on a stream of its own, so its operations share no buffer with those of a decode step."""
 
     def __init__(self, layers: Sequence[StackLayer], max_rows: int, make_operations: MakeOperations) -> None:
         first = layers[0]

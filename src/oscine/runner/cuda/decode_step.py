@@ -112,7 +112,7 @@ class DecodeStep:
 
     @torch.inference_mode()
     def draw_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
-        """As `sample_codes`, after the talker's step."""
+        """Same as `sample_codes`, after the talker's step."""
         rows, state, config = len(slots), self._state, self._model.config
         codes, logits = self.codes[:rows], self._first_logits[:rows]
         rules = FirstCode(

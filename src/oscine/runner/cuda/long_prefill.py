@@ -43,7 +43,7 @@ def is_long(prompt: Prompt, rows: int) -> bool:
 
 
 def working_bytes(config: StackConfig, element_bytes: int) -> int:
-    """Of LongPrefill's buffers and its products' workspace."""
+    """Memory of LongPrefill's buffers and its products' workspace."""
     columns = sum(_widths(config)) + config.width  # and the rows of the admission
     return LONG_PACK_SIZES[-1] * columns * element_bytes + _WORKSPACE_BYTES
 
@@ -72,7 +72,7 @@ class LongPrefill:
 
     @torch.inference_mode()
     def prefill(self, prompts: PromptRows) -> None:
-        """As DecodeStep.prefill, of one of `sizes` rows."""
+        """Same as DecodeStep.prefill; the number of rows must be one of `sizes`."""
         x, rows = prompts.inputs, len(prompts.inputs)
         assert rows in self.sizes, (x.shape, self.sizes)
         kv, eps, layers = self._kv, self._config.eps, self._layers

@@ -89,7 +89,7 @@ def _start(job: Job) -> Child | None:
 
 
 def compile_job(job: Job, progress: Callable[[int, int], None]) -> None:
-    """Of several processes that want the same programs, one compiles; the others wait for it."""
+    """Compiles, unless another process already does: the others wait for the one that compiles."""
     import fcntl  # not on Windows
 
     from oscine.runner.cuda.triton_programs import (

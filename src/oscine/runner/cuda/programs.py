@@ -63,7 +63,7 @@ def all_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False
 
 
 def codec_programs(stack: DecoderStackConfig, sizes: Sequence[int]) -> list[Program]:
-    """Of the codec's stack, if it runs on CUDA kernels."""
+    """Programs of the codec's stack, if it runs on CUDA kernels."""
     if not codec_supported(stack):
         return []
     launches: list[Launch] = []
@@ -112,7 +112,7 @@ def toolchain_failure(
 def make_cuda_operations(
     config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False
 ) -> Callable[[Tensor], CudaOperations]:
-    """For DecodeStep: gets a buffer for normed rows, compiles what is not in the cache."""
+    """Returns what DecodeStep calls with a buffer for normed rows; compiles what is not in the cache."""
 
     def make(normed: Tensor) -> CudaOperations:
         if problem := missing_on(normed.device, config):
@@ -125,7 +125,8 @@ def make_cuda_operations(
 
 
 def make_codec_operations(config: ModelConfig, sizes: Sequence[int]) -> Callable[[Tensor], CudaOperations] | None:
-    """As `make_cuda_operations`, for the codec's stack. None: its shapes have no plans, so it runs on Triton's."""
+    """Same as `make_cuda_operations`, for the codec's stack. Returns None for shapes without plans, which run on
+    Triton."""
     stack = config.codec.decoder.stack
     if not codec_supported(stack):
         return None

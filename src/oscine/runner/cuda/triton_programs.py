@@ -147,7 +147,7 @@ def _address(tensor: Tensor) -> int:
 
 
 class _CheckedOperations(CudaOperations):
-    """In the place of the CUDA C++ kernels, which are compiled elsewhere: checks the operands and launches nothing."""
+    """Stands for the CUDA C++ kernels, which are compiled elsewhere: checks the operands and launches nothing."""
 
     def __init__(self, normed: Tensor) -> None:
         super().__init__(normed, CubinCache(None, NvccCompiler("")))

@@ -100,7 +100,7 @@ class Calendar:
 
 @cache
 def month_names(code: str) -> tuple[str, ...]:
-    """As they stand in a date, from January on."""
+    """Names of months as they stand in a date, from January on."""
     names = import_babel("core").Locale.parse(code).months["format"]["wide"]
     return tuple(names[number] for number in range(1, 13))
 

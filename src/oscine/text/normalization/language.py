@@ -66,7 +66,7 @@ def code_of(language: str) -> str | None:
 
 
 def guess(context: str) -> str | None:
-    """By script, then by frequent words. None: cannot be told."""
+    """Guesses by script, then by frequent words. Returns None if neither tells."""
     for code, letters in _SCRIPTS:
         if letters.search(context):
             return code

@@ -95,7 +95,7 @@ class Number:
 
     @property
     def value(self) -> Decimal:
-        """Without its sign. "1.0" is not "1": its noun is in the plural."""
+        """The value without its sign. "1.0" is not "1": its noun is in the plural."""
         return Decimal(f"{self.whole}.{self.fraction}" if self.fraction else self.whole)
 
     @property
@@ -160,5 +160,5 @@ def _elided(text: str) -> str:
 
 
 def _spaced(text: str, words: str) -> str:
-    """With a space between the number and its unit."""
+    """Puts a space between the number and its unit."""
     return re.sub(rf"({re.escape(words)})(?=\S)", r"\1 ", text, count=1)

@@ -53,7 +53,7 @@ class Speller:
         return " ".join(self.cardinal(int(digit)) for digit in digits)
 
     def number(self, whole: str, fraction: str = "", *, negative: bool = False, gender: Gender | None = None) -> str:
-        """From its digits."""
+        """Spells a number from its digits."""
         if not fraction and len(whole) > 1 and whole[0] == "0":
             words = self.digits(whole)
         elif fraction:
