@@ -82,14 +82,14 @@ class LoadRun:
     load: OfferedLoad
     length: RunLength
     keep: Callable[[Exchange], None] = lambda exchange: None  # called with every exchange, for callers that need bytes
-    is_decided: Callable[[RequestOutcome], bool] = lambda outcome: (
-        False
-    )  # true: the load ends, and what runs is cut off
+    # Asked about every outcome. True ends the load: requests that run are cut off and not counted.
+    is_decided: Callable[[RequestOutcome], bool] = lambda outcome: False
     outcomes: list[RequestOutcome] = field(default_factory=list)
     begin_s: float = 0.0  # of the measurement
     unfinished: int = 0  # requests that were cut off at the end
     progress: LoadProgress = field(init=False)
     _limit: asyncio.Timeout = field(init=False)
+    _decided_s: float = math.inf
     _deferred: list[Exchange] = field(default_factory=list)  # too costly to decode while others are measured
 
     def __post_init__(self) -> None:
@@ -115,8 +115,7 @@ class LoadRun:
 
     def _window(self) -> MeasurementWindow:
         if self.length.requests is None or not self.outcomes:
-            end_s = self.begin_s + self.length.duration_s
-            return MeasurementWindow(self.begin_s, min(end_s, time.perf_counter()) if self.begin_s else end_s)
+            return MeasurementWindow(self.begin_s, min(self.begin_s + self.length.duration_s, self._decided_s))
         return MeasurementWindow(self.begin_s, max(outcome.end_s for outcome in self.outcomes))
 
     async def _closed_loop(self) -> None:
@@ -196,6 +195,7 @@ class LoadRun:
         if self.target.cheap_to_decode or exchange.failure is not None:
             self.outcomes.append(analyze(exchange, self.target))
             if self.is_decided(self.outcomes[-1]) and not self._limit.expired():
+                self._decided_s = time.perf_counter()
                 self._limit.reschedule(asyncio.get_running_loop().time())
         else:
             self._deferred.append(exchange)

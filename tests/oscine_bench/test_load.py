@@ -150,11 +150,12 @@ def test_requests_that_run_at_the_time_limit_are_cut_off_and_counted_as_unfinish
 
 def test_a_load_ends_when_its_outcome_is_decided() -> None:
     # The next request is due in more than an hour.
-    load, length = OfferedLoad("open", 1e-4), RunLength(requests=100, warmup_s=0)
+    load, length = OfferedLoad("open", 1e-4), RunLength(duration_s=7200, warmup_s=0)
 
     class QuickClient:
         async def send(self, request: PlannedRequest, due_s: float | None = None) -> Exchange:
-            return Exchange(request, 0.0, 0.0, 1.0, failure=RequestFailure("http_429"))
+            now_s = time.perf_counter()
+            return Exchange(request, now_s, now_s, now_s, failure=RequestFailure("http_429"))
 
         async def close(self) -> None: ...
 
@@ -166,7 +167,8 @@ def test_a_load_ends_when_its_outcome_is_decided() -> None:
             patch.setattr("oscine_bench.load.arrivals", lambda rate, seed: due)
             return await run.run()
 
-    assert asyncio.run(main())["requests"] == 1
+    row = asyncio.run(main())
+    assert row["requests"] == 1 and 0 < row["window_s"] < 3600
 
 
 def test_the_maximum_in_flight_does_not_limit_a_closed_loop() -> None:
