@@ -296,18 +296,3 @@ def test_the_log_has_figures_but_not_the_text(engine: ScriptedEngine, caplog: py
     lines = [f"{record.getMessage()} {record.__dict__.get('log_fields')}" for record in caplog.records]
     assert any("spoken" in line and "'chars': 16" in line for line in lines)
     assert not any("diary" in line for line in lines)
-
-
-def test_the_openapi_document_has_only_statuses_that_the_server_sends(engine: ScriptedEngine) -> None:
-    schema = build_app(engine, CARD).openapi()
-    for operations in schema["paths"].values():
-        assert not any("422" in operation["responses"] for operation in operations.values())
-    assert "HTTPValidationError" not in schema["components"]["schemas"]
-
-
-def test_the_openapi_document_describes_the_key_and_a_request(engine: ScriptedEngine) -> None:
-    for keys in ((), ("secret",)):
-        schema = build_app(engine, CARD, ServerConfig(api_keys=keys)).openapi()
-        assert schema["components"]["securitySchemes"]["api_key"]["scheme"] == "bearer"
-        assert schema.get("security", []) == ([{"api_key": []}] if keys else [])
-        assert schema["components"]["schemas"]["SpeechBody"]["examples"][0]["input"] == "Hello there."

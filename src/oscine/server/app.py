@@ -27,6 +27,7 @@ from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
+from oscine.server.openapi import ERRORS, add_openapi
 from oscine.server.realtime.routes import realtime_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
@@ -37,27 +38,6 @@ from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _PLAYGROUND = Path(__file__).parent / "playground"
 _DESCRIPTION = "Text to speech with the Qwen3-TTS models. Clients of OpenAI's speech API work unchanged."
-
-_NULLABLE_TEXT = {"type": ["string", "null"]}
-_ERROR = {"type": "object", "properties": dict.fromkeys(("message", "type", "param", "code"), _NULLABLE_TEXT)}
-_ERROR_BODY = {
-    "type": "object",
-    "properties": {"error": {**_ERROR, "required": list(_ERROR["properties"])}},
-    "required": ["error"],
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": {"application/json": {"schema": _ERROR_BODY}}}
-    for status, text in (
-        (400, "Invalid JSON, a wrong field, or a request that cannot be spoken."),
-        (401, "The API key is missing or wrong."),
-        (403, "Not allowed by the server's settings."),
-        (404, "No such model or voice."),
-        (409, "The name is taken, or it conflicts with what the server has."),
-        (413, "Too large."),
-        (429, "Too many requests; see Retry-After."),
-        (503, "Not ready; see Retry-After."),
-    )
-}
 
 
 def build_app(
@@ -93,16 +73,16 @@ def build_models_app(
     app = FastAPI(**about, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
     handle_errors(app, invalid_field, service.metrics.refused)
-    app.include_router(speech_routes(service, _ERRORS))
-    app.include_router(batch_routes(service, _ERRORS))
-    app.include_router(outcome_routes(service.outcomes, _ERRORS))
-    app.include_router(encode_routes(service, _ERRORS))
-    app.include_router(realtime_routes(service))
-    app.include_router(voice_routes(service, _ERRORS))
-    app.include_router(consent_routes(service, _ERRORS))
-    app.include_router(model_routes(service, _ERRORS))
+    app.include_router(speech_routes(service, ERRORS))
+    app.include_router(batch_routes(service, ERRORS))
+    app.include_router(outcome_routes(service.outcomes, ERRORS))
+    app.include_router(encode_routes(service, ERRORS))
+    app.include_router(realtime_routes(service, ERRORS))
+    app.include_router(voice_routes(service, ERRORS))
+    app.include_router(consent_routes(service, ERRORS))
+    app.include_router(model_routes(service, ERRORS))
     _add_status_routes(app, service)
-    _describe_keys(app, service)
+    add_openapi(app, has_keys=bool(service.config.api_keys))
     app.add_api_websocket_route("/{path:path}", _unknown_websocket)  # after all other WebSockets
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
     _add_page(app, "/docs", "reference.html")
@@ -138,33 +118,6 @@ def build_status_app(service: Service) -> FastAPI:
     _add_status_routes(app, service)
     app.add_middleware(RequestMiddleware, service=service)
     return app
-
-
-def _describe_keys(app: FastAPI, service: Service) -> None:
-    """Adds the API key to the OpenAPI description; operations need it if the server has keys."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = describe()
-        scheme = {"type": "http", "scheme": "bearer", "description": "An API key of the server, if it has any."}
-        schema.setdefault("components", {})["securitySchemes"] = {"api_key": scheme}
-        if service.config.api_keys:
-            schema["security"] = [{"api_key": []}]
-        _remove_422(schema)
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-    # Not async: the first description takes a tenth of a second, so it is made on a thread.
-    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
-
-
-def _remove_422(schema: dict[str, Any]) -> None:
-    """FastAPI describes a status that this server never sends: it answers 400."""
-    for operations in schema["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        schema["components"].get("schemas", {}).pop(name, None)
 
 
 def _add_page(app: FastAPI, path: str, file: str) -> None:

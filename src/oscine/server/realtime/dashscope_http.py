@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from oscine.narration import NarrationChunk
-from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.errors import ApiError, ErrorResponse, api_error, field_error
 from oscine.server.json_audio import write_base64
 from oscine.server.json_body import read_json
 from oscine.server.kept_files import FILES_PATH
@@ -30,12 +31,76 @@ from oscine.server.word_timer import SegmentWords
 
 PATH = "/api/v1/services/aigc/multimodal-generation/generation"
 
+_TEXT = {"type": "string"}
+_OBJECT = {"type": "object", "additionalProperties": True}
+_INPUT = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {"text": _TEXT, "voice": _TEXT, "language_type": _TEXT, "instructions": _TEXT},
+    "additionalProperties": True,
+    "description": "The text, and settings of the cloud or of this API.",
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["input"],
+                    "properties": {"model": _TEXT, "input": _INPUT, "parameters": _OBJECT},
+                    "examples": [{"model": "qwen3-tts-flash", "input": {"text": "Hello there."}}],
+                }
+            }
+        },
+    }
+}
+_AUDIO = {
+    "type": "object",
+    "required": ["data", "url", "id"],
+    "properties": {"data": _TEXT, "url": _TEXT, "id": _TEXT, "expires_at": {"type": "integer"}},
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["request_id", "output", "usage"],
+    "properties": {
+        "request_id": _TEXT,
+        "output": {"type": "object", "properties": {"finish_reason": _TEXT, "audio": _AUDIO}},
+        "usage": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "status_code": {"type": "integer"},
+    },
+}
+_SPOKEN = {
+    "description": "The URL of the whole file; or events with base64 PCM.",
+    "content": {"application/json": {"schema": _ANSWER}, "text/event-stream": {"schema": _TEXT}},
+}
 
-def dashscope_routes(service: Service) -> APIRouter:
-    router = APIRouter()
 
-    @router.post(PATH, include_in_schema=False)
+class DashScopeError(ErrorResponse):
+    """`code` and `message` again where the SDK reads them."""
+
+    request_id: str
+    code: str
+    message: str
+
+
+def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
+    """`errors` describe the statuses for the OpenAPI document."""
+    router = APIRouter(tags=["speech"])
+    refused: dict[int | str, dict[str, Any]] = {
+        status: {"description": errors[status]["description"], "model": DashScopeError}
+        for status in (400, 401, 404, 408, 413, 429, 503)
+    }
+
+    @router.post(
+        PATH,
+        summary="Speak a text, as Qwen's cloud does",
+        response_class=Response,
+        openapi_extra=_BODY,
+        responses={200: _SPOKEN, **refused},
+    )
     async def generation(request: Request) -> Response:
+        """The call that `dashscope.MultiModalConversation.call` makes; `X-DashScope-SSE: enable` streams it."""
         # The key too is checked here, so that every error has the form that the SDK reads.
         try:
             key = service.api_keys.authenticate(request.headers.get("authorization"))

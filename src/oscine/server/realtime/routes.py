@@ -3,6 +3,9 @@ translates where the client speaks another protocol."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter, WebSocket
 
 from oscine.server.kept_files import kept_file_routes
@@ -14,9 +17,10 @@ from oscine.server.realtime.sglang_omni import SglangOmniConnection
 from oscine.server.service import Service
 
 
-def realtime_routes(service: Service) -> APIRouter:
+def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
+    """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter()
-    router.include_router(dashscope_routes(service))
+    router.include_router(dashscope_routes(service, errors))
     router.include_router(kept_file_routes(service.kept_files, service.config.stalled_s))
 
     @router.websocket("/v1/audio/speech/stream")
