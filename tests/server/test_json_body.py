@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from oscine.server.app import build_app
 from oscine.server.errors import ApiError
 from oscine.server.json_body import TakenStrings, parse_json, read_json
 from oscine.server.schemas import BatchBody, SpeechBody
+from tests.conftest import ROOT
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import client_of
 
@@ -150,3 +152,12 @@ def test_a_path_without_the_router_refuses_a_body_in_the_same_words(body: bytes,
 
     direct, routed = asyncio.run(answer("")), asyncio.run(answer("/below"))
     assert direct == routed and direct[0] == 400
+
+
+def test_the_documentation_has_the_limit_of_values() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    limits = re.findall(r"([\d,]+) (?:values|commas)", page)
+    assert len(limits) >= 2 and set(limits) == {f"{json_body._MAX_VALUES:,}"}
+    parse_json(b"[" + b"1," * (json_body._MAX_VALUES - 2) + b"1]")
+    with pytest.raises(ApiError, match=f"the limit is {json_body._MAX_VALUES}"):
+        parse_json(b"[" + b"1," * json_body._MAX_VALUES + b"1]")

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from oscine import __version__
 from oscine.config import ServerConfig
+from oscine.server.asyncapi import asyncapi
 from oscine.server.batch import batch_routes
 from oscine.server.consents import consent_routes
 from oscine.server.encode import encode_routes
@@ -27,7 +28,7 @@ from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
 from oscine.server.model_registry import LoadedModel
 from oscine.server.models import model_routes
-from oscine.server.openapi import ERRORS, add_openapi
+from oscine.server.openapi import ERRORS, add_document, add_openapi
 from oscine.server.realtime.routes import realtime_routes
 from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
@@ -82,7 +83,9 @@ def build_models_app(
     app.include_router(consent_routes(service, ERRORS))
     app.include_router(model_routes(service, ERRORS))
     _add_status_routes(app, service)
-    add_openapi(app, has_keys=bool(service.config.api_keys))
+    has_keys = bool(service.config.api_keys)
+    add_openapi(app, has_keys=has_keys)
+    add_document(app, "/asyncapi.json", lambda: asyncapi(has_keys=has_keys))
     app.add_api_websocket_route("/{path:path}", _unknown_websocket)  # after all other WebSockets
     app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
     _add_page(app, "/docs", "reference.html")

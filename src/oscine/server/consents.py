@@ -105,8 +105,8 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
             raise field_error(f"after must be the id of a consent recording, got {after[:80]!r}", "after")
         rest = found[ids.index(after) + 1 :] if after is not None else found
         data = [VoiceConsent.of(consent) for consent in rest[:limit]]
-        ends = {"first_id": data[0].id if data else None, "last_id": data[-1].id if data else None}
-        return ConsentList(data=data, has_more=len(rest) > limit, **ends)
+        first_id, last_id = (data[0].id, data[-1].id) if data else (None, None)
+        return ConsentList(data=data, first_id=first_id, last_id=last_id, has_more=len(rest) > limit)
 
     @router.get("/{consent_id}", summary="A consent recording", responses=described(401, 404))
     async def retrieve_consent(consent_id: str) -> VoiceConsent:

@@ -128,7 +128,7 @@ class SpeechHandler:
             finish_reason=reason,
             usage=usage,
             audio_seconds=round(audio_s, 3),
-            seed=plan and plan.seed,
+            seed=plan.seed if plan else None,
             error=error,
         )
         self._service.outcomes.add(self._key, outcome)

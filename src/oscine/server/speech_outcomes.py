@@ -50,7 +50,7 @@ class SpeechOutcomes:
 
 def outcome_routes(outcomes: SpeechOutcomes, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
     router = APIRouter(tags=["speech"])
-    described = {status: errors[status] for status in (401, 404)}
+    described: dict[int | str, dict[str, Any]] = {status: errors[status] for status in (401, 404)}
 
     @router.get("/v1/audio/speech/{request_id:path}", summary="How a speech ended", responses=described)
     async def retrieve_speech(request: Request, request_id: str) -> SpeechOutcome:

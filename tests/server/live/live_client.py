@@ -13,6 +13,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.service import Service
 from oscine.types import ModelCard
+from tests.server.described_messages import check_described
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, ScriptedEngine
 from tests.server.serving import serving
 from tests.websocket import connect
@@ -46,7 +47,8 @@ class Received:
 
 class Client:
     def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
+        assert socket.request
+        self._socket, self._path = socket, socket.request.path.partition("?")[0]
 
     def send(self, kind: str, **fields: Any) -> None:
         self.send_raw(json.dumps({"type": kind, **fields}))
@@ -105,6 +107,8 @@ class Client:
     def _receive(self, received: Received) -> dict[str, Any] | bytes:
         message = self._socket.recv(timeout=600)
         received.messages.append(message if isinstance(message, bytes) else json.loads(message))
+        if isinstance(message, str):
+            check_described(self._path, received.messages[-1])
         return received.messages[-1]
 
 

@@ -44,6 +44,17 @@ def test_the_form_shows_errors_and_sends_the_key(opened: Opener) -> None:
     one.complaints.clear()  # browsers log every refused request
 
 
+def test_the_required_field_is_first_and_ignored_ones_are_folded_away(opened: Opener) -> None:
+    one = opened()
+    open_reference(one)
+    card = one.page.get_by_role("heading", name="POST /v1/audio/speech", exact=True).locator("..")
+    assert card.locator("table.fields").first.locator("tr").first.text_content().startswith("inputstringRequired.")
+    assert card.get_by_text("ambient_sound").count() == 1 and not card.get_by_text("ambient_sound").is_visible()
+    card.locator(".ignored summary").click()
+    assert card.get_by_text("ambient_sound").is_visible()
+    assert one.page.get_by_role("link", name="asyncapi.json").get_attribute("href") == "asyncapi.json"
+
+
 def test_uploads_are_left_to_the_playground(opened: Opener) -> None:
     one = opened()
     open_reference(one)

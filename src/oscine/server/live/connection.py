@@ -25,15 +25,21 @@ _CLOSE_TIMEOUT_S = 10.0  # for a client that does not read; on a busy machine ot
 
 
 class InputText(LenientModel):
+    """The next piece of text, spaces included. The first one starts an utterance."""
+
     type: Literal["input.text"]
     text: str
 
 
 class InputDone(LenientModel):
+    """Ends the text of the utterance."""
+
     type: Literal["input.done"]
 
 
 class InputCancel(StrictModel):
+    """Stops the speech. What the listener heard follows from the position, or from the time."""
+
     type: Literal["input.cancel"]
     played_s: float | None = Field(None, ge=0, allow_inf_nan=False)
     utterance_index: int | None = Field(None, ge=0)
@@ -53,12 +59,14 @@ class SentenceEnd(StrictModel):
 
 
 class SessionClose(LenientModel):
+    """Ends the text, speaks the rest, and closes the connection."""
+
     type: Literal["session.close"]
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SentenceEnd | SessionClose
-_MESSAGES: dict[str, type[ClientMessage]] = {
+MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,
     "input.text": InputText,
     "input.done": InputDone,
@@ -116,7 +124,7 @@ class LiveConnection:
 
     def _parse(self, frame: Message) -> ClientMessage:
         try:
-            return parse_message(frame, _MESSAGES)
+            return parse_message(frame, MESSAGES)
         except ApiError as error:
             # Broken JSON may be a configuration too. In a text, the quotes would be escaped.
             is_config = '"session.config"' in (frame.get("text") or "")

@@ -39,7 +39,6 @@ const fieldTable = (properties, required = []) => {
   const table = element("table");
   table.className = "fields";
   for (const [name, schema] of Object.entries(properties)) {
-    if (schema.deprecated) continue; // taken and ignored
     const head = element("th", "", element("code", name));
     head.scope = "row";
     const needed = required.includes(name) ? "Required. " : "";
@@ -50,6 +49,20 @@ const fieldTable = (properties, required = []) => {
   return table;
 };
 
+// Required fields first, as in the document; what is accepted and ignored comes last and is folded away.
+const bodyFields = (properties, required) => {
+  const ignored = Object.entries(properties).filter(([, schema]) => schema.deprecated);
+  const others = Object.entries(properties).filter(([, schema]) => !schema.deprecated);
+  const shown = [fieldTable(Object.fromEntries(others), required)];
+  if (ignored.length) {
+    const details = element("details", "", element("summary", `Accepted and ignored (${ignored.length})`));
+    details.className = "ignored";
+    details.append(fieldTable(Object.fromEntries(ignored)));
+    shown.push(details);
+  }
+  return shown;
+};
+
 const entry = (method, path, operation) => {
   const card = element("section");
   card.className = "card";
@@ -58,7 +71,7 @@ const entry = (method, path, operation) => {
   card.append(element("p", operation.description ?? operation.summary ?? ""));
   for (const [media, body] of Object.entries(operation.requestBody?.content ?? {})) {
     const schema = resolved(body.schema);
-    card.append(element("h3", `Body, ${media}`), fieldTable(schema.properties ?? {}, schema.required));
+    card.append(element("h3", `Body, ${media}`), ...bodyFields(schema.properties ?? {}, schema.required));
   }
   card.append(element("h3", "Responses"));
   const answers = Object.entries(operation.responses ?? {}).map(([status, answer]) => [status, { description: answer.description }]);

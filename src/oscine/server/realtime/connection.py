@@ -34,7 +34,7 @@ class ForeignMessage(BaseModel):
 
 
 class ForeignConnection(LiveConnection, abc.ABC):
-    _kinds: ClassVar[Mapping[str, type[ForeignMessage]]]  # `type` of a message -> its fields
+    kinds: ClassVar[Mapping[str, type[ForeignMessage]]]  # `type` of a message -> its fields
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         super().__init__(socket, service.config.stalled_s)
@@ -46,7 +46,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
         return self._translated.popleft()
 
     async def _take_frame(self, frame: Message) -> None:
-        self._translated.extend(await self._translate(parse_message(frame, self._kinds)) or (_NOTHING,))
+        self._translated.extend(await self._translate(parse_message(frame, self.kinds)) or (_NOTHING,))
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:

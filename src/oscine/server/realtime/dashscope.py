@@ -38,28 +38,40 @@ _STATUS = {"cancelled": "cancelled", "error": "failed", "length": "incomplete"} 
 
 
 class SessionUpdate(ForeignMessage):
+    """Settings in the cloud's names; they add to earlier ones."""
+
     type: Literal["session.update"]
     session: dict[str, Any] = Field(default_factory=dict)
 
 
 class AppendText(ForeignMessage):
+    """The next piece of text."""
+
     type: Literal["input_text_buffer.append"]
     text: str
 
 
 class CommitText(ForeignMessage):
+    """Ends the text of the response."""
+
     type: Literal["input_text_buffer.commit"]
 
 
 class ClearText(ForeignMessage):
+    """Drops the text that is not being spoken yet."""
+
     type: Literal["input_text_buffer.clear"]
 
 
 class CancelResponse(ForeignMessage):
+    """Stops the response and those that wait."""
+
     type: Literal["response.cancel"]
 
 
 class FinishSession(ForeignMessage):
+    """Speaks the rest, and closes the connection."""
+
     type: Literal["session.finish"]
 
 
@@ -88,7 +100,7 @@ class _Response:
 
 class DashScopeConnection(ForeignConnection):
     speaks_at_pauses = True
-    _kinds: ClassVar = {
+    kinds: ClassVar = {
         "session.update": SessionUpdate,
         "input_text_buffer.append": AppendText,
         "input_text_buffer.commit": CommitText,

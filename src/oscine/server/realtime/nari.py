@@ -30,27 +30,35 @@ _CLOSE_CODES = {413: 1009, 429: 1013, 503: 1013, 500: 1011}  # by status; else 1
 
 
 class StartRequest(ForeignMessage):
+    """The settings, beside `type`."""
+
     model_config = ConfigDict(extra="allow")
     type: Literal["request.start"]
 
 
 class AppendText(ForeignMessage):
+    """The next piece of text. Pieces and the end are counted from 0."""
+
     type: Literal["input_text.append"]
     sequence: SequenceNumber
     text: str = Field(min_length=1)
 
 
 class EndText(ForeignMessage):
+    """Ends the text."""
+
     type: Literal["input_text.end"]
     sequence: SequenceNumber
 
 
 class CancelResponse(ForeignMessage):
+    """Stops the speech, and closes the connection."""
+
     type: Literal["response.cancel"]
 
 
 class NariConnection(ForeignConnection):
-    _kinds: ClassVar = {
+    kinds: ClassVar = {
         "request.start": StartRequest,
         "input_text.append": AppendText,
         "input_text.end": EndText,

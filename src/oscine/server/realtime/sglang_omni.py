@@ -44,20 +44,26 @@ class ConfigureSession(ForeignMessage):
 
 
 class AddText(ForeignMessage):
+    """The next piece of text."""
+
     type: Literal["input.text"]
     text: str
 
 
 class CommitText(ForeignMessage):
+    """Speaks the rest of the text so far."""
+
     type: Literal["input.commit"]
 
 
 class EndText(ForeignMessage):
+    """Speaks the rest, and closes the connection."""
+
     type: Literal["input.done"]
 
 
 class SglangOmniConnection(ForeignConnection):
-    _kinds: ClassVar = {
+    kinds: ClassVar = {
         "session.config": ConfigureSession,
         "input.text": AddText,
         "input.commit": CommitText,

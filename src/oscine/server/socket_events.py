@@ -1,0 +1,181 @@
+"""What the WebSockets send: the events of each protocol and their fields, for the AsyncAPI document.
+
+A test holds each event that a test client receives against these tables, and the sources against their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Event(NamedTuple):
+    summary: str
+    required: str = ""  # names of fields, separated by blanks
+    optional: str = ""
+
+    def schema(self, kind: str) -> dict[str, Any]:
+        """JSON schema of the event with this `type`."""
+        names = (*self.required.split(), *self.optional.split())
+        return {
+            "type": "object",
+            "description": self.summary,
+            "required": ["type", *self.required.split()],
+            "properties": {"type": {"const": kind}, **{name: _FIELDS[name] for name in names}},
+        }
+
+
+def _typed(kind: str | list[str], description: str = "", **more: Any) -> dict[str, Any]:
+    return {"type": kind, **({"description": description} if description else {}), **more}
+
+
+def _object(properties: Mapping[str, Any], description: str = "") -> dict[str, Any]:
+    return _typed("object", description, required=list(properties), properties=dict(properties))
+
+
+_TEXT, _INTEGER, _NUMBER, _FLAG = _typed("string"), _typed("integer"), _typed("number"), _typed("boolean")
+_OBJECT = _typed("object")
+_NULLABLE_TEXT, _NULLABLE_NUMBER = _typed(["string", "null"]), _typed(["number", "null"])
+_ERROR = _object({"message": _TEXT, "type": _TEXT, "param": _NULLABLE_TEXT, "code": _TEXT}, "As in all errors here.")
+_WORD = _object({"word": _TEXT, "start_s": _NULLABLE_NUMBER, "end_s": _NULLABLE_NUMBER})
+_MILLISECONDS = _object({"word": _TEXT, "start_ms": _INTEGER, "end_ms": _INTEGER})
+
+_FIELDS: dict[str, dict[str, Any]] = {
+    # Of several protocols.
+    "request_id": _TEXT,
+    "session_id": _TEXT,
+    "id": _TEXT,
+    "message": _TEXT,
+    "error": {"anyOf": [_ERROR, _typed("boolean", "In audio.done: whether the speech failed.")]},
+    "warning": _TEXT,
+    "retry_after_s": _typed("number", "Seconds after which a retry makes sense."),
+    "ignored_fields": _typed("array", items=_TEXT),
+    "response_format": _TEXT,
+    "sample_rate": _INTEGER,
+    "channels": _INTEGER,
+    # The live protocol, and SGLang-Omni's.
+    "utterance_index": _typed(["integer", "null"], "From 0 on a connection."),
+    "sentence_index": _typed("integer", "A file of an utterance, from 0."),
+    "sentence_text": _TEXT,
+    "total_sentences": _INTEGER,
+    "index": _typed("integer", "The segment."),
+    "text": _TEXT,
+    "start_s": _NUMBER,
+    "end_s": _NUMBER,
+    "words": _typed("array", items=_WORD),
+    "word_timestamps": _FLAG,
+    "format": _TEXT,
+    "seed": _INTEGER,
+    "model": _TEXT,
+    "finish_reason": _TEXT,
+    "total_bytes": _INTEGER,
+    "audio_seconds": _NUMBER,
+    "usage": _typed("object", additionalProperties=_INTEGER),
+    "timestamp_info": _OBJECT,
+    "spoken_text": _typed(["string", "null"], "An estimate of the words that were played."),
+    "played_s": _NUMBER,
+    "chunk_id": _INTEGER,
+    "chunk_start_ms": _INTEGER,
+    "chunk_end_ms": _INTEGER,
+    "audio_b64": _typed("string", "Audio as base64.", contentEncoding="base64"),
+    "timestamps": _typed(["array", "null"], items=_MILLISECONDS),
+    "stream_audio": _FLAG,
+    "split_granularity": _TEXT,
+    "segment_index": _INTEGER,
+    "segment_sentences": _INTEGER,
+    "error_type": _TEXT,
+    "code": _typed(["string", "integer"]),
+    "param": _TEXT,
+    # Qwen's cloud.
+    "event_id": _TEXT,
+    "session": _OBJECT,
+    "response": _OBJECT,
+    "item": _OBJECT,
+    "part": _OBJECT,
+    "item_id": _TEXT,
+    "response_id": _TEXT,
+    "output_index": _INTEGER,
+    "content_index": _INTEGER,
+    "delta": _typed("string", "Audio as base64.", contentEncoding="base64"),
+    # nari.
+    "protocol": _TEXT,
+    "audio": _object({"encoding": _TEXT, "sample_rate": _INTEGER, "channels": _INTEGER}),
+    "event": _typed("string", "The `type` of the message."),
+    "sequence": _INTEGER,
+    "stop_reason": _TEXT,
+    "audio_chunks": _typed("integer", "Binary frames that were sent."),
+}
+_PART = "event_id response_id item_id output_index content_index"
+_CHUNK = "utterance_index sentence_index chunk_id chunk_start_ms chunk_end_ms sample_rate audio_b64 timestamps"
+
+LIVE: dict[str, Event] = {
+    "session.ready": Event(
+        "The settings were accepted. Only where asked for.",
+        "request_id response_format sample_rate",
+        "model ignored_fields warning",
+    ),
+    "audio.start": Event(
+        "Binary frames with the audio of a file follow.",
+        "utterance_index sentence_index sentence_text format sample_rate channels seed",
+        "word_timestamps",
+    ),
+    "audio.segment": Event(
+        "A segment of the text was sent. Only where asked for.", "utterance_index index text start_s end_s", "warning"
+    ),
+    "audio.words": Event(
+        "When the words of a segment are spoken. Only where asked for.", "utterance_index index words", "warning"
+    ),
+    "audio.chunk": Event("Audio as JSON, where word timestamps are asked for in vLLM-Omni's way.", _CHUNK, "warning"),
+    "audio.done": Event(
+        "All audio of a file was sent.",
+        "utterance_index sentence_index finish_reason error total_bytes audio_seconds",
+        "usage spoken_text timestamp_info",
+    ),
+    "session.done": Event("The utterance is over.", "utterance_index total_sentences"),
+    "input.cancelled": Event("Answers input.cancel.", "utterance_index played_s spoken_text"),
+    "error": Event("A message or an utterance failed.", "message error", "utterance_index retry_after_s"),
+}
+SGLANG_OMNI: dict[str, Event] = {
+    "session.configured": Event(
+        "The settings were accepted.",
+        "session_id response_format stream_audio split_granularity",
+        "ignored_fields warning",
+    ),
+    "audio.start": LIVE["audio.start"]._replace(required=f"id {LIVE['audio.start'].required}"),
+    "audio.chunk": LIVE["audio.chunk"],
+    "audio.done": Event(
+        "All audio of a sentence was sent, or it failed.",
+        "id sentence_index error total_bytes",
+        "utterance_index finish_reason audio_seconds usage spoken_text timestamp_info",
+    ),
+    "input.committed": Event(
+        "Answers input.commit: its text was spoken.",
+        "session_id total_sentences segment_index segment_sentences",
+    ),
+    "session.done": Event("The whole text was spoken; the connection closes.", "session_id total_sentences"),
+    "error": Event("A message or a sentence failed.", "message error_type code error", "param retry_after_s"),
+}
+DASHSCOPE: dict[str, Event] = {
+    "session.created": Event("The first event.", "event_id session"),
+    "session.updated": Event("Settings were accepted.", "event_id session"),
+    "input_text_buffer.committed": Event("Answers a commit.", "event_id item_id"),
+    "input_text_buffer.cleared": Event("Answers input_text_buffer.clear.", "event_id"),
+    "response.created": Event("A response begins.", "event_id response"),
+    "response.output_item.added": Event("", "event_id response_id output_index item"),
+    "response.content_part.added": Event("", f"{_PART} part"),
+    "response.audio.delta": Event("The next bytes of the response's file.", f"{_PART} delta"),
+    "response.audio.done": Event("All audio of the response was sent.", _PART),
+    "response.content_part.done": Event("", f"{_PART} part"),
+    "response.output_item.done": Event("", "event_id response_id output_index item"),
+    "response.done": Event("The response is over: its status and usage.", "event_id response"),
+    "session.finished": Event("Everything was spoken; the connection closes.", "event_id"),
+    "error": Event("A message or a response failed.", "event_id error"),
+}
+NARI: dict[str, Event] = {
+    "session.created": Event("The first event.", "protocol audio"),
+    "request.configured": Event("The settings were accepted.", "", "ignored_fields"),
+    "input_text.ack": Event("A piece of text, or its end, has arrived.", "event sequence request_id"),
+    "response.started": Event("Binary frames with PCM follow.", "request_id audio"),
+    "response.done": Event("All audio was sent; the connection closes.", "request_id stop_reason audio_chunks"),
+    "error": Event("Something failed; the connection closes.", "request_id error"),
+}
