@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast, get_args
 
 import numpy as np
 import soxr
@@ -22,7 +22,8 @@ from oscine.encoding.whole_files import FlacFileStage, Mp3FileStage, WavFileStag
 from oscine.errors import RequestError, unknown_choice
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
-RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)  # all that an MP3 can have
+SampleRate = Literal[8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]  # all that an MP3 can have
+RATES_HZ: tuple[int, ...] = get_args(SampleRate)
 _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 

@@ -11,13 +11,12 @@ from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.server.errors import ApiError
-from oscine.server.schemas import SampleRate
 from oscine.server.service import Service
-from oscine.server.spellings import NeededFormat
+from oscine.server.spellings import QueriedFormat, QueriedRate
 
 _SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BodyRate = Annotated[SampleRate, Query(description="Of the body.")]
+_BodyRate = Annotated[QueriedRate, Query(description="Of the body.")]
 
 
 def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
@@ -31,7 +30,7 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
         openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}},
         summary="Encode PCM",
     )
-    async def encode(request: Request, response_format: NeededFormat, sample_rate: _BodyRate = 24_000) -> Response:
+    async def encode(request: Request, response_format: QueriedFormat, sample_rate: _BodyRate = 24_000) -> Response:
         """The body is 16-bit little-endian mono PCM."""
         pieces: list[bytes] = []
         encoder = AsyncEncoder(open_file_encoder(response_format, rate_hz=sample_rate), service.encode_pool)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -19,11 +18,12 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from oscine.encoding.encoders import RATES_HZ
+from oscine.config import FormatName
+from oscine.encoding.encoders import SampleRate
 from oscine.errors import nearest, unknown_choice
 from oscine.server.errors import ApiError, field_error
 from oscine.server.language_codes import language_name
-from oscine.server.spellings import ResponseFormat, TaskType, meant_values
+from oscine.server.spellings import TaskName, meant_values
 
 RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
@@ -41,16 +41,6 @@ Clips = Annotated[list[str], Field(fail_fast=True)]
 Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=True)]
 # Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
-
-
-def _checked_rate(rate_hz: int) -> int:
-    if rate_hz not in RATES_HZ:
-        *others, last = map(str, RATES_HZ)
-        raise PydanticCustomError("rate", "Input should be {rates}", {"rates": f"{', '.join(others)} or {last}"})
-    return rate_hz
-
-
-SampleRate = Annotated[int, AfterValidator(_checked_rate), WithJsonSchema({"type": "integer", "enum": [*RATES_HZ]})]
 
 _MAX_NAME_CHARS = 80  # of a client's string in an error message
 _MAX_UNKNOWN = 64  # fields that are ignored; more are refused
@@ -114,11 +104,11 @@ class UnknownField:
 
 class LenientModel(BaseModel):
     """Ignores unknown fields, as most servers of these APIs do, and remembers their names for the response. Reads
-    values of a wrong type that can mean only one thing, and remembers their errors for a strict server."""
+    wrong values that can mean only one thing, and remembers their errors for a strict server."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
     _unknown: tuple[str, ...] = PrivateAttr(())
-    _mistyped: tuple[Any, ...] = PrivateAttr(())  # pydantic's errors
+    _respelled: tuple[Any, ...] = PrivateAttr(())  # pydantic's errors of values that were read in spite of them
 
     @model_validator(mode="wrap")
     @classmethod
@@ -139,7 +129,7 @@ class LenientModel(BaseModel):
             errors, meant = [], {}
         if meant:
             model = validate({**given, **meant})
-            model._mistyped = tuple(error for error in errors if error["loc"][0] in meant)
+            model._respelled = tuple(error for error in errors if error["loc"][0] in meant)
         if unknown:
             model._unknown = tuple(map(shown_name, unknown))
         return model
@@ -163,8 +153,11 @@ class LenientModel(BaseModel):
         for field in self.unknown_fields():
             message = unknown_choice("field", field.name, field.known, field.meant)
             raise field_error(f"{field.container}: {message}" if field.container else message, param=field.path)
-        if self._mistyped:
-            raise invalid_field([*self._mistyped])
+        for error in self._respelled:
+            name = error["loc"][0]
+            if isinstance(meant := getattr(self, name), str):
+                raise field_error(f"{name} must be spelled {meant!r}: this server is strict", param=name)
+            raise invalid_field([error])
 
 
 class VoiceId(LenientModel):
@@ -223,7 +216,6 @@ ALIASES = {
 class VoiceOptions(LenientModel):
     """All fields of a request but its text and the kind of response."""
 
-    _respelled: tuple[str, ...] = PrivateAttr(())  # fields that the client spelled in another way
     model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
     voice: Name | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
@@ -237,7 +229,7 @@ class VoiceOptions(LenientModel):
         None, max_length=64, description="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN)."
     )
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
-    response_format: ResponseFormat = Field(
+    response_format: FormatName | None = Field(
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
     )
     speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
@@ -275,7 +267,7 @@ class VoiceOptions(LenientModel):
     pronunciations: dict[str, str] | None = Field(
         None, description='What is spoken instead of whole words: `{"Oscine": "OSS-een"}`.'
     )
-    task_type: TaskType = None
+    task_type: TaskName | None = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
     ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")
     x_vector_only_mode: bool | None = Field(None, description="Clone only the timbre of the clip.")
@@ -299,16 +291,6 @@ class VoiceOptions(LenientModel):
     duration_tokens: Any = _Ignored
     stage_params: Any = _Ignored
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _remember_respelled(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        model = validate(given)
-        if isinstance(given, dict):
-            names = ("response_format", "task_type")
-            if respelled := tuple(name for name in names if given.get(name) != getattr(model, name)):
-                model._respelled = respelled
-        return model
-
     @model_validator(mode="after")
     def _use_aliases(self) -> Self:
         for alias, name in ALIASES.items():
@@ -325,10 +307,8 @@ class VoiceOptions(LenientModel):
 
     def check_strict(self) -> None:
         super().check_strict()
-        for error in self.extra_params._mistyped if self.extra_params else ():
+        for error in self.extra_params._respelled if self.extra_params else ():
             raise invalid_field([{**error, "loc": ("extra_params", *error["loc"])}])
-        for name in self._respelled:
-            raise field_error(f"{name} must be spelled {getattr(self, name)!r}: this server is strict", param=name)
 
     @property
     def language_name(self) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeGuard, get_args
 from pydantic import BeforeValidator
 
 from oscine.config import FormatName
+from oscine.encoding.encoders import SampleRate
 
 TaskName = Literal["CustomVoice", "VoiceDesign", "Base"]
 _TASKS = {name.lower(): name for name in get_args(TaskName)}
@@ -40,11 +41,6 @@ def _format_name(given: Any) -> Any:
     return _FORMATS.get(given.lower(), given) if _is_short(given) else given
 
 
-TaskType = Annotated[TaskName | None, BeforeValidator(_task_name)]
-ResponseFormat = Annotated[FormatName | None, BeforeValidator(_format_name)]
-NeededFormat = Annotated[FormatName, BeforeValidator(_format_name)]
-
-
 def meant_boolean(given: object) -> bool | None:
     """None: it is neither."""
     if isinstance(given, int):
@@ -63,6 +59,16 @@ def _meant_integer(given: object) -> int | None:
     return int(number) if number is not None and number.is_integer() else None
 
 
+def _rate(given: Any) -> Any:
+    rate = _meant_integer(given)
+    return given if rate is None else rate
+
+
+# For queries, whose values are always text.
+QueriedFormat = Annotated[FormatName, BeforeValidator(_format_name)]
+QueriedRate = Annotated[SampleRate, BeforeValidator(_rate)]
+
+
 def _meant_seed(seed: int) -> int:
     """A negative seed stands for the one with the same 64 bits, as in torch's generators. -1 is random."""
     return seed + 2**64 if -(2**63) <= seed < -1 else seed
@@ -70,25 +76,29 @@ def _meant_seed(seed: int) -> int:
 
 def _meant_max_new_tokens(tokens: int) -> int:
     """The shortest speech is one frame, which is 2 here, because the last token never becomes a frame."""
-    return max(tokens, 2) if tokens == 1 else tokens
+    return 2 if tokens == 1 else tokens
 
 
-# By the type of pydantic's error.
-_TYPES: Mapping[str, Callable[[object], Any]] = {
+# By the type of pydantic's error, and by the field.
+_OF_TYPES: Mapping[str, Callable[[object], Any]] = {
     "bool_type": meant_boolean,
     "float_type": _meant_number,
     "int_type": _meant_integer,
 }
-_VALUES: Mapping[str, Callable[[int], int]] = {"seed": _meant_seed, "max_new_tokens": _meant_max_new_tokens}
+_OF_CHOICES: Mapping[str, Callable[[object], Any]] = {
+    "response_format": _format_name,
+    "task_type": _task_name,
+    "sample_rate": _meant_integer,
+}
+_OF_INTEGERS: Mapping[str, Callable[[int], int]] = {"seed": _meant_seed, "max_new_tokens": _meant_max_new_tokens}
 
 
-def meant_value(name: str, kind: str, given: object) -> Any:
-    """What the value of this field means, which had an error of this kind. None: nothing that is allowed."""
-    if kind in _TYPES:
-        given = _TYPES[kind](given)
-    elif kind != "greater_than_equal":
-        return None
-    return _VALUES[name](given) if name in _VALUES and isinstance(given, int) else given
+def _meant_value(name: str, kind: str, given: object) -> Any:
+    """What the value of this field means, which had an error of this kind. None, or the same: nothing else."""
+    read = _OF_CHOICES.get(name) if kind == "literal_error" else _OF_TYPES.get(kind)
+    if read is not None:
+        given = read(given)
+    return _OF_INTEGERS[name](given) if name in _OF_INTEGERS and isinstance(given, int) else given
 
 
 def meant_values(errors: Sequence[Any]) -> dict[str, Any]:
@@ -96,7 +106,7 @@ def meant_values(errors: Sequence[Any]) -> dict[str, Any]:
     found = {}
     for error in errors:
         name, *inner = error["loc"] or ("",)
-        value = None if inner else meant_value(str(name), error["type"], error["input"])
+        value = None if inner else _meant_value(str(name), error["type"], error["input"])
         if value is not None and value is not error["input"]:
             found[str(name)] = value
     return found
