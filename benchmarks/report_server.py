@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.report_table import SIZES, Result, Row, origin, table
+from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
 from oscine_bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
 
 VOICES = {"preset": "a preset voice", "clone": "a cloned voice, uploaded once, in context"}
@@ -36,7 +36,7 @@ def server_section(results: list[Result], peers: Result | None) -> str:
         figures = result["figures"]
         parts += ["", f"### {_title(figures)}", "", origin(result), "", _started(figures["server"])]
         shown = _comparable(peers, figures)
-        parts += ["", *_peers_described(shown)] if shown else []
+        parts += ["", *_peers_described(shown), *_newer(peers)] if shown else []
         for kind in ("closed", "open"):
             if any(row["load"]["kind"] == kind for row in figures["loads"]):
                 parts += [line for made in _loads_tables(kind, figures["loads"], shown) for line in ("", made)]
@@ -112,6 +112,18 @@ def _peers_described(peers: Sequence[Row]) -> list[str]:
     return [head, "", *lines]
 
 
+def _newer(peers: Result | None) -> list[str]:
+    """Says which newer versions were not measured, with their makers' figures."""
+    if peers is None or "newer" not in peers:
+        return []
+    newer = peers["newer"]
+    text = (
+        f"Newer than what we could measure, because {newer['why']}: {newer['servers']}. Their makers' own figures: "
+        f"{'; '.join(newer['published'])}."
+    )
+    return ["", paragraph(text)]
+
+
 # Cells of a table; rows of peers have fewer figures than ours.
 _FIGURES: dict[str, Callable[[Row], str]] = {
     "x real time": lambda row: number(row["x_real_time"]),
@@ -150,7 +162,7 @@ def _loads_table(kind: str, figures: Sequence[str], ours: Sequence[Row], peers: 
 
 
 def readme_server_table(result: Result, peers: Result | None) -> str:
-    """A few loads of one result next to the peers; then the highest rate without a gap."""
+    """A few loads of one result next to the peers; then the highest rate without a gap, and newer peers."""
     loads, shown = result["figures"]["loads"], _comparable(peers, result["figures"])
 
     def chosen(rows: Sequence[Row]) -> list[Row]:
@@ -159,12 +171,13 @@ def readme_server_table(result: Result, peers: Result | None) -> str:
     others = [{**peer, "loads": chosen(peer["loads"])} for peer in shown]
     made = _loads_table("closed", ("x real time", "first audio"), chosen(loads), others)
     clean = [row for row in loads if row["load"]["kind"] == "open" and _gaps(row) == COLUMNS["failures"](row) == "0"]
-    if not clean:
-        return made
-    fastest = max(clean, key=lambda row: row["load"]["value"])
-    p95_ms = number(fastest["first_audio_ms"]["p95"])
-    rate = f"At {fastest['load']['value']:g} requests per second no playback has a gap"
-    return f"{made}\n\n{rate}, and first audio arrives within {p95_ms} ms (p95)."
+    lines = [made]
+    if clean:
+        fastest = max(clean, key=lambda row: row["load"]["value"])
+        p95_ms = number(fastest["first_audio_ms"]["p95"])
+        rate = f"At {fastest['load']['value']:g} requests per second no playback has a gap"
+        lines += ["", f"{rate}, and first audio arrives within {p95_ms} ms (p95)."]
+    return "\n".join([*lines, *(_newer(peers) if shown else [])])
 
 
 def _late(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""OpenAI's SDK, unchanged: only the address differs. Writes hello.mp3, then streams stream.wav.
+"""OpenAI's SDK, unchanged: only the address differs. Writes hello.mp3, then streams stream.mp3.
 
 pip install openai
 python openai_sdk.py [http://127.0.0.1:8000]
@@ -19,10 +19,10 @@ with client.audio.speech.with_streaming_response.create(
     model="tts-1",
     voice="wren",
     input="This sentence is written to disk while it is spoken.",
-    response_format="wav",
+    response_format="mp3",  # a WAV that is sent while it is generated cannot state its length
     extra_body={"seed": 7},
 ) as response:
-    response.stream_to_file("stream.wav")
+    response.stream_to_file("stream.mp3")
     print("seed", response.headers["x-seed"], "request", response.headers["x-request-id"])
 
 # Errors are OpenAI's errors, with a message that says what to do.

@@ -1,4 +1,4 @@
-"""Computes docs/results/memory.json, and writes the highlights and the memory table into README.md and docs/install.md.
+"""Computes docs/results/memory.json, and writes quoted figures and the memory table into README.md and docs/install.md.
 
     python tools/readme_figures.py
 
@@ -42,9 +42,14 @@ SHORT_POSITIONS = 1024  # 80 s of prompt and speech: enough for segments of the 
 CPU_SLOTS = 4
 GB = 10**9
 
+RESULT = """
+On one {machine} the 1.7B model sends its first audio after {alone_ms} ms, and 128 callers at once get {x:.0f} seconds
+of audio per second (random weights; [how it was measured](#benchmarks)).
+"""
 HIGHLIGHTS = """
-**Quick.** On one {machine} the 1.7B model sends its first audio after {alone_ms} ms (nari: {nari_alone_ms}, {omni}:
-{omni_alone_ms}), and after {crowd_ms} ms with 128 callers at once ({omni}: {omni_crowd_ms}).
+**Quick.** The 1.7B model sends its first audio after {alone_ms} ms (nari: {nari_alone_ms}, {omni}: {omni_alone_ms}),
+and after {crowd_ms} ms with 128 callers at once ({omni}: {omni_crowd_ms}). A GPU server with compiled kernels starts in
+{start_s:.0f} s.
 * **Many listeners.** 32 callers get {x_32:.0f} seconds of audio per second (nari: {nari_x_32:.0f}, {omni}:
 {omni_x_32:.0f}), 128 callers {x:.0f} ({omni}: {omni_x:.0f}). At {rate:.0f} requests per second no playback has a gap,
 and first audio comes within {rate_ms:.0f} ms (p95). An overloaded server answers 429 with a time to retry.
@@ -52,13 +57,11 @@ and first audio comes within {rate_ms:.0f} ms (p95). An overloaded server answer
 stream gets the same codes alone and in a full batch. Tests run the official package beside ours.
 * **Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. A
 barge-in stops within a frame (80 ms) and tells which words were played.
-* **Simple.** One command, and no GPU to try it: a small demo voice ships in the package and speaks {demo_x:.1f} x real
-time on two slow cores, for up to {kept} listeners. OpenAI's clients work unchanged. A GPU server with compiled kernels
-starts in {start_s:.0f} s.
+* **Easy to try.** A small demo voice ships in the package and speaks {demo_x:.1f} x real time on two slow cores, for up
+to {kept} listeners.
 """
 ORIGIN = """
-Measured at commit {server_commit} (GPU) and {demo_commit} (demo voice), not at the current one. nari has no figure for
-128 callers. The peers' figures were noted down by hand; [benchmarks.md]({benchmarks}) has the conditions.
+Measured on one {machine} at commit {server_commit}, the demo voice at commit {demo_commit}.
 """
 
 Result = dict[str, Any]
@@ -155,7 +158,9 @@ def memory_table(result: Result) -> str:
     return "\n".join(lines) + "\n\n" + textwrap.fill(note, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def highlights() -> str:
+def server_figures() -> dict[str, Any]:
+    """What the texts above quote, by its name there."""
+
     def result(name: str) -> Result:
         loaded: Result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         return loaded
@@ -167,29 +172,46 @@ def highlights() -> str:
     fastest = max((load for load in figures["loads"] if clean(load)), key=lambda load: load["load"]["value"])
     alone = demo["figures"]["alone"]
     kept = max(int(n) for n, one in demo["figures"]["listeners"].items() if not late(one))
-    bullets = HIGHLIGHTS.format(
-        machine=server["machine"],
-        alone_ms=p50(own[1]),
-        crowd_ms=p50(own[128]),
-        omni=omni["version"],
-        omni_alone_ms=p50(theirs[1]),
-        omni_crowd_ms=p50(theirs[128]),
-        x=own[128]["x_real_time"],
-        omni_x=theirs[128]["x_real_time"],
-        rate=fastest["load"]["value"],
-        rate_ms=fastest["first_audio_ms"]["p95"],
-        nari_alone_ms=p50(nari_loads[1]),
-        nari_x_32=nari_loads[32]["x_real_time"],
-        x_32=own[32]["x_real_time"],
-        omni_x_32=theirs[32]["x_real_time"],
-        demo_x=alone["x_real_time"],
-        kept=kept,
-        start_s=result("startup-gpu-1b7")["figures"]["cached"]["server"],
-    )
-    origin = ORIGIN.format(server_commit=server["commit"], demo_commit=demo["commit"], benchmarks="docs/benchmarks.md")
-    lines = [f"* {line}" for line in " ".join(bullets.split()).split(" * ")]
-    wrapped = [textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines]
-    return "\n".join([*wrapped, "", textwrap.fill(" ".join(origin.split()), 120, break_on_hyphens=False)])
+    return {
+        "machine": server["machine"],
+        "server_commit": server["commit"],
+        "demo_commit": demo["commit"],
+        "alone_ms": p50(own[1]),
+        "crowd_ms": p50(own[128]),
+        "omni": omni["version"],
+        "omni_alone_ms": p50(theirs[1]),
+        "omni_crowd_ms": p50(theirs[128]),
+        "x": own[128]["x_real_time"],
+        "omni_x": theirs[128]["x_real_time"],
+        "rate": fastest["load"]["value"],
+        "rate_ms": fastest["first_audio_ms"]["p95"],
+        "nari_alone_ms": p50(nari_loads[1]),
+        "nari_x_32": nari_loads[32]["x_real_time"],
+        "x_32": own[32]["x_real_time"],
+        "omni_x_32": theirs[32]["x_real_time"],
+        "demo_x": alone["x_real_time"],
+        "kept": kept,
+        "start_s": result("startup-gpu-1b7")["figures"]["cached"]["server"],
+    }
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(" ".join(text.split()), 120, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def result_line() -> str:
+    return wrapped(RESULT.format(**server_figures()))
+
+
+def highlights() -> str:
+    quoted = server_figures()
+    bullets = " ".join(HIGHLIGHTS.format(**quoted).split()).split(" * ")
+    return "\n".join([*(wrapped(f"* {one}", indent="  ") for one in bullets), "", wrapped(ORIGIN.format(**quoted))])
+
+
+def blocks(result: Result) -> dict[str, str]:
+    """The generated texts of the pages, by name. `result`: of memory()."""
+    return {"result": result_line(), "highlights": highlights(), "memory": memory_table(result)}
 
 
 def clean(load: Result) -> bool:
@@ -210,8 +232,8 @@ def late(listeners: Result) -> bool:
     return bool(listeners["refused"] or listeners["listeners_over_100_ms_late"])
 
 
-def filled(text: str, blocks: dict[str, str]) -> str:
-    for name, block in blocks.items():
+def filled(text: str, made: dict[str, str]) -> str:
+    for name, block in made.items():
         before, mark, rest = text.partition(BEGIN.format(name=name))
         end = END.format(name=name)
         if mark:
@@ -222,9 +244,9 @@ def filled(text: str, blocks: dict[str, str]) -> str:
 def main() -> None:
     result = memory()
     (RESULTS / "memory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    blocks = {"highlights": highlights(), "memory": memory_table(result)}
+    made = blocks(result)
     for page in PAGES:
-        page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+        page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
 if __name__ == "__main__":

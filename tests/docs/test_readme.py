@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from client_table import CLIENTS
+from oscine import __version__
 from oscine.audio import write_wav
-from readme_figures import RESULTS, filled, highlights, memory, memory_table
+from readme_figures import RESULTS, blocks, filled, memory
 from tests.conftest import CheckpointMaker, require_environment
+from tests.docs.audio_files import seconds
 from tests.docs.live_server import ROOT, demo_server, environment
 
 pytestmark = pytest.mark.slow
@@ -22,7 +25,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 # Lines that need another machine, and the reason.
 SKIPPED = {
+    "git clone": "needs a copy elsewhere",
     "make ": "installs",
+    "docker ": "needs Docker",
     "Qwen/": "needs the hub",
     "--play": "needs a loudspeaker",
     "bench search": "takes minutes; tests/oscine_bench/test_command.py runs it",
@@ -80,6 +85,8 @@ def test_a_shell_line_runs(line: str, server: str, workplace: Path) -> None:
     run(["bash", "-o", "pipefail", "-c", quick], workplace)
     if "| aplay" in line:
         assert (workplace / "played.wav").read_bytes()[:4] == b"RIFF"
+    for name in re.findall(r"-o ([\w.]+\.\w+)", line):
+        assert 0.1 < seconds(workplace / name) < 10, name
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.split("\n")[0])
@@ -88,8 +95,36 @@ def test_a_python_block_runs(block: str, server: str, workplace: Path) -> None:
     if "openai" in block:
         python = str(require_environment("clients", "the clients are") / "bin" / "python")
     run([python, "-c", here(block, server)], workplace)
-    for name in re.findall(r'"([\w.]+\.(?:wav|mp3|safetensors))"', block):
+    for name in re.findall(r'"([\w.]+\.(?:wav|mp3))"', block):
+        assert 0.1 < seconds(workplace / name) < 10, name
+    for name in re.findall(r'"([\w.]+\.safetensors)"', block):
         assert (workplace / name).stat().st_size > 500, name
+
+
+def test_the_first_screen_installs_tests_and_streams() -> None:
+    first = README.splitlines()[:30]
+    for part in ("git clone", "make serve", "make test", "curl -N", '"stream": true', "http://127.0.0.1:8000>"):
+        assert any(part in line for line in first), part
+
+
+def test_the_version_and_its_state_are_those_of_the_changelog() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, state = re.findall(r"^## ([\d.]+) \((.+)\)$", changelog, re.MULTILINE)[0]
+    assert version == __version__ and f"**Status:** {version}, {state}" in README
+
+
+@pytest.mark.parametrize("target", ["CHANGELOG.md", "LICENSE", "CONTRIBUTING.md", "SECURITY.md", "docs/index.md"])
+def test_a_newcomer_finds(target: str) -> None:
+    assert f"]({target})" in README
+
+
+def test_a_page_that_says_works_unchanged_names_a_tested_client() -> None:
+    """The table of clients shows what each of them was tested with."""
+    tested = [f"{client.name}" for client in CLIENTS]
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for sentence in re.findall(r"[^.]*\bworks? unchanged\b[^.]*", text):
+            assert any(name in sentence for name in tested), f"{page.name}: {sentence}"
 
 
 def test_the_figures_are_those_of_the_results() -> None:
@@ -97,6 +132,6 @@ def test_the_figures_are_those_of_the_results() -> None:
     result = memory()
     stored = json.loads((RESULTS / "memory.json").read_text(encoding="utf-8"))
     assert stored == result, "run `python tools/readme_figures.py`"
-    blocks = {"highlights": highlights(), "memory": memory_table(result)}
+    made = blocks(result)
     for page in (README, (ROOT / "docs" / "install.md").read_text(encoding="utf-8")):
-        assert filled(page, blocks) == page, "run `python tools/readme_figures.py`"
+        assert filled(page, made) == page, "run `python tools/readme_figures.py`"

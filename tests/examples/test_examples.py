@@ -3,19 +3,18 @@
 import contextlib
 import functools
 import http.server
-import io
 import json
 import re
 import subprocess
 import sys
 import threading
-import wave
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import require_environment
+from tests.docs.audio_files import seconds
 from tests.docs.live_server import ROOT, demo_server, environment
 from tests.server.browsing import chromium
 
@@ -67,15 +66,9 @@ def ended(
     )
 
 
-def seconds(path: Path) -> float:
-    with contextlib.closing(wave.open(io.BytesIO(path.read_bytes()))) as file:
-        assert file.getframerate() == 24_000
-        return len(file.readframes(10**9)) / 48_000  # a streamed header has no length
-
-
 def test_the_openai_sdk(server: str, tmp_path: Path) -> None:
     printed = run("openai_sdk.py", server, folder=tmp_path, clients=True)
-    assert (tmp_path / "hello.mp3").stat().st_size > 1000 and seconds(tmp_path / "stream.wav") > 1
+    assert seconds(tmp_path / "hello.mp3") > 0.5 and seconds(tmp_path / "stream.mp3") > 1
     assert "seed 7" in printed and "BadRequestError" in printed and "did you mean 'wren'?" in printed
 
 
