@@ -12,6 +12,7 @@ from oscine.capabilities import (
     check_characters,
     check_speaker_width,
     check_text,
+    instruction_examples,
     resolve_request,
     unknown_voice,
     unsupported_script,
@@ -262,3 +263,11 @@ def test_unknown_languages_give_no_warning(languages: tuple[str, ...]) -> None:
 def test_no_torch_is_imported() -> None:
     code = "import sys; import oscine.capabilities; sys.exit(bool({'torch', 'tokenizers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_model_follows_the_instructions_that_its_checkpoint_lists_or_those_of_its_kind() -> None:
+    own = (("Slow", "Speak slowly."),)
+    assert instruction_examples(card(instruction_examples=own)) == dict(own)
+    assert "Whisper" in instruction_examples(CUSTOM)
+    assert "Narrator" in instruction_examples(card("voice_design"))
+    assert instruction_examples(card(takes_instructions=False, instruction_examples=own)) == {}

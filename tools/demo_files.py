@@ -13,6 +13,7 @@ from typing import Any
 
 DEMO = Path(__file__).resolve().parent.parent / "src" / "oscine" / "demo"
 CARD = "README.md"
+_INSTRUCTIONS = "instructions.json"  # what the playground offers
 _WEIGHTS = ("model.safetensors", "speech_tokenizer/model.safetensors")
 
 
@@ -25,6 +26,8 @@ def fingerprint(folder: Path) -> str:
     """Hash of all files that determine the speech; results name it."""
     whole = hashlib.sha256()
     for path in files(folder):
+        if path.name == _INSTRUCTIONS:
+            continue
         whole.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode() + path.read_bytes())
     return whole.hexdigest()[:16]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import paths  # noqa: F401
 import torch
+from instructions import EXAMPLES
 from journal import load
 from safetensors.torch import save_file
 from sizes import Sizes, codec_config, talker_config
@@ -56,6 +57,7 @@ def write_layout(folder: Path, sizes: Sizes, vocabulary: Path, generation: dict[
     _write_json(folder / "config.json", talker_config(sizes, entries))
     _write_json(folder / "generation_config.json", generation or GENERATION)
     _write_json(folder / "preprocessor_config.json", TALKER_PREPROCESSOR)
+    _write_json(folder / "instructions.json", EXAMPLES)
     _write_json(codec / "config.json", codec_config(sizes))
     _write_json(codec / "preprocessor_config.json", CODEC_PREPROCESSOR)
 

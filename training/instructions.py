@@ -23,3 +23,5 @@ INSTRUCTIONS = {
         "Speak normally.", "Use your normal voice.", "Speak clearly.", "Read this in a neutral voice.", "Be calm.",
     ),
 }  # fmt: skip
+# instructions.json of the checkpoint: one of each style that changes the speech.
+EXAMPLES = {style.capitalize(): wordings[0] for style, wordings in INSTRUCTIONS.items() if style != "plain"}

@@ -20,6 +20,22 @@ AUTO = "auto"  # the language: the model detects it from the text
 KIND_NAMES: dict[ModelKind, str] = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
 _TEXT_MODES: tuple[TextMode, ...] = ("whole", "streaming")
 
+# For checkpoints that list none of their own: the published ones follow instructions in any words.
+_INSTRUCTION_EXAMPLES: dict[ModelKind, dict[str, str]] = {
+    "custom_voice": {
+        "Calm": "Speak calmly and slowly.",
+        "Cheerful": "Sound cheerful and friendly.",
+        "Whisper": "Whisper.",
+        "Serious": "Sound serious and formal.",
+        "Excited": "Speak fast and with great excitement.",
+    },
+    "voice_design": {
+        "Narrator": "An older man with a warm, deep voice, who speaks slowly and close to the microphone.",
+        "Presenter": "A young woman with a bright, clear voice, who speaks fast and cheerfully.",
+        "Grandmother": "An old woman with a soft, slightly hoarse voice, who speaks gently.",
+    },
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
@@ -92,6 +108,13 @@ def check_characters(text: str, param: str = "text") -> None:
             "decoded wrongly: send the whole character",
             param,
         ) from None
+
+
+def instruction_examples(card: ModelCard) -> dict[str, str]:
+    """Instructions that the checkpoint follows, by a short name for each."""
+    if not card.takes_instructions:
+        return {}
+    return dict(card.instruction_examples) or _INSTRUCTION_EXAMPLES.get(card.kind, {})
 
 
 def check_can_clone(card: ModelCard, param: str = "ref_audio") -> None:

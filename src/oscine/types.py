@@ -324,6 +324,7 @@ class ModelCard:
     sample_rate_hz: int
     samples_per_frame: int
     speaker_width: int  # of a voice's embedding
+    instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions) that the checkpoint itself lists
 
     @property
     def clones(self) -> bool:

@@ -161,7 +161,9 @@ def test_speed_has_its_own_section(listeners: dict[str, Any], tmp_path: Path) ->
     assert kept_in_real_time(listeners["figures"]) == [1, 4]
 
 
-def test_weights_are_known_by_everything_but_their_card(small_checkpoints: CheckpointMaker, tmp_path: Path) -> None:
+def test_weights_are_known_by_every_file_that_determines_the_speech(
+    small_checkpoints: CheckpointMaker, tmp_path: Path
+) -> None:
     source, folder = small_checkpoints("1b7", "custom_voice"), tmp_path / "copy"
     for path in files(source):
         copied = folder / path.relative_to(source)
@@ -169,6 +171,7 @@ def test_weights_are_known_by_everything_but_their_card(small_checkpoints: Check
         copied.write_bytes(path.read_bytes())
     assert fingerprint(folder) == fingerprint(source)
     (folder / CARD).write_text("words")
+    (folder / "instructions.json").write_text("{}")
     assert fingerprint(folder) == fingerprint(source)
     (folder / "generation_config.json").write_text("{}")
     assert fingerprint(folder) != fingerprint(source)

@@ -11,10 +11,11 @@ import pytest
 
 from oscine import Oscine
 from oscine.errors import CheckpointError
+from oscine.model.checkpoint import DEMO, find_checkpoint
 from oscine.model.config import read_config
 from oscine.types import DrawParams, SamplingParams
 from random_checkpoint import KINDS, SIZES, published_codec_config, published_config, small_vocabulary, write_vocabulary
-from tests.conftest import CheckpointMaker
+from tests.conftest import ROOT, CheckpointMaker
 from tests.variants import REMOVED, change_json, linked, replace_file
 
 CODEC = "speech_tokenizer/config.json"
@@ -97,6 +98,22 @@ def test_every_kind_has_a_card(small_checkpoints: CheckpointMaker, size: str, ki
     assert card.takes_instructions == config.follows_instructions
     assert card.languages and card.speaker_width == config.talker.stack.width
     assert {speaker for speaker, _ in card.dialects} <= set(card.speakers)
+
+
+def test_a_card_has_the_instructions_that_the_checkpoint_lists(custom_voice: Path) -> None:
+    assert read_config(custom_voice).card("x").instruction_examples == ()
+    (custom_voice / "instructions.json").write_text('{"Slow": "Speak slowly."}')
+    assert read_config(custom_voice).card("x").instruction_examples == (("Slow", "Speak slowly."),)
+    (custom_voice / "instructions.json").write_text('{"Slow": 1}')
+    with pytest.raises(CheckpointError, match=r"instructions.json.*expected `str`, found {'Slow': 1}"):
+        read_config(custom_voice)
+
+
+def test_the_demo_lists_instructions_that_it_was_trained_on() -> None:
+    training = (ROOT / "training" / "instructions.py").read_text("utf-8")
+    examples = read_config(find_checkpoint(DEMO)).card("x").instruction_examples
+    assert [name for name, _ in examples] == ["Slow", "Fast", "High", "Low"]
+    assert [text for _, text in examples if f'"{text}"' not in training] == []
 
 
 def test_a_card_needs_no_torch(small_checkpoints: CheckpointMaker) -> None:

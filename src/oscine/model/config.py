@@ -205,6 +205,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     tts_bos_id: Count = field(name="tts_bos_token_id")
     tts_eos_id: Count = field(name="tts_eos_token_id")
     sampling: SamplingParams  # the checkpoint's own defaults
+    instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions), of instructions.json
 
     @property
     def follows_instructions(self) -> bool:
@@ -228,6 +229,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
             sample_rate_hz=self.codec.sample_rate_hz,
             samples_per_frame=self.codec.samples_per_frame,
             speaker_width=self.talker.stack.width,
+            instruction_examples=self.instruction_examples,
         )
 
 
@@ -268,6 +270,7 @@ def read_config(folder: Path) -> ModelConfig:
         speaker_encoder=top.section("speaker_encoder_config").decode(SpeakerEncoderConfig) if kind == "base" else None,
         codec=parse_codec_config(read_json(folder / "speech_tokenizer" / "config.json")),
         sampling=_sampling(folder / "generation_config.json"),
+        instruction_examples=_instruction_examples(folder / "instructions.json"),
     )
     _check_special_ids(config, talker.text_vocab, top.where)
     return config
@@ -360,3 +363,8 @@ def _sampling(path: Path) -> SamplingParams:
         )
     except RequestError as error:
         raise CheckpointError(f"{path.name}: {error}") from None
+
+
+def _instruction_examples(path: Path) -> tuple[tuple[str, str], ...]:
+    """Published checkpoints lack the file: it is for those that were trained on a few instructions only."""
+    return tuple(Section.of(path.name, read_json(path)).decode(dict[str, str]).items()) if path.exists() else ()

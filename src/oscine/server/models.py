@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 
+from oscine.capabilities import instruction_examples
 from oscine.config import CheckpointConfig
 from oscine.server.audit import audit
 from oscine.server.json_body import JsonRoute
@@ -26,6 +27,7 @@ class ModelInfo(BaseModel):
     kind: ModelKind | Literal["any"]
     languages: list[str]
     takes_instructions: bool
+    instruction_examples: dict[str, str] = Field(description="Short name -> `instructions` that the model follows.")
     clones: bool
     sample_rate: int
     state: EngineState | Literal["removing"]
@@ -45,6 +47,7 @@ class ModelInfo(BaseModel):
             kind=card.kind,
             languages=["auto", *card.languages],
             takes_instructions=card.takes_instructions,
+            instruction_examples=instruction_examples(card),
             clones=card.clones,
             sample_rate=card.sample_rate_hz,
             state=model.state,
@@ -62,6 +65,7 @@ class ModelInfo(BaseModel):
                 "kind": "any",
                 "languages": list(languages),
                 "takes_instructions": any(info.takes_instructions for info in infos),
+                "instruction_examples": {},
                 "clones": any(info.clones for info in infos),
             }
         )

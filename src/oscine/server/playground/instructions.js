@@ -1,26 +1,5 @@
-// Instructions to start from, as chips: only those that the loaded checkpoint follows.
+// Instructions to start from, as chips: those that the server says the loaded checkpoint follows.
 
-const PRESETS = {
-  // The demo voice was trained on these four styles and ignores others.
-  demo: [
-    ["Slow", "Speak slowly."],
-    ["Fast", "Speak fast."],
-    ["High", "Speak with a high voice."],
-    ["Low", "Speak with a low voice."],
-  ],
-  custom_voice: [
-    ["Calm", "Speak calmly and slowly."],
-    ["Cheerful", "Sound cheerful and friendly."],
-    ["Whisper", "Whisper."],
-    ["Serious", "Sound serious and formal."],
-    ["Excited", "Speak fast and with great excitement."],
-  ],
-  voice_design: [
-    ["Narrator", "An older man with a warm, deep voice, who speaks slowly and close to the microphone."],
-    ["Presenter", "A young woman with a bright, clear voice, who speaks fast and cheerfully."],
-    ["Grandmother", "An old woman with a soft, slightly hoarse voice, who speaks gently."],
-  ],
-};
 const LABELS = {
   custom_voice: ["Style", "How to speak, in your own words"],
   voice_design: ["Voice description", "Who speaks: age, timbre, manner"],
@@ -52,13 +31,12 @@ export class Instructions {
     this.#mark();
   }
 
-  show({ id, kind, takes_instructions: takesInstructions }) {
+  show({ kind, takes_instructions: takesInstructions, instruction_examples: examples }) {
     byId("instructions-field").hidden = !takesInstructions;
     const [label, placeholder] = LABELS[kind] ?? LABELS.custom_voice;
     byId("instructions-label").textContent = label;
     this.#field.placeholder = placeholder;
-    const presets = (id === "demo" ? PRESETS.demo : PRESETS[kind]) ?? [];
-    this.#chips.replaceChildren(...presets.map(([name, text]) => chip(name, text)));
+    this.#chips.replaceChildren(...Object.entries(examples).map(([name, text]) => chip(name, text)));
     this.#mark();
   }
 
