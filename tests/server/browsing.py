@@ -96,7 +96,7 @@ class Visit:
         self.until("document.getElementById('model-name').textContent !== ''")
 
     def choose_voice(self, name: str) -> None:
-        self.page.check(f"#voices input[value='{name}']", force=True)
+        self.page.check(f"#voices input[value='{name}']")
 
     def choose_mode(self, name: str) -> None:
         self.page.check(f"[name=mode][value={name}]")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.browsing import Visit, visit
+from tests.server.browsing import Visit, clip_file, visit
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES
 
 PLAYGROUND = Path(__file__).parents[3] / "src/oscine/server/playground"
@@ -74,6 +74,13 @@ TARGETS = """() => [...document.querySelectorAll("button, select, input:not([typ
   .map(([name, box]) => [name, box.left, box.right, box.height])"""
 
 
+# Elements that stick out of their card; the main buttons of a phone do not lie in it.
+ESCAPED = """() => [...document.querySelectorAll(".card *")]
+  .filter((node) => node.checkVisibility() && !node.closest(".snippet, .unseen, .compose .actions"))
+  .filter((node) => node.getBoundingClientRect().right > node.closest(".card").getBoundingClientRect().right)
+  .map((node) => node.id || node.outerHTML.slice(0, 80))"""
+
+
 @pytest.fixture(scope="module")
 def one(browser: Any) -> Iterator[Visit]:
     """A checkpoint that clones shows the most fields."""
@@ -110,6 +117,30 @@ def test_everything_fits_on_a_phone_and_can_be_pressed(one: Visit) -> None:
     assert [name for name, _, _, height in targets if height < 24] == []
     assert one.page.locator("#speak").bounding_box()["y"] > 600  # type: ignore[index]  # at the bottom, without scrolling
     one.page.set_viewport_size({"width": 1280, "height": 840})
+
+
+@pytest.mark.parametrize("mode", ["whole", "live", "compare"])
+def test_nothing_scrolls_sideways_on_the_narrowest_screen(one: Visit, tmp_path: Path, mode: str) -> None:
+    """WCAG 1.4.10: 320 px, which is also 1280 px at a zoom of 400 %."""
+    one.page.set_viewport_size({"width": 320, "height": 640})
+    one.page.set_input_files("#clip-file", clip_file(tmp_path))
+    one.choose_mode(mode)
+    for form in ("link", "curl", "python", "javascript"):
+        one.page.check(f"[name=share][value={form}]")
+        assert one.page.evaluate("() => document.documentElement.scrollWidth") <= 320
+    assert [name for name, left, right, _ in one.page.evaluate(TARGETS) if left < 0 or right > 320] == []
+    assert one.page.evaluate(ESCAPED) == []
+    one.page.click("#clip-clear")
+    one.choose_mode("whole")
+    one.page.set_viewport_size({"width": 1280, "height": 840})
+
+
+def test_a_phone_shows_the_voices_before_the_figures(one: Visit) -> None:
+    one.page.set_viewport_size({"width": 390, "height": 844})
+    cards = ("text", "voices", "clip-card", "listen-card", "share-text", "history-title")
+    tops = [one.page.locator(f"#{name}").bounding_box()["y"] for name in cards]  # type: ignore[index]
+    one.page.set_viewport_size({"width": 1280, "height": 840})
+    assert tops == sorted(tops) and tops[1] < 844 - 100
 
 
 def test_the_theme_follows_the_system_until_it_is_chosen(one: Visit) -> None:

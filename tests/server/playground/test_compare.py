@@ -1,9 +1,12 @@
 """Comparing two voices or two seeds side by side."""
 
-import math
+import pytest
 
+from oscine.config import ServerConfig
 from tests.server.browsing import Visit
-from tests.server.scripted_engine import FRAME_SAMPLES, spoken
+from tests.server.playground.conftest import Opener
+from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine, spoken
+from tests.server.serving import eventually
 
 
 def compared_done(one: Visit) -> None:
@@ -56,23 +59,38 @@ def test_each_side_is_played_again_alone(one: Visit) -> None:
     assert len(one.engine.submitted) == 2
 
 
+@pytest.mark.parametrize("config", [ServerConfig(streams_per_key=1), ServerConfig()])
+def test_a_server_that_runs_one_stream_at_a_time_speaks_both_sides(opened: Opener, config: ServerConfig) -> None:
+    engine = ScriptedEngine(frame_s=0.005)
+    if config.streams_per_key is None:
+        engine.slots, engine.queue = 1, 0
+    one = opened(engine=engine, config=config)
+    one.choose_mode("compare")
+    one.page.fill("#text", "Hello.")
+    one.page.click("#speak")
+    compared_done(one)
+    assert [side["samplesPlayed"] for side in one.stats()["compared"]] == [6 * FRAME_SAMPLES] * 2
+    assert [request.voice for request in engine.submitted] == ["wren", "finch"] and one.page.is_hidden("#notice")
+
+
 def test_a_failure_of_one_side_does_not_stop_the_other(one: Visit) -> None:
-    one.engine.slots, one.engine.queue = 1, 0
-    one.engine.max_frames = one.engine.status().frames + 2  # the first one runs until the second was refused
+    refusal = {"error": {"message": "the server is full", "type": "rate_limit", "param": None, "code": "overloaded"}}
+    one.page.route("**/v1/audio/speech", lambda route: route.fulfill(status=429, json=refusal), times=1)
     one.choose_mode("compare")
     one.page.fill("#text", "Hello.")
     one.page.click("#speak")
     one.page.wait_for_selector("#notice:visible")
-    one.engine.max_frames = math.inf
-    one.until("window.oscineStats.compared.map(({ state }) => state).sort().join() === 'done,failed'")
+    one.until("window.oscineStats.compared.map(({ state }) => state).join() === 'failed,done'")
     one.expect("429")
 
 
-def test_stop_stops_both_sides(one: Visit) -> None:
+def test_stop_during_one_side_leaves_the_other_unspoken(one: Visit) -> None:
     one.engine.frame_s = 0.02
     one.choose_mode("compare")
     one.page.fill("#text", "word " * 60)
     one.page.click("#speak")
     one.until("window.oscineStats.compared[0].samplesPlayed > 0")
     one.page.keyboard.press("Escape")
-    one.until("window.oscineStats.compared.every(({ state }) => state === 'stopped')")
+    one.until("window.oscineStats.compared[0].state === 'stopped'")
+    eventually(lambda: one.engine.cancelled == 1)
+    assert len(one.engine.submitted) == 1 and one.page.is_hidden("#notice")

@@ -92,6 +92,22 @@ def test_a_missing_key_is_asked_for_and_kept_in_this_tab_only(opened: Opener) ->
     assert ["sesame" in store for store in kept] == [False, True, False]
 
 
+def test_the_metrics_are_opened_with_the_key(opened: Opener) -> None:
+    one = opened(config=ServerConfig(api_keys=("sesame",)), ready=False)
+    one.page.wait_for_selector("#key:focus")
+    one.expect("401")
+    one.page.click("#key-toggle")
+    one.page.click("#metrics")
+    one.page.wait_for_selector("#key:focus")  # it is asked for
+    one.expect("401")
+    one.page.fill("#key", "sesame")
+    one.page.keyboard.press("Enter")
+    one.wait_until_loaded()
+    with one.page.expect_popup() as opening:
+        one.page.click("#metrics")
+    assert "oscine_requests_total" in (opening.value.text_content("body") or "")
+
+
 def test_the_page_waits_until_the_server_has_started(one: Visit) -> None:
     one.engine.ready = False
     one.page.reload()

@@ -17,7 +17,7 @@ def test_the_history_plays_a_speech_again(one: Visit) -> None:
         one.speak(text)
         one.wait_for("done")
     assert one.page.locator("#history .said").all_text_contents() == ["Seven.", "One."]
-    one.page.click("text=Replay >> nth=-1")
+    one.page.click("#history >> text=Replay >> nth=-1")
     one.until("window.oscineStats.samplesReceived === 7680")
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == 4 * FRAME_SAMPLES

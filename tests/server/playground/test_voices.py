@@ -14,6 +14,10 @@ from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine
 
+CUT_NAMES = """() => [...document.querySelectorAll(".voice-name")]
+  .filter((node) => node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight)
+  .map((node) => node.textContent)"""
+
 
 def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: Path) -> None:
     one = opened(card=BASE_CARD)
@@ -30,6 +34,9 @@ def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: 
     one.page.press("#consent", "Enter")
     one.page.wait_for_selector("#voice-delete:visible")
     assert one.page.is_checked("#voice-anna")
+    assert one.page.text_content("#voice-status") == "Anna is saved and chosen." and one.page.is_visible(
+        "#voice-status"
+    )
     words = one.page.text_content("#notice-text") or ""  # the clip is a tone
     assert words.startswith("The voice is saved, but the clip seems to hold no speech")
     assert one.page.is_hidden("#clip-card")
@@ -40,7 +47,48 @@ def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: 
     one.page.click("#voice-delete")
     one.page.click("text=Really delete?")
     one.page.wait_for_selector("#clip-card:visible")
+    assert one.page.text_content("#voice-status") == "Anna is deleted."
     assert one.page.locator(".voice-name").all_text_contents() == ["From a clip"]
+
+
+def test_another_clip_does_not_keep_the_words_of_the_first(opened: Opener, tmp_path: Path) -> None:
+    one = opened(card=BASE_CARD)
+    one.page.fill("#clip-words", "words of the clip")
+    one.page.set_input_files("#clip-file", clip_file(tmp_path))
+    assert one.page.input_value("#clip-words") == "words of the clip"  # typed before it was chosen
+    other = tmp_path / "other.wav"
+    clip_file(tmp_path).rename(other)
+    one.page.set_input_files("#clip-file", other)
+    assert one.page.input_value("#clip-words") == ""
+    one.speak("Hi.")
+    one.wait_for("done")
+    voice = one.engine.submitted[-1].voice
+    assert isinstance(voice, Voice) and voice.transcript is None
+    one.page.fill("#clip-words", "words of the other")
+    one.page.click("#clip-clear")
+    assert one.page.input_value("#clip-words") == ""
+
+
+def test_a_file_that_is_no_audio_is_refused_at_once(opened: Opener, tmp_path: Path) -> None:
+    one = opened(card=BASE_CARD)
+    status = one.page.locator("#clip-status")
+    one.page.fill("#clip-words", "words of the clip")
+    for name in ("notes.txt", "notes.wav", "notes"):
+        (tmp_path / name).write_text("This is a text. " * 200)
+        one.page.set_input_files("#clip-file", tmp_path / name)
+        status.and_(one.page.get_by_text(f"“{name}” is not an audio file.")).wait_for()
+        assert one.page.is_hidden("#clip-chosen")
+    one.page.set_input_files("#clip-file", clip_file(tmp_path))
+    status.and_(one.page.get_by_text("The clip is ready.")).wait_for()
+    assert one.page.is_visible("#clip-chosen") and one.page.input_value("#clip-words") == "words of the clip"
+
+
+def test_a_clip_that_only_the_server_may_know_is_kept(opened: Opener, tmp_path: Path) -> None:
+    one = opened(card=BASE_CARD)
+    clip = {"name": "clip.amr", "mimeType": "audio/amr", "buffer": clip_file(tmp_path).read_bytes()[44:]}
+    one.page.set_input_files("#clip-file", clip)
+    one.page.get_by_text("This browser cannot play the clip.").wait_for()
+    assert one.page.is_visible("#clip-chosen")
 
 
 def test_a_recorded_clip_is_readable_audio(opened: Opener) -> None:
@@ -108,6 +156,7 @@ def test_many_voices_fit_on_the_page(opened: Opener) -> None:
     one = opened(card=replace(CARD, speakers=names), viewport={"width": 360, "height": 740})
     assert one.page.locator(".voice-name").all_text_contents()[2:4] == ["Uncle Fu", "Dylan"]
     assert one.page.locator(".voice .hint").all_text_contents()[-2:] == ["Japanese", "Korean"]
+    assert one.page.evaluate(CUT_NAMES) == []
     assert one.page.evaluate("() => document.documentElement.scrollWidth") <= 360
     one.choose_voice("ono_anna")
     one.speak("Hi.")

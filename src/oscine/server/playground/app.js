@@ -6,6 +6,7 @@ import { firstExample, offerExamples, previewText } from "./examples.js";
 import { History } from "./history.js";
 import { KeyPanel } from "./key.js";
 import { linkTo, readLink } from "./link.js";
+import { linkMetrics } from "./metrics.js";
 import { Notice } from "./notice.js";
 import { Settings } from "./settings.js";
 import { Share } from "./share.js";
@@ -241,6 +242,7 @@ byId("stop").addEventListener("click", stop);
 byId("replay").addEventListener("click", () => seek(stage.take, 0));
 byId("download").addEventListener("click", download);
 byId("subtitles").addEventListener("click", saveSubtitles);
+linkMetrics({ failed });
 byId("seed-keep").addEventListener("click", () => {
   byId("seed").value = stage.take.seed;
   changed();

@@ -18,6 +18,8 @@ export class Clip {
     byId("clip-file").addEventListener("change", ({ target }) => target.files[0] && this.#choose(target.files[0]));
     byId("clip-clear").addEventListener("click", () => this.#choose(null));
     byId("record").addEventListener("click", () => (this.#recorder ? this.#recorder.stop() : this.#record()));
+    byId("clip-audio").addEventListener("loadedmetadata", () => this.#checked(true));
+    byId("clip-audio").addEventListener("error", () => this.#checked(false));
     this.#takeDrops(byId("drop"));
     if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) {
       byId("record").disabled = true;
@@ -46,12 +48,15 @@ export class Clip {
     return `data:${this.type};base64,${btoa(binary)}`;
   }
 
+  // Words typed before the first clip belong to it; those of an earlier clip do not.
   #choose(file) {
+    if (this.#file) byId("clip-words").value = "";
     this.#file = file;
     this.#changed();
     const audio = byId("clip-audio");
     if (audio.src) URL.revokeObjectURL(audio.src);
     byId("clip-chosen").hidden = !file;
+    byId("clip-status").textContent = "";
     if (!file) {
       audio.removeAttribute("src");
       byId("clip-file").value = "";
@@ -59,7 +64,23 @@ export class Clip {
     }
     audio.src = URL.createObjectURL(file);
     byId("clip-name").textContent = `${file.name} (${Math.max(1, Math.round(file.size / 1024))} KB)`;
-    byId("clip-status").textContent = "The clip is ready.";
+  }
+
+  // The browser has looked into the file. It may know fewer kinds of audio than the server, which decodes the clip itself.
+  #checked(readable) {
+    const { name, type } = this.#file ?? {};
+    if (!name) return; // removed in the meantime
+    const unknown = /^(audio|video)\//.test(type) && !byId("clip-audio").canPlayType(type);
+    if (readable) byId("clip-status").textContent = "The clip is ready.";
+    else if (unknown) byId("clip-status").textContent = "This browser cannot play the clip. The server may know its format.";
+    else this.#refuse(`“${name}” is not an audio file. Choose a WAV, MP3, FLAC, Ogg, M4A or WebM file.`);
+  }
+
+  // Words that were typed for it are kept for the right file.
+  #refuse(reason) {
+    this.#file = null;
+    this.#choose(null);
+    byId("clip-status").textContent = reason;
   }
 
   #takeDrops(zone) {

@@ -46,18 +46,20 @@ export class Comparison {
     this.#sides[1].offer(options, other);
   }
 
-  // Both are requested at once, and played one after the other.
+  // They are played one after the other, so B is requested when A has arrived: a small server, or one with a limit for
+  // each key, takes one request at a time.
   async speak(text, signal) {
-    const askedAtMs = performance.now();
     for (const side of this.#sides) side.clear();
-    await Promise.all(this.#sides.map((side) => this.#speakSide(side, { text, askedAtMs, signal })));
+    for (const side of this.#sides) await this.#speakSide(side, { text, signal });
   }
 
   changed() {
     for (const side of this.#sides) side.paint();
   }
 
-  async #speakSide(side, { text, askedAtMs, signal }) {
+  async #speakSide(side, { text, signal }) {
+    if (signal.aborted) return;
+    const askedAtMs = performance.now();
     const [voice, seed] = [side.voice.value, side.seed.value.trim()];
     try {
       const request = { ...(await this.#settings.request({ voice, seed })), input: text };

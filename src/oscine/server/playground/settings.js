@@ -165,6 +165,7 @@ export class Settings {
     byId("voice-delete").hidden = !this.voices.isSaved;
     byId("voice-delete").textContent = `Delete ${this.voices.name(this.voices.value)}`;
     delete byId("voice-delete").dataset.sure;
+    byId("voice-status").textContent = "";
     this.#changed();
   }
 
@@ -185,6 +186,7 @@ export class Settings {
       this.#showVoice();
       this.voices.focus();
       status.textContent = "";
+      byId("voice-status").textContent = `${this.voices.name(voice.id)} is saved and chosen.`;
       if (warnings.length > 0) this.#warned(`The voice is saved, but ${warnings.join("; ")}`);
     } catch (error) {
       status.textContent = "";
@@ -201,10 +203,12 @@ export class Settings {
       return;
     }
     try {
+      const name = this.voices.name(this.voices.value);
       await call(`v1/audio/voices/${encodeURIComponent(this.voices.value)}`, { method: "DELETE" });
       await this.#loadVoices();
       this.#showVoices();
       this.#showVoice();
+      byId("voice-status").textContent = `${name} is deleted.`;
     } catch (error) {
       this.#failed(error);
     }
