@@ -1,80 +1,13 @@
-"""The link and the code that the page offers: what is copied works when pasted."""
+"""The link that the page offers, and how link and code follow the settings. test_snippets.py runs the code."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import playwright
-import pytest
-
-from oscine.config import ServerConfig
-from oscine.voice import Voice
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
-from tests.server.scripted_engine import BASE_CARD, spoken
+from tests.server.scripted_engine import BASE_CARD
 
 TEXT = """It's "quoted", $HOME, `whoami` \\ 100 %\nand 你好 🙂 </script>."""
 SEED = 2**64 - 1  # more digits than a JavaScript number keeps
-
-
-def run(form: str, code: str, folder: Path, key: str = "") -> None:
-    """Runs it as a user does: pasted into a shell, or saved to a file."""
-    node = shutil.which("node") or str(Path(playwright.__file__).parent / "driver/node")
-    (folder / "speech.mjs").write_text(code, "utf-8")
-    (folder / "speech.py").write_text(code, "utf-8")
-    commands = {"curl": ["sh", "-c", code], "python": [sys.executable, "speech.py"], "javascript": [node, "speech.mjs"]}
-    environment = {**os.environ, "OSCINE_API_KEY": key, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
-    subprocess.run(commands[form], cwd=folder, env=environment, check=True, timeout=600)
-
-
-def samples(file: Path) -> bytes:
-    return file.read_bytes()[44:]
-
-
-@pytest.mark.parametrize("form", ["curl", "python", "javascript"])
-def test_copied_code_runs_and_speaks_as_the_page_is_set(one: Visit, tmp_path: Path, form: str) -> None:
-    one.page.fill("#text", TEXT)
-    one.page.fill("#seed", str(SEED))
-    one.page.fill("#instructions", "whisper, it's late")
-    one.choose_voice("finch")
-    one.snippet(form)
-    one.page.click("#share-copy")
-    one.page.wait_for_selector("#share-copy:text('Copied')")
-    code = one.page.evaluate("() => navigator.clipboard.readText()")
-    run(form, code, tmp_path)
-    (request,) = one.engine.submitted
-    assert (request.text, request.instructions, request.voice) == (TEXT, "whisper, it's late", "finch")
-    assert request.seed == SEED
-    assert samples(tmp_path / "speech.wav") == spoken(TEXT, SEED, "finch")
-
-
-@pytest.mark.parametrize("form", ["curl", "python", "javascript"])
-def test_copied_code_takes_the_key_from_the_environment(opened: Opener, tmp_path: Path, form: str) -> None:
-    one = opened(config=ServerConfig(api_keys=("sesame",)), ready=False)
-    one.page.wait_for_selector("#key:focus")
-    one.expect("401")
-    one.page.keyboard.type("sesame")
-    one.page.keyboard.press("Enter")
-    one.wait_until_loaded()
-    one.page.fill("#seed", "3")
-    one.page.fill("#text", "Hello.")
-    code = one.snippet(form)
-    assert "sesame" not in code
-    run(form, code, tmp_path, key="sesame")
-    assert samples(tmp_path / "speech.wav") == spoken("Hello.", 3, "wren")
-
-
-@pytest.mark.parametrize("form", ["curl", "python", "javascript"])
-def test_copied_code_sends_the_clip_that_lies_beside_it(opened: Opener, tmp_path: Path, form: str) -> None:
-    one = opened(card=BASE_CARD)
-    one.page.set_input_files("#clip-file", clip_file(tmp_path))
-    one.page.fill("#clip-words", "words of the clip")
-    one.page.fill("#text", "Hello.")
-    run(form, one.snippet(form), tmp_path)
-    voice = one.engine.submitted[0].voice
-    assert isinstance(voice, Voice) and voice.transcript == "words of the clip"
 
 
 def test_the_code_follows_every_setting(one: Visit) -> None:

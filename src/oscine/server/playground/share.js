@@ -1,9 +1,11 @@
 // The card with a link to this page and with the current request as code, ready to be copied.
 
 import { copy } from "./clipboard.js";
-import { SNIPPETS } from "./snippet.js";
+import { SNIPPETS, streams } from "./snippet.js";
 
 const COPIED_MS = 1500;
+const STREAMS = "The file is written while the speech is generated.";
+const WHOLE = "The file arrives when the speech is complete. Choose MP3, Opus or AAC beside Download to receive it earlier.";
 
 const byId = (id) => document.getElementById(id);
 
@@ -33,13 +35,18 @@ export class Share {
     queueMicrotask(() => {
       this.#due = false;
       byId("share-text").textContent = this.#text();
+      byId("share-hint").hidden = this.#kind === "link";
+      byId("share-hint").textContent = streams(this.#kind, byId("format").value) ? STREAMS : WHOLE;
     });
   }
 
+  get #kind() {
+    return document.querySelector("[name=share]:checked").value;
+  }
+
   #text() {
-    const kind = document.querySelector("[name=share]:checked").value;
     const { link, request } = this.#describe();
-    return kind === "link" ? link : SNIPPETS[kind](request);
+    return this.#kind === "link" ? link : SNIPPETS[this.#kind](request);
   }
 
   #tell(words) {

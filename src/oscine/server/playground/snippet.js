@@ -8,10 +8,24 @@ const KEY_VARIABLE = "OSCINE_API_KEY";
 // {url, fields, format, file, needsKey, clip, clipType}: `clip` is a file's name, "" without one.
 export const SNIPPETS = { curl, python, javascript };
 
+// Formats without a length at their start. WAV and FLAC begin with one, which is wrong in a file that is sent while it
+// is generated. Python and JavaScript correct that of WAV; otherwise the whole file is requested.
+const UNSIZED = ["mp3", "opus", "aac"];
+
+// Whether a program writes the file while the speech is generated.
+export function streams(form, format) {
+  return UNSIZED.includes(format) || (format === "wav" && form !== "curl");
+}
+
+function asked(form, format) {
+  const response = { response_format: format };
+  return streams(form, format) ? { ...response, stream_format: "audio" } : { ...response, stream: false };
+}
+
 function curl({ url, fields, format, file, needsKey, clip, clipType }) {
-  const body = indented({ ...fields, response_format: format }, "    ", "  ");
+  const body = indented({ ...fields, ...asked("curl", format) }, "    ", "  ");
   const lines = [
-    `curl ${quoted(url)} --fail --output ${quoted(file)}`,
+    `curl ${quoted(url)} --fail${streams("curl", format) ? " --no-buffer" : ""} --output ${quoted(file)}`,
     `  --header 'Content-Type: application/json'`,
     ...(needsKey ? [`  --header "Authorization: Bearer $${KEY_VARIABLE}"`] : []),
   ];
@@ -25,14 +39,16 @@ function curl({ url, fields, format, file, needsKey, clip, clipType }) {
 }
 
 function python({ url, fields, format, file, needsKey, clip, clipType }) {
-  const body = indented({ ...fields, response_format: format }, "    ");
+  const wave = format === "wav"; // the module of this name writes the header, and completes it
+  const body = indented({ ...fields, ...asked("python", format), ...(wave ? { response_format: "pcm" } : {}) }, "    ");
   return [
     ...(clip ? ["import base64"] : []),
     "import json",
     ...(needsKey ? ["import os"] : []),
     "import urllib.request",
+    ...(wave ? ["import wave"] : []),
     "",
-    `body = ${body}`,
+    `body = ${body.replace(/false\n}$/, "False\n}")}`,
     ...(clip
       ? [
           `with open(${JSON.stringify(clip)}, "rb") as clip:`,
@@ -43,21 +59,34 @@ function python({ url, fields, format, file, needsKey, clip, clipType }) {
     ...(needsKey ? [`headers["Authorization"] = "Bearer " + os.environ["${KEY_VARIABLE}"]`] : []),
     `url = ${JSON.stringify(url)}`,
     "request = urllib.request.Request(url, json.dumps(body).encode(), headers)",
-    `with urllib.request.urlopen(request) as response, open(${JSON.stringify(file)}, "wb") as audio:`,
-    "    while chunk := response.read1():  # audio arrives while it is generated",
-    "        audio.write(chunk)",
+    `with urllib.request.urlopen(request) as response, ${wave ? "wave." : ""}open(${JSON.stringify(file)}, "wb") as audio:`,
+    ...pythonWriting(format),
     "",
   ].join("\n");
+}
+
+function pythonWriting(format) {
+  if (!streams("python", format)) return ["    audio.write(response.read())"];
+  const chunks = "    while chunk := response.read1():  # audio arrives while it is generated";
+  if (format !== "wav") return [chunks, "        audio.write(chunk)"];
+  return [
+    "    audio.setnchannels(1)",
+    "    audio.setsampwidth(2)",
+    '    audio.setframerate(int(response.headers["X-Sample-Rate"]))',
+    chunks,
+    "        audio.writeframes(chunk)",
+  ];
 }
 
 function javascript({ url, fields, format, file, needsKey, clip, clipType }) {
   const { seed, ...rest } = fields;
   const safe = !seed || Number.isSafeInteger(Number(seed));
-  const body = indented({ ...(safe ? fields : rest), response_format: format }, "  ");
+  const used = [streams("javascript", format) ? "open" : "writeFile", ...(clip ? ["readFile"] : [])];
+  const body = indented({ ...(safe ? fields : rest), ...asked("javascript", format) }, "  ");
   const json = safe ? "JSON.stringify(body)" : `JSON.stringify(body).replace(/}$/, ${JSON.stringify(`,"seed":${seed}}`)})`;
   return [
     "// Node 18 or newer: save as speech.mjs, then run: node speech.mjs",
-    `import { ${clip ? "readFile, " : ""}writeFile } from "node:fs/promises";`,
+    `import { ${used.sort().join(", ")} } from "node:fs/promises";`,
     "",
     `const body = ${body};`,
     ...(clip
@@ -72,12 +101,35 @@ function javascript({ url, fields, format, file, needsKey, clip, clipType }) {
     `const url = ${JSON.stringify(url)};`,
     `const response = await fetch(url, { method: "POST", headers, body: ${json} });`,
     "if (!response.ok) throw new Error(await response.text());",
-    `await writeFile(${JSON.stringify(file)}, Buffer.from(await response.arrayBuffer()));`,
+    ...javascriptWriting(format, JSON.stringify(file)),
     "",
   ].join("\n");
 }
 
-// One field per line. JSON is also a Python and a JavaScript literal here: no value is true, false or null.
+function javascriptWriting(format, file) {
+  if (!streams("javascript", format)) {
+    return [`await writeFile(${file}, Buffer.from(await response.arrayBuffer()));`];
+  }
+  const sized = format === "wav";
+  return [
+    `const file = await open(${file}, "w");`,
+    ...(sized ? ["let bytes = 0;"] : []),
+    "for await (const chunk of response.body) {",
+    "  await file.writeFile(chunk); // audio arrives while it is generated",
+    ...(sized ? ["  bytes += chunk.length;"] : []),
+    "}",
+    ...(sized
+      ? [
+          "// The header came before the length was known.",
+          "await file.write(new Uint32Array([bytes - 8]), 0, 4, 4);",
+          "await file.write(new Uint32Array([bytes - 44]), 0, 4, 40);",
+        ]
+      : []),
+    "await file.close();",
+  ];
+}
+
+// One field per line. JSON is also a JavaScript literal, and a Python literal but for `false`.
 function indented(fields, space, endSpace = "") {
   const lines = Object.entries(fields).map(([name, value]) => requestJson({ [name]: value }).slice(1, -1));
   return `{\n${lines.map((line) => `${space}${line.replace(/^("[^"]*"):/, "$1: ")}`).join(",\n")}\n${endSpace}}`;
