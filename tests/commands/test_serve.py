@@ -29,6 +29,7 @@ from oscine.config import ServerConfig
 from oscine.server.listener import bind
 from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
+from tests.event_stream import read_events
 from tests.server.serving import eventually
 
 pytestmark = pytest.mark.slow
@@ -96,8 +97,8 @@ def test_all_response_forms_carry_the_same_audio(served: Served) -> None:
     plain = client.post(SPEECH, json=frames(8)).content
     whole = client.post(SPEECH, json={**frames(8), "stream": False})
     assert whole.content == plain and whole.headers["x-finish-reason"] == "length"
-    events = client.post(SPEECH, json={**frames(8), "stream_format": "sse"}).text.split("\n\n")
-    sent = [json.loads(event.removeprefix("data: ")) for event in events if event]
+    events = client.post(SPEECH, json={**frames(8), "stream_format": "sse"}).text
+    sent = read_events(events)
     assert b"".join(base64.b64decode(event.get("audio", "")) for event in sent) == plain
     assert sent[-1]["usage"]["output_tokens"] == 8
 

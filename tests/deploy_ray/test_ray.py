@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import io
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from benchmarks.server_process import ServerProcess
 from tests.conftest import CheckpointMaker, require_environment
 from tests.deploy_ray.ray_serve import METRICS_PORTS, RayServe, ReplicaDetails, eventually, status_url
+from tests.event_stream import read_events
 from tests.server.live.live_client import Client
 from tests.websocket import connect
 
@@ -147,8 +147,7 @@ def test_events_equal_those_of_oscine_serve(ray: RayServe, pair: list[ReplicaDet
     heard = []
     for url in (ray.url, served):
         with client_of(url) as client:
-            lines = client.post(SPEECH, json={"input": TEXT, "seed": 3, "stream_format": "sse"}).text.split("\n\n")
-        events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+            events = read_events(client.post(SPEECH, json={"input": TEXT, "seed": 3, "stream_format": "sse"}).text)
         sound = b"".join(base64.b64decode(event.pop("audio", "")) for event in events)
         heard.append((sound, [event for event in events if event["type"] != "speech.audio.delta"]))
     assert heard[0] == heard[1] and heard[0][0]

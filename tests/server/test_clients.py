@@ -25,6 +25,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import SpeechRequest
 from tests.conftest import require_environment
+from tests.event_stream import read_events
 from tests.server.reference_clip import CLIP
 from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
@@ -321,7 +322,7 @@ def test_the_openai_sdk_receives_audio_before_the_speech_is_complete(runs: Clien
 def test_the_openai_sdk_receives_events(runs: ClientRuns) -> None:
     answer = runs.answer("openai_sdk", "events")
     assert answer["headers"]["content-type"].startswith("text/event-stream")
-    events = [json.loads(line.removeprefix("data: ")) for line in answer["lines"] if line]
+    events = read_events(answer["lines"])
     deltas = [base64.b64decode(event["audio"]) for event in events if event["type"] == "speech.audio.delta"]
     assert_joined(b"".join(deltas), runs.made("Events has sentence"))
     assert events[-1]["type"] == "speech.audio.done"

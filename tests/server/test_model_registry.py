@@ -1,7 +1,6 @@
 """Several models in one application: over HTTP, events, batch and the WebSocket; what the status endpoints show."""
 
 import base64
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from fastapi import FastAPI
 from oscine.server.app import build_models_app
 from oscine.server.model_registry import LoadedModel
 from oscine.types import EngineHealth
+from tests.event_stream import read_events
 from tests.server.live.live_client import Server
 from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
@@ -78,8 +78,7 @@ def test_each_request_is_spoken_by_the_model_that_can_do_it(served: Served) -> N
 
 
 def audio_of(events: str) -> bytes:
-    told = [json.loads(event.removeprefix("data: ")) for event in events.split("\n\n") if event]
-    return b"".join(base64.b64decode(event.get("audio", "")) for event in told)
+    return b"".join(base64.b64decode(event.get("audio", "")) for event in read_events(events))
 
 
 def test_items_of_a_batch_go_to_different_models(served: Served) -> None:

@@ -1,7 +1,6 @@
 """POST /v1/audio/speech over real sockets: clients receive the engine's audio in every form."""
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 from oscine.audio import read_clip, wav_header
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
+from tests.event_stream import read_events
 from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of, eventually, serving
 
@@ -40,7 +40,7 @@ def say(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
     assert response.headers["content-type"].startswith("text/event-stream")
-    return [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line]
+    return read_events(response.text)
 
 
 def test_pcm_is_the_engine_audio_bit_for_bit(client: httpx.Client) -> None:
@@ -170,10 +170,21 @@ def test_a_failed_event_stream_has_an_error_event_and_stays_incomplete(client: h
     lines: list[str] = []
     with pytest.raises(httpx.RemoteProtocolError), client.stream("POST", SPEECH, json=body) as response:
         lines.extend(line for line in response.iter_lines() if line)
-    last = json.loads(lines[-1].removeprefix("data: "))
+    last = read_events(lines)[-1]
     assert last["type"] == "speech.audio.error"
     assert last["partial_audio"] is True
     assert last["error"]["code"] == "engine_failed"
+
+
+def test_the_error_event_of_a_server_for_sglang_omnis_clients_has_their_name() -> None:
+    engine = ScriptedEngine()
+    with client_of(engine, CARD, ServerConfig(live_protocol="sglang-omni")) as client:
+        body = {"input": "Hello !break there", "stream_format": "sse"}
+        lines: list[str] = []
+        with pytest.raises(httpx.RemoteProtocolError), client.stream("POST", SPEECH, json=body) as response:
+            lines.extend(response.iter_lines())
+    assert read_events(lines)[-1]["type"] == "error"
+    engine.stop()
 
 
 def test_an_error_before_the_first_audio_has_its_status(client: httpx.Client) -> None:

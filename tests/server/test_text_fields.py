@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,6 +16,7 @@ from oscine.server.schemas import VoiceOptions
 from oscine.server.text_fields import TextFields
 from oscine.text.normalization.number_words import words_of
 from oscine.text.normalization.speller import speller
+from tests.event_stream import read_events
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of
 
@@ -76,8 +76,7 @@ def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
     options = {"normalize": True, "paragraph_pause_s": 0.25, "pronunciations": {"oscine": "OSS-een"}}
     answer = say(client, text, stream_format="sse", **options)
     assert texts(engine) == ["OSS-een costs five dollars.", "Really", "three kilometers."]
-    events = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n") if line]
-    segments = [event for event in events if event["type"] == "speech.audio.segment"]
+    segments = [event for event in read_events(answer.text) if event["type"] == "speech.audio.segment"]
     assert [segment["text"] for segment in segments] == ["Oscine costs $5.", "Really", "3 km."]
     gaps = [round(later["start_s"] - sooner["end_s"], 3) for sooner, later in pairwise(segments)]
     assert gaps == [0.25, 0.5]

@@ -181,7 +181,7 @@ def test_audio_does_not_wait_for_the_aligner(whisper: Path, engine: ScriptedEngi
                 audio = b""
                 lines = answer.iter_lines()
                 while len(audio) < len(spoken(HELLO, 3)):
-                    if line := next(lines):
+                    if (line := next(lines)).startswith("data: "):
                         audio += base64.b64decode(json.loads(line.removeprefix("data: ")).get("audio", ""))
             assert audio == spoken(HELLO, 3)
     finally:

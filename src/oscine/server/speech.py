@@ -233,7 +233,8 @@ class SpeechHandler:
         }
 
     def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
-        delta = _event("speech.audio.delta", audio=base64.b64encode(data).decode()) if data else b""
+        audio = {"audio": base64.b64encode(data).decode(), "response_format": plan.format.name}
+        delta = _event("speech.audio.delta", **audio) if data else b""
         return delta + (_event("speech.audio.segment", **segment_fields(plan, chunk.segment)) if chunk.segment else b"")
 
     def _done_event(self, plan: SpeechPlan, last: NarrationChunk) -> bytes:
@@ -246,7 +247,9 @@ class SpeechHandler:
         )
 
     def _error_event(self, error: ApiError) -> bytes:
-        return _event("speech.audio.error", error=error.body, partial_audio=self._metrics.samples > 0)
+        is_for_sglang = self._service.config.live_protocol == "sglang-omni"
+        kind = "error" if is_for_sglang else "speech.audio.error"
+        return _event(kind, error=error.body, partial_audio=self._metrics.samples > 0)
 
     def _log_done(self, plan: SpeechPlan, last: NarrationChunk) -> None:
         first_s = self._metrics.first_audio_s
@@ -306,4 +309,5 @@ def _word_events(segments: Iterable[SegmentWords]) -> bytes:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()
+    """Some clients dispatch on the event's name, others on the type in its data."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()

@@ -41,7 +41,7 @@ class EventReader {
     const events = (this.#text + this.#decoder.decode(bytes, { stream: true })).split("\n\n");
     this.#text = events.pop();
     for (const event of events) {
-      const message = JSON.parse(event.replace(/^data: /, ""));
+      const message = JSON.parse(event.slice(event.indexOf("data: ") + 6)); // a line with its name comes before
       this.#handlers[message.type]?.(message);
     }
   }
