@@ -392,8 +392,10 @@ class ServerConfig:
         default=False,
         description="Refuse requests with unknown fields. Otherwise they are ignored, and the response names them.",
     )
-    default_format: FormatName = Field(
-        default="mp3", description="response_format of requests without one: mp3 as OpenAI has it, wav as others do."
+    default_format: FormatName | None = Field(
+        default=None,
+        description="response_format of requests without one. Default: mp3 over HTTP, as OpenAI has it; over "
+        "WebSockets pcm, or wav for a client of vLLM-Omni.",
     )
     model_aliases: Strings = Field(
         default=("qwen3-tts",),
@@ -426,7 +428,8 @@ class ServerConfig:
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")
     live_protocol: Literal["vllm-omni", "sglang-omni"] = Field(
         default="vllm-omni",
-        description="Whose protocol a client of /v1/audio/speech/stream speaks if its first message does not tell.",
+        description="Whose protocol a client of /v1/audio/speech/stream speaks if its first message does not tell. "
+        "sglang-omni: over HTTP, the event of an error is called `error`, not `speech.audio.error`.",
     )
     live_idle_s: Float = _number(60.0, 1, _DAY_S, "A WebSocket without traffic for this long is closed.")
     live_pause_s: Float = _number(
@@ -448,3 +451,8 @@ class ServerConfig:
         if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
             raise ValueError("public_url must begin with http:// or https://, such as https://speech.example.com")
         return self
+
+    @property
+    def http_format(self) -> FormatName:
+        """Of an HTTP request without a response_format."""
+        return self.default_format or "mp3"

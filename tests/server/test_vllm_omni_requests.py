@@ -20,6 +20,7 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.types import ModelCard
 from oscine.voice import Voice
+from tests.event_stream import read_events
 from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of
@@ -168,9 +169,10 @@ def test_events_end_with_usage(wav_and_events: Running, how: dict[str, Any]) -> 
     engine, client = wav_and_events
     answer = client.post(SPEECH, json={"input": TEXT, "voice": "vivian", "response_format": "pcm", **how})
     assert answer.headers["content-type"].startswith("text/event-stream")
-    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    events = read_events(answer.text)
     audio = [base64.b64decode(event["audio"]) for event in events if event["type"] == "speech.audio.delta"]
     assert b"".join(audio) == said(engine)
+    assert {event["response_format"] for event in events if event["type"] == "speech.audio.delta"} == {"pcm"}
     usage = events[-1]["usage"]
     assert events[-1]["type"] == "speech.audio.done"
     assert usage["input_tokens"] + usage["output_tokens"] == usage["total_tokens"] > 0
@@ -323,7 +325,38 @@ def test_the_streaming_client_saves_one_file_in_every_mode(
     assert start["sentence_text"] and start["sample_rate"] == RATE_HZ
     assert (done["sentence_index"], done["error"]) == (0, False)
     assert done["total_bytes"] == sum(map(len, frames)) and end["total_sentences"] == 1
-    assert b"".join(frames)[44:] == spoken("Hello world. How are you?", start["seed"], engine.submitted[-1].voice)
+    said_by = engine.submitted[-1].voice
+    assert samples(b"".join(frames)) == spoken("Hello world. How are you?", start["seed"], said_by)  # with true sizes
+
+
+def test_a_session_without_a_format_gets_a_wav_with_true_sizes(custom_voice: Running) -> None:
+    (start, _, _), ((frame,),) = session(custom_voice[1], ["Hello."], voice="vivian", task_type="CustomVoice")
+    assert start["format"] == "wav" and samples(frame) == spoken("Hello.", start["seed"], "vivian")
+
+
+def test_the_sentence_commit_client_gets_one_stream_and_an_answer_to_each_commit(custom_voice: Running) -> None:
+    sentences = ["Hello there, this comes first.", " Then the second one.", " And a last one without a commit."]
+    url = str(custom_voice[1].base_url.copy_with(scheme="ws", path=STREAM))
+    config = {"voice": "vivian", "streaming_mode": "sentence_commit", "response_format": "pcm", "seed": 3}
+    events: list[dict[str, Any]] = []
+    audio = b""
+    with connect(url, proxy=None, additional_headers=KEY) as socket:
+        socket.send(json.dumps({"type": "session.config", **config}))
+        for index, sentence in enumerate(sentences):
+            socket.send(json.dumps({"type": "input.text", "text": sentence}))
+            end = {"type": "input.commit", "commit_id": f"sentence-{index}"} if index < 2 else {"type": "input.done"}
+            socket.send(json.dumps(end))
+        while not events or events[-1]["type"] != "session.done":
+            message = socket.recv(timeout=600)
+            if isinstance(message, bytes):
+                audio += message
+            else:
+                events.append(json.loads(message))
+    answers = [event for event in events if event["type"] == "input.committed"]
+    assert [answer["commit_id"] for answer in answers] == ["sentence-0", "sentence-1"]
+    assert [(answer["sentence_index"], answer["chars_committed"]) for answer in answers] == [(0, 30), (1, 21)]
+    assert [event["type"] for event in events if event not in answers] == ["audio.start", "audio.done", "session.done"]
+    assert len(audio) == len(spoken("".join(sentences), 3, "vivian"))
 
 
 def test_without_stream_audio_a_file_is_one_frame_with_true_sizes(custom_voice: Running) -> None:

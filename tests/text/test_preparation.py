@@ -151,6 +151,14 @@ def test_text_passes_at_once_where_nothing_can_change_it() -> None:
     assert spoken == ["Hel", "lo wor", "ld, ", "", "OSS-een ", "", "five of them are here now and th", "en ", "<b>"]
 
 
+def test_a_segment_can_end_with_the_text_so_far() -> None:
+    stream = StreamingPreparation(TextOptions(normalize=True), "english", SegmenterConfig())
+    results = [*stream.push("It costs $5"), *stream.end_segment(), *stream.push(" or less"), *stream.end_segment()]
+    pieces = [result for result in results if isinstance(result, StreamPiece)]
+    assert "".join(piece.text.spoken + "|" * piece.ends for piece in pieces) == "It costs five dollars| or less|"
+    assert stream.end_segment() == stream.finish() == []
+
+
 def test_words_before_a_bad_tag_are_spoken_and_the_rest_is_dropped() -> None:
     results = streamed(["One. <break ti", "me=5/> Two.", " Three."], TextOptions())
     assert results[0] == ("One. ", "One. ")

@@ -48,7 +48,7 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
         return "events" if config.stream_events and accepted is None else "bytes"
     if body.word_timestamps:  # in a header, which is sent before the audio
         return "whole"
-    needs_length = FORMATS[body.response_format or config.default_format].needs_length
+    needs_length = FORMATS[body.response_format or config.http_format].needs_length
     streams = config.stream_wav or _reads_a_stream(headers) or len(body.input) > _MAX_WHOLE_CHARS
     return "whole" if needs_length and not streams else "bytes"
 

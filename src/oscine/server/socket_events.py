@@ -72,6 +72,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "audio_seconds": _NUMBER,
     "usage": _typed("object", additionalProperties=_INTEGER),
     "timestamp_info": _OBJECT,
+    "commit_id": _typed(["string", "integer", "null"], "As the client named the commit."),
+    "chars_committed": _typed("integer", "Since the last commit."),
     "spoken_text": _typed(["string", "null"], "An estimate of the words that were played."),
     "played_s": _NUMBER,
     "chunk_id": _INTEGER,
@@ -132,6 +134,9 @@ LIVE: dict[str, Event] = {
         "usage spoken_text timestamp_info",
     ),
     "session.done": Event("The utterance is over.", "utterance_index total_sentences"),
+    "input.committed": Event(
+        "Answers input.commit: its text is queued.", "utterance_index commit_id sentence_index chars_committed"
+    ),
     "input.cancelled": Event("Answers input.cancel.", "utterance_index played_s spoken_text"),
     "error": Event("A message or an utterance failed.", "message error", "utterance_index retry_after_s"),
 }

@@ -101,9 +101,7 @@ class SpeechPlanner:
             check_aligner(self._aligner, options.language_name)
         out_rate_hz = options.sample_rate or card.sample_rate_hz
         speed = 1.0 if options.speed is None else options.speed
-        form = checked_format(
-            options.response_format or default_format or self._config.default_format, out_rate_hz, speed
-        )
+        form = checked_format(options.response_format or default_format or self._config.http_format, out_rate_hz, speed)
         if len(text) > self._max_text_chars:
             message = f"the text has {len(text)} characters, the limit is {self._max_text_chars}; split it"
             raise ApiError(413, message, param="input")

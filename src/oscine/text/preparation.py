@@ -168,6 +168,13 @@ class StreamingPreparation:
             return results
         return [*results, *self._pieces(self._segmenter.end_sentence(in_doubt=in_doubt))]
 
+    def end_segment(self) -> list[StreamResult]:
+        """The segment ends with the text so far. A tag still waits for its end."""
+        results = self.flush()
+        if self._failed or (self._scanner and self._scanner.held):
+            return results
+        return [*results, *self._pieces(self._segmenter.finish())]
+
     def finish(self) -> list[StreamResult]:
         """The rest of the text."""
         results = self._prepared(self._scanner.finish() if self._scanner else ())

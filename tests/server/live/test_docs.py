@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.file_length import assert_length
 from tests.server.live.live_client import server_of
-from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine
+from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine
 
 ROOT = Path(__file__).parents[3]
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -19,8 +20,8 @@ def examples(page: str) -> list[str]:
     return [code for code in _PYTHON.findall((ROOT / page).read_text("utf-8")) if "websockets" in code]
 
 
-@pytest.mark.parametrize("page", ["docs/api.md", "README.md"])
-def test_pasted_websocket_examples_write_the_speech_to_a_file(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["docs/api.md", "docs/guides/live_text.md", "README.md"])
+def test_pasted_websocket_examples_write_a_file_that_every_tool_reads(page: str, tmp_path: Path) -> None:
     codes = examples(page)
     assert codes or page == "README.md"
     engine = ScriptedEngine()
@@ -32,6 +33,6 @@ def test_pasted_websocket_examples_write_the_speech_to_a_file(page: str, tmp_pat
                 [sys.executable, "-"], input=local, text=True, cwd=tmp_path, env=environment, check=True, timeout=600
             )
             (file,) = tmp_path.iterdir()
-            assert len(file.read_bytes()) == 44 + 2 * FRAME_SAMPLES * len("Hello there.")
+            assert_length(file.read_bytes(), FRAME_SAMPLES * len("Hello there."), RATE_HZ)
             file.unlink()
     engine.stop()

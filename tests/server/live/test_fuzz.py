@@ -63,6 +63,8 @@ CONFIGS: list[dict[str, Any]] = [
     {"non_streaming_mode": True},
     {"split_granularity": "sentence", "events": ["session.ready", "audio.segment"]},
     {"split_granularity": "clause", "response_format": "flac", "stream_audio": False},
+    {"task_type": "CustomVoice"},
+    {"streaming_mode": "sentence_commit"},
     {"voice": "nobody"},
     {"extra_params": {"top_k": "x"}},
 ]
@@ -73,6 +75,7 @@ EVENTS = {
     "audio.segment": {"utterance_index", "index", "text", "start_s", "end_s"},
     "audio.done": {"utterance_index", "sentence_index", "finish_reason", "total_bytes", "audio_seconds", "error"},
     "session.done": {"utterance_index", "total_sentences"},
+    "input.committed": {"utterance_index", "commit_id", "sentence_index", "chars_committed"},
     "input.cancelled": {"utterance_index", "played_s", "spoken_text"},
     "error": {"message", "error"},
 }
@@ -90,7 +93,7 @@ def any_message(rng: random.Random) -> str | bytes:
     def message(kind: str, **fields: Any) -> str:
         return json.dumps({"type": kind, **fields})
 
-    match rng.choices(range(7), weights=[12, 5, 2, 2, 2, 2, 0.2])[0]:
+    match rng.choices(range(8), weights=[12, 5, 2, 2, 2, 2, 2, 0.2])[0]:
         case 0:
             return message("input.text", text="".join(rng.choices(PIECES, k=rng.randint(1, 4))))
         case 1:
@@ -107,6 +110,10 @@ def any_message(rng: random.Random) -> str | bytes:
             kind = rng.choice(["input.text", "input.cancel", "session.config", "input.done", "session.close", "x"])
             fields = {rng.choice(FIELDS): rng.choice(VALUES) for _ in range(rng.randint(1, 3))}
             return json.dumps({"type": kind, **fields})
+        case 6:
+            return message(
+                "input.commit", **rng.choice([{}, {"commit_id": "one"}, {"commit_id": 2}, {"commit_id": []}])
+            )
         case _:
             return rng.choice([message("session.close"), message("input.text", text="z" * 2**22), bytes(2**22 + 9)])
 

@@ -126,6 +126,14 @@ def test_whole_files_come_in_one_frame_with_their_true_size(client: Client) -> N
             assert abs(opened.getnframes() - len(text) * FRAME_SAMPLES) <= FRAME_SAMPLES  # a space after it
 
 
+def test_a_commit_makes_a_file_of_what_has_come_of_a_sentence(client: Client) -> None:
+    client.configure(seed=3, split_granularity="sentence")
+    client.write("Hello there")
+    client.send("input.commit")
+    assert client.until("audio.done").one("audio.start")["sentence_text"] == "Hello there"
+    assert client.say(" Fine!").one("audio.start")["sentence_text"] == "Fine!"
+
+
 def test_a_failure_ends_the_sentence_and_the_utterance(client: Client) -> None:
     client.configure(seed=3, split_granularity="sentence")
     received = client.say("Hello there. How !break are you? Fine.")

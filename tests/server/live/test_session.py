@@ -225,6 +225,25 @@ def test_a_client_of_vllm_omni_works(server: Server) -> None:
         assert error["message"] == error["error"]["message"]
 
 
+def test_committed_text_is_spoken_to_its_end_and_the_utterance_goes_on(client: Client) -> None:
+    client.write("Hello the", "re")
+    client.send("input.commit", commit_id="one")
+    received = client.receive_frames(len("Hello there"))
+    committed = {"utterance_index": 0, "commit_id": "one", "sentence_index": 0, "chars_committed": 11}
+    assert received.one("input.committed") == {"type": "input.committed", **committed}
+    client.send("input.commit", commit_id=2)
+    assert "input.text first" in client.until("error").events[-1]["message"]
+    client.write(" and you.")
+    client.send("input.commit")
+    second = client.until("input.committed").events[-1]
+    assert (second["commit_id"], second["sentence_index"], second["chars_committed"]) == (None, 1, 9)
+    rest = client.say()
+    assert rest.one("session.done")["total_sentences"] == 1  # one file
+    assert [segment["text"] for segment in rest.all("audio.segment")][-1] == " and you."
+    client.send("input.commit")
+    assert "there is no text to commit" in client.until("error").events[-1]["message"]
+
+
 def test_a_segment_in_a_foreign_script_carries_a_warning() -> None:
     engine = ScriptedEngine()
     with server_of(engine, card=replace(CARD, languages=("english",))) as server, server.client() as client:

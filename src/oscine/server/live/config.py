@@ -27,7 +27,26 @@ class LiveConfig(VoiceOptions):
     split_granularity: Literal["none", "sentence", "clause"] | None = Field(
         None, description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`."
     )
-    stream_audio: bool | None = Field(None, description="false: each file in one frame, when it is complete.")
+    stream_audio: bool | None = Field(
+        None,
+        description="true: audio as it is generated. false: each file when it is complete. Default: false for WAV and "
+        "FLAC, and for clients of vLLM-Omni.",
+    )
+    streaming_mode: Literal["sentence", "token_level", "sentence_commit"] | None = Field(
+        None, description="As in vLLM-Omni. Text is always spoken as it arrives; all but `sentence` stream the audio."
+    )
+
+    @property
+    def is_vllm_omnis(self) -> bool:
+        """Whether a client of vLLM-Omni sent it. Its clients name a task or a mode; `events` is ours."""
+        return self.events is None and (self.task_type is not None or self.streaming_mode is not None)
+
+    @property
+    def streams(self) -> bool | None:
+        """Whether audio is sent as it is generated. None: the client has not said."""
+        if self.stream_audio is None and self.streaming_mode in ("token_level", "sentence_commit"):
+            return True
+        return self.stream_audio
 
     @property
     def split(self) -> Split | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
@@ -21,6 +21,7 @@ from oscine.server.schemas import LenientModel, StrictModel, invalid_field, show
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
+_MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets
 _CLOSE_TIMEOUT_S = 10.0  # for a client that does not read; on a busy machine others need seconds, too
 
 
@@ -35,6 +36,13 @@ class InputDone(LenientModel):
     """Ends the text of the utterance."""
 
     type: Literal["input.done"]
+
+
+class InputCommit(LenientModel):
+    """Speaks the text so far to its end. The utterance goes on."""
+
+    type: Literal["input.commit"]
+    commit_id: Annotated[str, Field(max_length=256)] | int | None = None
 
 
 class InputCancel(StrictModel):
@@ -65,11 +73,12 @@ class SessionClose(LenientModel):
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
-ClientMessage = LiveConfig | InputText | InputDone | InputClear | InputCancel | SentenceEnd | SessionClose
+ClientMessage = LiveConfig | InputText | InputDone | InputCommit | InputClear | InputCancel | SentenceEnd | SessionClose
 MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,
     "input.text": InputText,
     "input.done": InputDone,
+    "input.commit": InputCommit,
     "input.cancel": InputCancel,
     "session.close": SessionClose,
 }
@@ -98,12 +107,12 @@ class LiveConnection:
 
     def __init__(self, socket: WebSocket, stalled_s: float) -> None:
         self._socket, self._stalled_s = socket, stalled_s
-        self._is_own_client = False  # it chose our subprotocol
+        self.is_own_client = False  # it chose our subprotocol
         self._own_events: Collection[str] = ()  # that the client asked for
 
     def subprotocol(self, offered: Sequence[str]) -> str | None:
-        self._is_own_client = SUBPROTOCOL in offered
-        return SUBPROTOCOL if self._is_own_client else None
+        self.is_own_client = SUBPROTOCOL in offered
+        return SUBPROTOCOL if self.is_own_client else None
 
     def ask_for_events(self, names: Collection[str]) -> None:
         """Of OWN_EVENTS; the others are always sent."""
@@ -132,7 +141,7 @@ class LiveConnection:
 
     def sends(self, kind: str) -> bool:
         """Whether the client gets events of this kind."""
-        return kind not in OWN_EVENTS or self._is_own_client or kind in self._own_events
+        return kind not in OWN_EVENTS or self.is_own_client or kind in self._own_events
 
     async def send_event(self, kind: str, **fields: Any) -> None:
         if not self.sends(kind):
@@ -146,7 +155,8 @@ class LiveConnection:
         await self.send_event("error", message=error.message, error=error.body, **given)
 
     async def send_audio(self, data: bytes) -> None:
-        await self._send({"type": "websocket.send", "bytes": data})
+        for begin in range(0, len(data), _MAX_FRAME_BYTES):
+            await self._send({"type": "websocket.send", "bytes": data[begin : begin + _MAX_FRAME_BYTES]})
 
     async def close(self, end: CloseConnection) -> None:
         # RuntimeError: the server has closed the socket already.

@@ -26,6 +26,7 @@ from oscine.server.live.connection import (
     CloseConnection,
     InputCancel,
     InputClear,
+    InputCommit,
     InputDone,
     InputText,
     LiveConnection,
@@ -33,6 +34,7 @@ from oscine.server.live.connection import (
     SentenceEnd,
     SessionClose,
 )
+from oscine.server.live.plan import live_plan
 from oscine.server.live.playback_position import UtteranceTimeline, playback_position
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.logs import request_id
@@ -150,7 +152,7 @@ class LiveSession:
     async def _handle(self, message: ClientMessage) -> None:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
             raise ApiError(400, f"{message.type} came after session.close; open another connection")
-        if self._service.config.strict and isinstance(message, InputText | InputDone | SessionClose):
+        if self._service.config.strict and isinstance(message, InputText | InputDone | InputCommit | SessionClose):
             message.check_strict()
         match message:
             case LiveConfig():
@@ -160,6 +162,8 @@ class LiveSession:
                     raise RefusedConfigError.of(api_error(error)) from None
             case InputText():
                 await self._push(message.text)
+            case InputCommit():
+                await self._commit(message)
             case InputDone():
                 self._open = self._open or self._begin()
                 self._end_text()
@@ -178,14 +182,12 @@ class LiveSession:
 
     async def _configure(self, config: LiveConfig) -> None:
         model = self._service.models.route(config)
-        plan = await self._service.planner.plan(model, config, "", "pcm")
+        plan = await live_plan(self._service, self._connection, model, config)
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
         self._connection.ask_for_events(config.events or ())
-        self._plan = replace(
-            plan, words=self._word_form(config), split=config.split, whole_files=config.stream_audio is False
-        )
+        self._plan = replace(plan, words=self._word_form(config))
         self._refused_config = None
         self._random_seeds = given_seed(config) is None
         await self._connection.send_event(
@@ -226,6 +228,19 @@ class LiveSession:
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
             await asyncio.sleep(0)
+
+    async def _commit(self, message: InputCommit) -> None:
+        """The text so far is spoken to its end. The utterance goes on."""
+        chars = self._open.commit_text() if self._open else 0
+        if not self._open or not chars:
+            raise ApiError(400, "there is no text to commit; send input.text first")
+        await self._connection.send_event(
+            "input.committed",
+            utterance_index=self._open.index,
+            commit_id=message.commit_id,
+            sentence_index=self._open.commits - 1,
+            chars_committed=chars,
+        )
 
     def _end_text(self) -> None:
         if self._open:

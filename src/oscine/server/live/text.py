@@ -95,6 +95,10 @@ class LiveText:
     def end_sentence(self, *, in_doubt: bool = False) -> None:
         self._add(self._preparation.end_sentence(in_doubt=in_doubt))
 
+    def end_segment_early(self) -> None:
+        """The text so far is a segment of its own; later text starts a new one."""
+        self._add(self._preparation.end_segment())
+
     def end(self) -> None:
         self._add(self._preparation.finish())
         self.ended.set()

@@ -22,6 +22,7 @@ from oscine.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.server.errors import ApiError, api_error
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
+from oscine.server.live.plan import live_plan
 from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
 from oscine.server.live.words import LiveWords
@@ -56,7 +57,7 @@ class LiveUtterance:
         """`plan` None: the default settings. With `refused_config`, the utterance fails: the client asked for other
         settings than the default ones."""
         self._service, self._connection, self._clock = service, connection, clock
-        self._api_key, self._index, self._plan = api_key, index, plan
+        self._api_key, self.index, self._plan = api_key, index, plan
         self._refused_config = refused_config
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: `audio.start` has its text.
@@ -75,6 +76,8 @@ class LiveUtterance:
         self._done = False  # session.done was sent
         self._logged = False
         self._active_s = time.monotonic()  # when text came or audio left the last time
+        self._committed_chars = 0
+        self.commits = 0
         self.timeline = UtteranceTimeline(index)
         self.is_followed = False  # by another utterance, whose audio waits for the end of this one
 
@@ -86,6 +89,15 @@ class LiveUtterance:
 
     def end_text(self) -> None:
         self._text.end()
+
+    def commit_text(self) -> int:
+        """The text so far is spoken to its end. Returns its characters since the last commit."""
+        chars = self._text.chars - self._committed_chars
+        if chars:
+            self._committed_chars += chars
+            self.commits += 1
+            self._text.end_segment_early()
+        return chars
 
     def clear_text(self) -> None:
         """Drops the text that is not being spoken yet."""
@@ -157,7 +169,7 @@ class LiveUtterance:
         model = self._model = self._plan.model if self._plan else service.route(_DEFAULTS)
         assert self._meter
         self._meter.use(model.metrics)
-        plan = self._plan or await service.planner.plan(model, _DEFAULTS, "", "pcm")
+        plan = self._plan or await live_plan(service, self._connection, model, _DEFAULTS)
         with service.api_keys.stream(self._api_key), model.streams:
             while item:
                 item = await self._speak_file(plan, item)
@@ -181,7 +193,7 @@ class LiveUtterance:
         )
         with (
             contextlib.closing((service.file_encoder if plan.whole_files else service.encoder)(plan)) as encoder,
-            contextlib.closing(LiveWords(service, self._connection, plan, self._index, self._files)) as self._words,
+            contextlib.closing(LiveWords(service, self._connection, plan, self.index, self._files)) as self._words,
         ):
             return await self._speak_items(plan, narration, encoder, item)
 
@@ -265,7 +277,7 @@ class LiveUtterance:
 
     async def _send_failure(self, error: ApiError) -> None:
         self._log_end(error.status, "error" if self._started or self._files else None, error)
-        await self._connection.send_error(error, self._index)
+        await self._connection.send_error(error, self.index)
         if self._started:
             await self._send_done("error")
         self._ended = True
@@ -290,7 +302,7 @@ class LiveUtterance:
             self._done = True
 
     async def _send_event(self, kind: str, **fields: Any) -> None:
-        await self._connection.send_event(kind, utterance_index=self._index, **fields)
+        await self._connection.send_event(kind, utterance_index=self.index, **fields)
 
     def _log_end(self, status: int, reason: FinishReason | None, error: ApiError | None = None) -> None:
         """Only the first call counts."""
@@ -302,7 +314,7 @@ class LiveUtterance:
         _log.info(
             "not spoken" if error else "spoken",
             extra=log_fields(
-                utterance=self._index,
+                utterance=self.index,
                 status=status,
                 code=error and error.code,
                 param=error and error.param,

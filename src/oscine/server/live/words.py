@@ -23,7 +23,7 @@ class LiveWords:
         self._connection, self._plan, self._index, self._sentence_index = connection, plan, index, sentence_index
         self._timer: WordTimer | None = service.word_timer(plan) if plan.words else None
         self._segments: list[SegmentWords] = []
-        self._chunks = self._samples = 0
+        self._chunks = self._samples = self._chunk_samples = 0
 
     @property
     def start_fields(self) -> dict[str, bool]:
@@ -34,7 +34,8 @@ class LiveWords:
         """`data` is the chunk's encoded audio."""
         samples = len(chunk.pcm) // 2
         if data and self._plan.words == "chunks":
-            await self._send_chunk(data, self._samples, self._samples + samples)
+            await self._send_chunk(data, self._chunk_samples, self._samples + samples)
+            self._chunk_samples = self._samples + samples
         elif data:
             await self._connection.send_audio(data)
         self._samples += samples

@@ -157,7 +157,8 @@ class DashScopeConnection(ForeignConnection):
             raise _session_error(field_error("mode must be server_commit or commit", param="mode"))
         self._configured = True
         try:
-            config = live_config(own_fields({name: settings[name] for name in settings if name != "mode"}))
+            given = own_fields({name: settings[name] for name in settings if name != "mode"})
+            config = live_config({"response_format": "pcm", **given})
         except ApiError as error:
             raise _session_error(error) from None
         self._update = settings

@@ -32,7 +32,7 @@ from oscine.server.service import Service
 from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 # Settings of SGLang-Omni's that our live protocol has too, with its defaults.
-_DEFAULTS = {"split_granularity": "sentence", "stream_audio": False}
+_DEFAULTS = {"response_format": "pcm", "split_granularity": "sentence", "stream_audio": False}
 
 
 class ConfigureSession(ForeignMessage):
