@@ -41,7 +41,7 @@ from benchmarks.report_latency import (
     front_end_section,
     startup_section,
 )
-from benchmarks.report_reliability import overload_table, short_soak_words, soak_table, triton_table
+from benchmarks.report_reliability import forecast_table, overload_table, short_soak_words, soak_table, triton_table
 from benchmarks.report_server import images, load_section, readme_server_table, server_section
 from benchmarks.report_table import RESULTS, ROOT, SIZES, Result, load, marked_if_older, paragraph, table
 from benchmarks.report_targets import targets_section
@@ -160,6 +160,7 @@ class Report:
             "soak-gpu": soak_table,
             "overload-gpu": overload_table,
             "soak-cpu": soak_table,
+            "forecast": forecast_table,
         }
         if BEGIN.format(name="short-soak-gpu") in text:
             tables["short-soak-gpu"] = short_soak_words

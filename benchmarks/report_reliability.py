@@ -93,6 +93,40 @@ def overload_table(result: Result) -> str:
     return f"{table(head, rows)}\n\n{waits} {origin(result)}"
 
 
+def forecast_table(result: Result) -> str:
+    """Forecast divided by wait; 1 is right, 2 twice too long."""
+    rows = []
+    for phase, figures in result["figures"]["phases"].items():
+        waited = [one for one in (figures[name] for name in ("first_burst", "bursts", "later")) if one]
+        rows.append(
+            [
+                phase,
+                f"{figures['load_average']:.0f}",
+                f"{min(figures['admitted'])} to {max(figures['admitted'])}",
+                f"{max(one['wait_s'] for one in waited):.1f}" if waited else "-",
+                *(_ratio(figures[name]) for name in ("first_burst", "bursts", "later")),
+            ]
+        )
+    head = [
+        f"demo voice, bursts of {result['figures']['requests']}",
+        "load average",
+        "admitted at once",
+        "wait, s",
+        "forecast / wait in the first burst",
+        "in the other bursts: p10 / p50 / p90",
+        "while the streams run",
+    ]
+    return f"{table(head, rows)}\n\n{origin(result)}"
+
+
+def _ratio(figures: Row | None) -> str:
+    if figures is None:
+        return "-"
+    if figures["count"] == 1:
+        return f"{figures['p50']:.2f}"
+    return " / ".join(f"{figures[name]:.2f}" for name in ("p10", "p50", "p90"))
+
+
 def _burst_column(burst: Row) -> list[str]:
     retried = sum(count for tries, count in burst["tries"].items() if int(tries) > 1)
     after = f", {retried} of them after a 429" if retried else ""

@@ -121,7 +121,7 @@ class PacingConfig:
         0.0002, 0, 1, "How long before the device ends a frame the next one is launched; large: as early as possible."
     )
     frames_per_text_id: Float = _number(
-        4.0, 0.1, 1000, "Expected frames per text token, to predict when slots free up."
+        4.0, 0.1, 1000, "Expected frames per text token, to predict when slots free up, until speeches have ended."
     )
 
 

@@ -68,7 +68,7 @@ def test_the_export_guide_holds_the_generated_tables() -> None:
 
 def test_the_page_of_reliability_holds_the_generated_figures() -> None:
     text = RELIABILITY.read_text(encoding="utf-8")
-    assert all(BEGIN.format(name=name) in text for name in ("soak-gpu", "overload-gpu", "soak-cpu"))
+    assert all(BEGIN.format(name=name) in text for name in ("soak-gpu", "overload-gpu", "soak-cpu", "forecast"))
     assert Report().reliability(text) == text
 
 

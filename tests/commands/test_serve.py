@@ -279,9 +279,9 @@ def test_kernels_that_are_compiled_are_one_line_of_the_log(caplog: pytest.LogCap
 
 def test_the_banner_never_promises_more_streams_than_stay_in_real_time() -> None:
     slow = describe_capacity(status(slots=32, real_time=6, device="CPU, 2 threads, float32"))
-    assert slow == "CPU, 2 threads, float32, about 6 streams in real time"
+    assert slow == "CPU, 2 threads, float32, about 6 streams in real time (measured at the start)"
     one = describe_capacity(status(slots=32, real_time=1, device="CPU, 1 thread, float32"))
-    assert one == "CPU, 1 thread, float32, about 1 stream in real time"
+    assert one == "CPU, 1 thread, float32, about 1 stream in real time (measured at the start)"
     fast = describe_capacity(status(slots=128, real_time=128, device="NVIDIA H200, bfloat16"))
     assert fast == "NVIDIA H200, bfloat16, 128 slots"
 

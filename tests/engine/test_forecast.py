@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from oscine.config import EngineConfig, PacingConfig
-from oscine.engine.forecast import Forecast, Load, expected_frames
-from oscine.engine.policy import FRAME_S
+from oscine.config import EngineConfig
+from oscine.engine.forecast import Forecast, Load
 from oscine.engine.tick_cost import TickCost
 from oscine.errors import OverloadedError
 
-PACING = PacingConfig()
 FAST = TickCost(0.004, 0.00003, 0.00002, rows_seen=128)
 CONFIG = EngineConfig(slots=4, queue_limit=2, queue_wait_s=2.0)
 
@@ -61,9 +59,16 @@ def test_slots_whose_batch_was_never_measured_do_not_count_as_free() -> None:
     assert refusal(Load(32, 28, (50.0,) * 4, (50.0, 50.0), known), config) is None
 
 
-def test_a_stream_that_outlives_its_estimate_is_near_its_end() -> None:
-    assert expected_frames(100, 0, PACING) == 400 and expected_frames(100, 390, PACING) == 10
-    assert 0 < expected_frames(100, 4000, PACING) < 10 and FRAME_S == 0.08
+def test_a_refusal_does_not_contradict_itself() -> None:
+    """It is refused because the wait may be too long, and told to come after those that were refused before it."""
+    slow = TickCost(0.03, 0.005)  # four rows in 50 ms
+    load = Load(4, 0, (38.0,) * 4, (), slow)
+    refused = refusal(load, CONFIG)
+    assert refused is not None
+    assert "a slot is free in 1.9 to 2.4 s (the maximum wait is 2 s). Retry in 0.3 s." in str(refused)
+    later = Forecast(load, CONFIG, (100.0,) * 7).refusal
+    assert later is not None and later.retry_after_s == pytest.approx(1.9 + 100 * 0.05 - 0.8 * 2.0)
+    assert "Retry in 5.3 s, after 7 other requests refused just before." in str(later)
 
 
 def test_requests_that_come_after_a_forecast_count_as_in_a_new_one() -> None:

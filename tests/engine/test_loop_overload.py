@@ -108,6 +108,45 @@ def test_nobody_in_a_burst_is_refused_who_gets_a_slot_in_time(machine: str, burs
     assert sum(listener.underrun_s() > 0.001 for listener in served) == 0
 
 
+# --- the forecast, and a machine whose speed changes ---
+
+FRAMES, FRAMES_PER_ID = 60, 2  # the engine guesses four at first
+
+
+def forecast_and_wait(loop: EngineLoop, runner: ScriptedRunner) -> tuple[float, float]:
+    """Of the first request of a burst that gets no slot: when a slot should be free, and when one is."""
+    begun_s, tags, running = runner.clock.now_s, iter(range(1, 31)), []
+    while True:
+        listener = Listener(runner.clock)
+        try:
+            loop.submit(session_of(next(tags), FRAMES, listener, CONFIG, text_ids=FRAMES // FRAMES_PER_ID))
+            running.append(listener)
+        except OverloadedError as refused:
+            forecast_s = refused.retry_after_s
+            break
+    while loop.status().slots_active or loop.status().queued:
+        if not loop.tick():
+            assert loop.wake_s is not None
+            runner.clock.now_s = max(runner.clock.now_s, loop.wake_s)
+    runner.clock.now_s += 10.0
+    return forecast_s, min(listener.arrived_s[-1] for listener in running) - begun_s
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_the_forecast_comes_true_on_a_machine_that_becomes_slower_or_faster(factor: float) -> None:
+    config = dataclasses.replace(CONFIG, queue_wait_s=0.0)
+    runner = ScriptedRunner(16, fixed_s=0.012, row_s=0.004, prefill_row_s=0.0001)
+    loop = EngineLoop(runner, config, runner.clock)
+    before = [forecast_and_wait(loop, runner) for _ in range(8)]
+    for forecast_s, wait_s in before[1:]:  # the first burst learns what a tick costs, and how long a speech is
+        assert forecast_s == pytest.approx(wait_s, rel=0.15)
+    runner.fixed_s, runner.row_s = factor * runner.fixed_s, factor * runner.row_s
+    changed = [forecast_and_wait(loop, runner) for _ in range(4)]
+    assert changed[1][0] == pytest.approx(changed[1][1], rel=0.5)
+    for forecast_s, wait_s in changed[2:]:
+        assert forecast_s == pytest.approx(wait_s, rel=0.15)
+
+
 # --- speeches of several segments ---
 
 HOP_S = 0.01  # between two segments of a speech: a new request may take the slot meanwhile

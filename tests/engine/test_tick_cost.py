@@ -26,6 +26,45 @@ def test_a_constant_batch_size_keeps_the_known_slope() -> None:
     assert model.cost.tick_s(8) == pytest.approx(0.018, rel=0.01)
 
 
+SIZES = [1, 2, 4, 8] * 20
+
+
+def learned(fixed_s: float = 0.012, row_s: float = 0.004) -> TickCostModel:
+    model = TickCostModel()
+    for rows in SIZES:
+        model.add(rows, 0, fixed_s + row_s * rows)
+    return model
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_when_the_machine_changes_its_speed_all_batch_sizes_change(rows: int, factor: float) -> None:
+    """Another program starts or ends. Ticks of one size say how long those of other sizes take now."""
+    model = learned()
+    for _ in range(40):
+        model.add(rows, 0, factor * (0.012 + 0.004 * rows))
+    for other in (1, 4, 8, 12):
+        assert model.cost.tick_s(other) == pytest.approx(factor * (0.012 + 0.004 * other), rel=0.25)
+
+
+def test_after_a_pause_a_few_ticks_tell_the_new_speed() -> None:
+    """Nobody knows what happened meanwhile, so they count more than what was learned before."""
+    model, unpaused = learned(), learned()
+    for tick in range(3):
+        model.add(1, 0, 0.5 * 0.016, paused_s=60.0 if tick == 0 else 0.0)
+        unpaused.add(1, 0, 0.5 * 0.016)
+    assert model.cost.tick_s(8) == pytest.approx(0.5 * 0.044, rel=0.15)
+    assert unpaused.cost.tick_s(8) > 0.8 * 0.044
+
+
+def test_two_slow_ticks_among_forty_hardly_count() -> None:
+    model, rng = learned(), random.Random(2)
+    for tick in range(40):
+        model.add(8, 0, 0.044 * (20.0 if tick in (15, 30) else rng.uniform(0.9, 1.1)))
+    assert model.cost.tick_s(8) == pytest.approx(0.044, rel=0.15)
+    assert model.cost.tick_s(1) == pytest.approx(0.016, rel=0.25)
+
+
 def test_a_tick_that_was_not_timed_is_no_slower_than_expected() -> None:
     model = TickCostModel()
     for _ in range(5):
@@ -34,6 +73,14 @@ def test_a_tick_that_was_not_timed_is_no_slower_than_expected() -> None:
     for _ in range(5):
         model.add(4, 0, 0.030, timed=False)
     assert model.cost.tick_s(4) == pytest.approx(before)
+
+
+def test_a_first_tick_that_was_not_timed_says_nothing() -> None:
+    model = TickCostModel()
+    model.add(1, 0, 0.5, timed=False)
+    assert model.cost.tick_s(1) == 0.0
+    model.add(1, 0, 0.02)
+    assert model.cost.tick_s(1) == 0.02
 
 
 def test_a_batch_size_is_known_after_a_tick_without_a_prefill() -> None:

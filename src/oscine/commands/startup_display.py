@@ -105,8 +105,11 @@ class StartupDisplay:
 
 
 def describe_capacity(status: EngineStatus) -> str:
-    """Such as "NVIDIA H200, bfloat16, 128 slots" or "CPU, 2 threads, float32, about 6 streams in real time"."""
+    """Such as "NVIDIA H200, bfloat16, 128 slots" or "CPU, 2 threads, float32, about 6 streams in real time (measured at
+    the start)": admission follows when other programs start or end."""
     streams = status.real_time_streams
     if streams and streams < status.slots:
-        return f"{status.device}, about {streams} stream{'s' if streams > 1 else ''} in real time"
+        return (
+            f"{status.device}, about {streams} stream{'s' if streams > 1 else ''} in real time (measured at the start)"
+        )
     return f"{status.device}, {status.slots} slots"

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oscine.config import EngineConfig
-from oscine.engine.forecast import Forecast, Load, expected_frames
+from oscine.engine.forecast import Forecast, Load
 from oscine.engine.session import Session
+from oscine.engine.speech_length import SpeechLength
 from oscine.errors import EngineError, OscineError, OverloadedError
 from oscine.types import FinishReason, Prompt
 
@@ -58,8 +59,8 @@ _SHORT_QUEUE = 32  # requests; behind a longer one, a slot that becomes free is 
 
 
 class AdmissionControl:
-    def __init__(self, config: EngineConfig, clock: Callable[[], float]) -> None:
-        self._config, self._clock = config, clock
+    def __init__(self, config: EngineConfig, lengths: SpeechLength, clock: Callable[[], float]) -> None:
+        self._config, self._lengths, self._clock = config, lengths, clock
         self._refused: deque[tuple[float, float]] = deque(maxlen=_MAX_REFUSED)  # when, and expected frames
         self._changed = threading.Condition()
         self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
@@ -119,7 +120,7 @@ class AdmissionControl:
                     1.0,
                 )
         elif refused := (forecast := self._current_forecast(load)).refusal:
-            frames = self._expected_frames(session)
+            frames = self._lengths.frames_left(session.text_ids)
             self._refused.append((self._clock(), frames))
             forecast.refuse(frames)
             raise refused
@@ -139,12 +140,9 @@ class AdmissionControl:
         return tuple(frames for _, frames in self._refused)
 
     def _count(self, session: Session) -> None:
-        self._queued[session.utterance_id] = frames = self._expected_frames(session)
+        self._queued[session.utterance_id] = frames = self._lengths.frames_left(session.text_ids)
         if self._forecast:
             self._forecast.queue(frames)
-
-    def _expected_frames(self, session: Session) -> float:
-        return expected_frames(session.text_ids, 0, self._config.pacing)
 
     # --- the loop ---
 

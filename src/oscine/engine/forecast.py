@@ -5,15 +5,14 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from oscine.config import EngineConfig, PacingConfig
+from oscine.config import EngineConfig
 from oscine.engine.policy import rows_in_real_time
 from oscine.engine.tick_cost import TickCost
 from oscine.errors import OverloadedError, counted
 
-_MIN_FRAMES_LEFT = 5.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
 _MIN_QUEUE_S = 1.0
-_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits turn out up to a quarter longer
+_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits may turn out a quarter longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,6 @@ class Load:
     running_frames: tuple[float, ...]  # expected frames left, for each running stream
     queued_frames: tuple[float, ...]
     cost: TickCost
-
-
-def expected_frames(text_ids: int, frames_made: int, pacing: PacingConfig) -> float:
-    """Frames left. A stream that has outlived its estimate is expected to end soon."""
-    return max(_MIN_FRAMES_LEFT, text_ids * pacing.frames_per_text_id - frames_made)
 
 
 def max_queued_s(config: EngineConfig) -> float:
@@ -54,7 +48,7 @@ class Forecast:
         self._free_s = ends_s + [0.0] * (servers - len(ends_s))  # when each slot is free, after the queue
         heapq.heapify(self._free_s)
         self._slot_wait_s = self._free_s[0]
-        self._returning = returning_frames
+        self._returning = list(returning_frames)
         self._free_after_retries_s: list[float] | None = (
             None  # and after refused requests that retry; None: not needed yet
         )
@@ -71,13 +65,18 @@ class Forecast:
             )
             retry_s = self._slot_wait_s
         elif wait_s > _PREDICTION_SHARE * config.queue_wait_s:
-            reason = f"a slot is free in about {wait_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
+            worst_s = wait_s / _PREDICTION_SHARE
+            reason = (
+                f"a slot is free in {wait_s:.1f} to {worst_s:.1f} s (the maximum wait is {config.queue_wait_s:g} s)"
+            )
             retry_s = self._retry_s(self._free_s)
         else:
             return None
-        if self._returning or self._free_after_retries_s:
-            retry_s = max(retry_s, self._retry_s(self._free_after_retries()))
-        return _overloaded(reason, retry_s)
+        before = ""
+        if self._returning and (after_s := self._retry_s(self._free_after_retries())) > retry_s:
+            retry_s, count = after_s, len(self._returning)
+            before = f", after {count} other request{'s' if count > 1 else ''} refused just before"
+        return _overloaded(reason, retry_s, before)
 
     @property
     def timeout(self) -> OverloadedError:
@@ -95,6 +94,7 @@ class Forecast:
     def refuse(self, frames: float) -> None:
         """A request was refused. It is likely to retry."""
         self._add(self._free_after_retries(), frames)
+        self._returning.append(frames)
 
     def _free_after_retries(self) -> list[float]:
         """When each slot is free, after the queue and the refused requests that retry."""
@@ -112,6 +112,7 @@ class Forecast:
         return free_s[0] - _PREDICTION_SHARE * self._config.queue_wait_s
 
 
-def _overloaded(reason: str, retry_s: float) -> OverloadedError:
+def _overloaded(reason: str, retry_s: float, before: str = "") -> OverloadedError:
+    """`before`: what a retry waits for besides the slot."""
     retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
-    return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s.", retry_s)
+    return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s{before}.", retry_s)

@@ -17,10 +17,11 @@ from dataclasses import asdict
 from oscine.config import EngineConfig
 from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
-from oscine.engine.forecast import Forecast, Load, expected_frames, max_queued_s
+from oscine.engine.forecast import Forecast, Load, max_queued_s
 from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
+from oscine.engine.speech_length import SpeechLength
 from oscine.engine.tick_cost import TickCost, TickCostModel
 from oscine.engine.tick_in_flight import TickInFlight
 from oscine.errors import EngineError, OscineError, RequestError, TooLongError
@@ -42,7 +43,8 @@ _MIN_TICK_S = 1e-3
 class EngineLoop:
     def __init__(self, runner: Runner, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner, self._config, self._clock = runner, config, clock
-        self._admission = AdmissionControl(config, clock)
+        self._lengths = SpeechLength(config.pacing.frames_per_text_id)
+        self._admission = AdmissionControl(config, self._lengths, clock)
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}
@@ -94,7 +96,7 @@ class EngineLoop:
         return Load(self._slots.count, self._slots.free, running_frames, queued_frames, self.cost)
 
     def _frames_left(self, session: Session) -> float:
-        frames = expected_frames(session.text_ids, session.frames_made, self._config.pacing)
+        frames = self._lengths.frames_left(session.text_ids, session.frames_made)
         if session.text_ended or session.running_s is None:
             return frames
         # Nobody knows how much text will come: expect that it takes as long again as it has taken so far.
@@ -308,8 +310,8 @@ class EngineLoop:
         self._failures = 0
         now_s = self._clock()
         done_s = now_s if output.done_s is None else output.done_s
-        tick_s = done_s - max(tick.begun_s, self._done_s)
-        self._cost_model.add(len(tick.sessions), tick.prefill_rows, tick_s, timed=timed)
+        tick_s, paused_s = done_s - max(tick.begun_s, self._done_s), max(0.0, tick.begun_s - self._done_s)
+        self._cost_model.add(len(tick.sessions), tick.prefill_rows, tick_s, timed=timed, paused_s=paused_s)
         self._done_s = done_s
         levels_dbfs = rms_dbfs(output.pcm).tolist()
         frames = zip(tick.sessions, output.codes, output.pcm, levels_dbfs, output.failed.tolist(), strict=True)
@@ -353,6 +355,8 @@ class EngineLoop:
             return
         chunk = session.last_chunk(reason, error, self._clock())
         self._underruns += session.ran_dry
+        if reason == "stop":
+            self._lengths.add(session.text_ids, session.frames_made)
         del self._sessions[session.utterance_id]
         self._slots_changed = True
         try:

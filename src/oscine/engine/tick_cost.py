@@ -7,10 +7,16 @@ from dataclasses import dataclass, replace
 
 from oscine.types import TICK_BOUNDS_S, TickHistogram
 
-_DECAY = 0.97  # per tick: about the last thirty count
 _SMOOTHING = 0.1
 _MIN_STALL_S = 0.005
-_MIN_VARIANCE = 0.25  # of the batch size; below it, a slope means nothing
+# Relative to the tick, and squared.
+_TICK_VARIANCE = 0.25**2  # of one measurement
+_FIRST_VARIANCE = 0.5**2  # of the machine's speed after the first tick
+_SPEED_VARIANCE = 0.015**2  # added per tick: other programs start and end. About the last sixteen ticks count
+_PAUSE_VARIANCE = 0.5**2  # added per second without a tick, for one second at most
+_DEVIATION, _DEVIATING_TICKS = 0.3, 4  # ticks in a row that deviate by so much count like such a pause
+_SHARE_VARIANCE = 0.5**2  # of how a tick divides into its two parts, if nothing is known about that
+_SHARE_FORGETTING = 1 / 10_000  # of that, per tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +39,14 @@ class TickCost:
 
 
 class TickCostModel:
-    """Least squares over (rows, seconds) of recent ticks. Ticks with a prefill only update the prefill's cost."""
+    """A Kalman filter over the two parts of a tick without a prefill. When ticks of one batch size take longer, the
+    machine has become slower, so both parts grow; how they divide is learned when the batch size changes. Ticks with a
+    prefill only update the prefill's cost."""
 
     def __init__(self) -> None:
-        self._weight = self._rows = self._rows2 = self._time = self._rows_time = 0.0
+        self._variance = (0.0, 0.0, 0.0)  # of fixed_s, of both together, of row_s
+        self._paused_s = 0.0  # since the last tick that the filter has seen
+        self._deviating = 0  # ticks in a row that took longer than expected; negative: less long
         self.cost = TickCost()
         self.smooth_tick_s = 0.0
         self._counts = [0] * (len(TICK_BOUNDS_S) + 1)
@@ -46,8 +56,10 @@ class TickCostModel:
     def histogram(self) -> TickHistogram:
         return TickHistogram(tuple(self._counts), self._sum_s)
 
-    def add(self, rows: int, prefill_rows: int, tick_s: float, *, timed: bool = True) -> None:
-        """A tick. Not `timed`: it took `tick_s` at most, and is taken to be no slower than expected."""
+    def add(self, rows: int, prefill_rows: int, tick_s: float, *, timed: bool = True, paused_s: float = 0.0) -> None:
+        """A tick, and how long there was none before it. Not `timed`: it took `tick_s` at most, and is taken to be no
+        slower than expected."""
+        self._paused_s = min(self._paused_s + paused_s, 1.0)
         if not timed:
             tick_s = min(tick_s, self.cost.tick_s(rows, prefill_rows))
         self._counts[bisect_left(TICK_BOUNDS_S, tick_s)] += 1
@@ -60,24 +72,46 @@ class TickCostModel:
             self.cost = replace(self.cost, rows_seen=max(self.cost.rows_seen, rows))
 
     def _fit_line(self, rows: int, tick_s: float) -> None:
+        fixed_s, row_s = self.cost.fixed_s, self.cost.row_s
+        expected_s = fixed_s + row_s * rows
+        if not expected_s:
+            if not tick_s:
+                return  # not timed, and the first one
+            fixed_s = expected_s = tick_s
+            share_s2 = _SHARE_VARIANCE * tick_s**2
+            self._variance = (_FIRST_VARIANCE * tick_s**2 + share_s2, -share_s2 / rows, share_s2 / rows**2)
         # One stall (another process, a page fault) must not stop admission for seconds.
-        if self._weight > 1:
-            tick_s = min(tick_s, max(4 * self.cost.tick_s(rows), _MIN_STALL_S))
-        self._weight = self._weight * _DECAY + 1
-        self._rows = self._rows * _DECAY + rows
-        self._rows2 = self._rows2 * _DECAY + rows * rows
-        self._time = self._time * _DECAY + tick_s
-        self._rows_time = self._rows_time * _DECAY + rows * tick_s
-        mean_rows, mean_s = self._rows / self._weight, self._time / self._weight
-        variance = self._rows2 / self._weight - mean_rows**2
-        row_s = self.cost.row_s
-        if variance > _MIN_VARIANCE:
-            row_s = max(0.0, (self._rows_time / self._weight - mean_rows * mean_s) / variance)
-        row_s = min(row_s, mean_s / mean_rows)
-        self.cost = replace(self.cost, fixed_s=mean_s - row_s * mean_rows, row_s=row_s)
+        error_s = min(tick_s, max(2 * expected_s, _MIN_STALL_S)) - expected_s
+        # Several ticks that are all much slower, or much faster, are no stalls: something has happened.
+        deviates = 0 if abs(error_s) < _DEVIATION * expected_s else 1 if error_s > 0 else -1
+        self._deviating = self._deviating + deviates if self._deviating * deviates > 0 else deviates
+        if abs(self._deviating) >= _DEVIATING_TICKS:
+            self._deviating, self._paused_s = 0, 1.0
+        # With each tick the speed may have changed, and a little of the division is forgotten.
+        speed, self._paused_s = _SPEED_VARIANCE + _PAUSE_VARIANCE * self._paused_s, 0.0
+        share_s2, keep = _SHARE_VARIANCE * expected_s**2 * _SHARE_FORGETTING, 1 - _SHARE_FORGETTING
+        of_fixed, of_both, of_row = self._variance
+        of_fixed = of_fixed * keep + share_s2 + speed * fixed_s**2
+        of_both = of_both * keep - share_s2 / rows + speed * fixed_s * row_s
+        of_row = of_row * keep + share_s2 / rows**2 + speed * row_s**2
+        # What the error says about each part.
+        with_fixed, with_row = of_fixed + of_both * rows, of_both + of_row * rows
+        total = with_fixed + with_row * rows + _TICK_VARIANCE * expected_s**2
+        fixed_gain, row_gain = with_fixed / total, with_row / total
+        self._variance = (
+            of_fixed - fixed_gain * with_fixed,
+            of_both - fixed_gain * with_row,
+            of_row - row_gain * with_row,
+        )
+        fixed_s, row_s = fixed_s + fixed_gain * error_s, row_s + row_gain * error_s
+        if row_s < 0:
+            fixed_s, row_s = fixed_s + row_s * rows, 0.0
+        elif fixed_s < 0:
+            fixed_s, row_s = 0.0, row_s + fixed_s / rows
+        self.cost = replace(self.cost, fixed_s=max(0.0, fixed_s), row_s=row_s)
 
     def _fit_prefill(self, rows: int, prefill_rows: int, tick_s: float) -> None:
-        if not self._weight:
+        if not self.cost.rows_seen:
             return  # the cost of the frame itself is not known yet
         known_s = self.cost.prefill_row_s
         row_s = max(0.0, tick_s - self.cost.tick_s(rows)) / prefill_rows

@@ -1,0 +1,167 @@
+"""Compares admission's forecasts with what happens, on the CPU: idle, beside another program, and after that has ended.
+
+    python -m benchmarks.forecast [--rounds 8] [--requests 12]
+
+A demo server gets a burst of requests, then a request every half second until a stream ends, and the next burst when
+all have ended. With `engine.queue_wait_s` 0, each request for which there is no slot is refused at once, with the time
+after which a slot should be free; that is compared with the time until the first stream ended. The other program is a
+busy loop on each core, in the middle third of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import multiprocessing
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from benchmarks.results import save
+from benchmarks.server_process import ServerProcess
+from oscine_bench.workload import builtin_texts
+
+PROBE_S = 0.5
+MIN_S = 1.0  # after a shorter wait, the forecast is about the last few frames of a speech, whose end is chance
+_WAIT = re.compile(r"a slot is free in (?:about )?([\d.]+)")
+PHASES = ("idle", "beside another program", "idle again")
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of a refused request. `at_s` is counted from the burst."""
+
+    at_s: float
+    forecast_s: float
+    wait_s: float
+
+
+class Round:
+    """One burst and the requests after it."""
+
+    def __init__(self, client: httpx.AsyncClient, texts: Iterator[str]) -> None:
+        self._client, self._texts = client, texts
+        self._refused: list[tuple[float, float]] = []  # when it was sent, and the forecast
+        self._ended_s: list[float] = []
+
+    @property
+    def admitted(self) -> int:
+        return len(self._ended_s)
+
+    async def run(self, requests: int) -> list[Forecast]:
+        begun_s = time.perf_counter()
+        asked = [asyncio.create_task(self._ask()) for _ in range(requests)]
+        while not self._ended_s:
+            await asyncio.sleep(PROBE_S)
+            asked.append(asyncio.create_task(self._ask()))
+        await asyncio.gather(*asked)
+        free_s = min(self._ended_s)
+        forecasts = [Forecast(at_s - begun_s, forecast_s, free_s - at_s) for at_s, forecast_s in self._refused]
+        return [one for one in forecasts if one.wait_s >= MIN_S]
+
+    async def _ask(self) -> None:
+        sent_s = time.perf_counter()
+        body = {"input": next(self._texts), "response_format": "pcm"}
+        answer = await self._client.post("/v1/audio/speech", json=body)
+        if answer.status_code == 200:
+            self._ended_s.append(time.perf_counter())
+        elif found := _WAIT.search(answer.text):
+            self._refused.append((sent_s, float(found[1])))
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def another_program(runs: bool) -> Iterator[None]:
+    spinning = [multiprocessing.Process(target=spin, daemon=True) for _ in range(os.cpu_count() or 1)] if runs else []
+    for process in spinning:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.join()
+
+
+async def measure(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    texts = itertools.cycle(builtin_texts("english", ["medium"]))
+    rows = []
+    async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as client:
+        for phase in PHASES:
+            with another_program(phase == PHASES[1]):
+                for number in range(options.rounds):
+                    one = Round(client, texts)
+                    load = os.getloadavg()[0]
+                    forecasts = await one.run(options.requests)
+                    row = {"phase": phase, "round": number, "load_average": load, "admitted": one.admitted}
+                    rows.append({**row, "forecasts": [asdict(forecast) for forecast in forecasts]})
+                    first = forecasts[0] if forecasts else None
+                    words = (
+                        f"{first.forecast_s:.1f} s forecast, {first.wait_s:.1f} s waited" if first else "no forecast"
+                    )
+                    print(f"{phase}, round {number}: {one.admitted} admitted, {words}", flush=True)
+    return rows
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Forecast divided by wait: of each phase, in the burst and later. The first round of a phase is told apart: what
+    the engine knows is from before the change."""
+    figures: dict[str, Any] = {}
+    for phase in PHASES:
+        of_phase = [row for row in rows if row["phase"] == phase]
+        groups = {
+            "first_burst": [row["forecasts"][:1] for row in of_phase[:1]],
+            "bursts": [row["forecasts"][:1] for row in of_phase[1:]],
+            "later": [[one for one in row["forecasts"] if one["at_s"] >= PROBE_S] for row in of_phase],
+        }
+        figures[phase] = {
+            "rounds": len(of_phase),
+            "load_average": float(np.mean([row["load_average"] for row in of_phase])),
+            "admitted": [row["admitted"] for row in of_phase],
+            **{name: _ratios([one for forecasts in group for one in forecasts]) for name, group in groups.items()},
+        }
+    return figures
+
+
+def _ratios(forecasts: list[dict[str, float]]) -> dict[str, Any] | None:
+    if not forecasts:
+        return None
+    ratios = [one["forecast_s"] / one["wait_s"] for one in forecasts]
+    low, middle, high = np.percentile(ratios, (10, 50, 90)).tolist()
+    waits_s = [one["wait_s"] for one in forecasts]
+    return {"count": len(ratios), "p10": low, "p50": middle, "p90": high, "wait_s": float(np.median(waits_s))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8, help="of each of the three phases")
+    parser.add_argument("--requests", type=int, default=12, help="of a burst")
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server = ServerProcess(None, Path(folder), settings="[engine]\nqueue_wait_s = 0.0\n")
+        try:
+            url = server.wait_ready()
+            rows = asyncio.run(measure(url, options))
+        finally:
+            server.close()
+    figures = {"requests": options.requests, "phases": summary(rows), "rounds": rows}
+    print(save(options.out, "forecast", figures))
+
+
+if __name__ == "__main__":
+    main()
