@@ -33,7 +33,7 @@ from oscine_bench.workload import builtin_texts
 
 PROBE_S = 0.5
 MIN_S = 1.0  # after a shorter wait, the forecast is about the last few frames of a speech, whose end is chance
-_WAIT = re.compile(r"a slot is free in (?:about )?([\d.]+)")
+_WAIT = re.compile(r"a slot is free in ([\d.]+)")
 PHASES = ("idle", "beside another program", "idle again")
 
 
@@ -44,6 +44,11 @@ class Forecast:
     at_s: float
     forecast_s: float
     wait_s: float
+
+
+def told_wait_s(refusal: str) -> float | None:
+    found = _WAIT.search(refusal)
+    return float(found[1]) if found else None
 
 
 class Round:
@@ -75,8 +80,8 @@ class Round:
         answer = await self._client.post("/v1/audio/speech", json=body)
         if answer.status_code == 200:
             self._ended_s.append(time.perf_counter())
-        elif found := _WAIT.search(answer.text):
-            self._refused.append((sent_s, float(found[1])))
+        elif (wait_s := told_wait_s(answer.text)) is not None:
+            self._refused.append((sent_s, wait_s))
 
 
 def spin() -> None:

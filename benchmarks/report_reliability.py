@@ -18,6 +18,7 @@ _KINDS = {
     "upload": "upload a voice (preset checkpoints refuse it)",
 }
 _REFUSED = ("http_429", "overloaded")
+_FORECAST_PHASES = ("before", "beside a busy loop on each core", "after it")
 _MEMORY = {
     "front_end_mib": "front end",
     "engine_mib": "engine",
@@ -96,13 +97,14 @@ def overload_table(result: Result) -> str:
 def forecast_table(result: Result) -> str:
     """Forecast divided by wait; 1 is right, 2 twice too long."""
     rows = []
-    for phase, figures in result["figures"]["phases"].items():
+    phases = zip(_FORECAST_PHASES, result["figures"]["phases"].values(), strict=True)
+    for phase, figures in phases:
         waited = [one for one in (figures[name] for name in ("first_burst", "bursts", "later")) if one]
         rows.append(
             [
                 phase,
                 f"{figures['load_average']:.0f}",
-                f"{min(figures['admitted'])} to {max(figures['admitted'])}",
+                " to ".join(map(str, sorted({min(figures["admitted"]), max(figures["admitted"])}))),
                 f"{max(one['wait_s'] for one in waited):.1f}" if waited else "-",
                 *(_ratio(figures[name]) for name in ("first_burst", "bursts", "later")),
             ]
@@ -111,7 +113,7 @@ def forecast_table(result: Result) -> str:
         f"demo voice, bursts of {result['figures']['requests']}",
         "load average",
         "admitted at once",
-        "wait, s",
+        "longest median wait, s",
         "forecast / wait in the first burst",
         "in the other bursts: p10 / p50 / p90",
         "while the streams run",

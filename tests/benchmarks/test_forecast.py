@@ -1,0 +1,36 @@
+"""The comparison of forecasts with waits reads what the engine says."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.forecast import PHASES, summary, told_wait_s
+from oscine.config import EngineConfig
+from oscine.engine.forecast import Forecast, Load
+from oscine.engine.tick_cost import TickCost
+
+
+def test_the_wait_is_read_from_the_engine_s_refusal() -> None:
+    load = Load(2, 0, (100.0, 120.0), (), TickCost(0.04, 0.005))
+    refused = Forecast(load, EngineConfig(slots=2, queue_wait_s=0.0)).refusal
+    assert refused is not None and told_wait_s(str(refused)) == pytest.approx(5.0)
+    assert told_wait_s("something else") is None
+
+
+def test_bursts_and_later_requests_are_counted_apart() -> None:
+    rows = [
+        {
+            "phase": phase,
+            "load_average": 2.0,
+            "admitted": 3,
+            "forecasts": [
+                {"at_s": 0.01, "forecast_s": 2.0 * factor, "wait_s": 2.0},
+                {"at_s": 0.6, "forecast_s": 1.5, "wait_s": 1.5},
+            ],
+        }
+        for phase in PHASES
+        for factor in (2.0, 1.0, 1.0)
+    ]
+    figures = summary(rows)[PHASES[1]]
+    assert [figures[name]["p50"] for name in ("first_burst", "bursts", "later")] == [2.0, 1.0, 1.0]
+    assert [figures[name]["count"] for name in ("first_burst", "bursts", "later")] == [1, 2, 3]
