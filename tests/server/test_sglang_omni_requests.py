@@ -133,9 +133,9 @@ def test_the_model_and_the_voice_have_defaults(preset: Running, fields: dict[str
         {"task_type": "Narration"},
         {"max_new_tokens": 0},
         {"voice": "missing"},
-        {"speed": "1.2"},
-        {"max_new_tokens": "5"},
-        {"x_vector_only_mode": "true"},
+        {"speed": "fast"},
+        {"max_new_tokens": "5.5"},
+        {"x_vector_only_mode": "perhaps"},
     ],
     ids=str,
 )
@@ -259,7 +259,9 @@ def test_items_inherit_and_override_the_defaults_of_their_batch(preset: Running)
     assert {request.text: request.voice for request in engine.submitted[-2:]} == {"a": "wren", "b": "finch"}
 
 
-@pytest.mark.parametrize("fields", [{"speed": "1.2"}, {"max_new_tokens": "5"}, {"x_vector_only_mode": "true"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"speed": "fast"}, {"max_new_tokens": "5.5"}, {"x_vector_only_mode": "perhaps"}], ids=str
+)
 def test_bad_defaults_fail_the_whole_batch(preset: Running, fields: dict[str, Any]) -> None:
     answer = preset[1].post(BATCH, json={"items": [{"input": "one"}], **fields})
     assert (answer.status_code, [answer.json()["error"]["param"]]) == (400, list(fields))
@@ -334,7 +336,7 @@ def test_a_session_survives_a_message_that_it_does_not_know(preset: Running, mes
 
 
 @pytest.mark.parametrize(
-    "fields", [{"stream_audio": "true"}, {"speed": "1.2"}, {"max_new_tokens": "5"}, {"voice": "missing"}], ids=str
+    "fields", [{"stream_audio": "perhaps"}, {"speed": "fast"}, {"max_new_tokens": "5.5"}, {"voice": "missing"}], ids=str
 )
 def test_bad_settings_are_refused_at_once(preset: Running, fields: dict[str, Any]) -> None:
     with session(preset[1], **{"response_format": "pcm", **fields}) as socket:

@@ -29,10 +29,10 @@ def ask(client: httpx.Client, **fields: Any) -> httpx.Response:
 
 
 def test_the_served_model_answers_to_its_name_its_hub_id_and_openais_names(client: httpx.Client) -> None:
-    openai = ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-03-20")
+    openai = ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-03-20", "openai/tts-1")
     for name in (SERVED, f"Qwen/{SERVED}", *openai, "qwen3-tts", "", None):
         assert ask(client, model=name).status_code == 200, name
-    for name in (f"{SERVED}/other", f"{SERVED}-2", "Qwen/tts-1", "tts-1234", "gpt-4o-mini-tts-1", "qwen3"):
+    for name in (f"{SERVED}/other", f"{SERVED}-2", "tts-1/other", "tts-1234", "gpt-4o-mini-tts-1", "qwen3"):
         assert ask(client, model=name).status_code == 404, name
 
 
