@@ -5,6 +5,7 @@ import gc
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,6 +184,40 @@ def test_large_tables_are_not_built_and_bf16_is_not_recorded(folder: Path, dtype
     backend = CpuBackend(model, budget(model, 1))
     assert backend.predictor is None
     assert (backend.talker is not None) == (dtype == torch.float32)
+
+
+def test_a_stream_has_the_same_bits_alone_and_among_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden states and logits, not only the codes that are drawn from them: those differ in few of many frames."""
+    model, frames = load_model(folder, device=CPU), 4
+    prompts = Prompts(model, folder).prompts
+    backend = CpuBackend(model, budget(model, 5), BackendOptions(codec=False))
+    seen: list[list[Tensor]] = []
+    for name in ("_talker_step", "_frame_codes", "_text_rows"):
+        method = getattr(backend, name)
+
+        def recorded(*args: object, method: Callable[..., Any] = method) -> Any:
+            results = method(*args)
+            seen[-1] += [one.clone() for one in (results if isinstance(results, tuple) else (results,))]
+            return results
+
+        monkeypatch.setattr(backend, name, recorded)
+
+    def run(slots: Sequence[int]) -> list[Tensor]:
+        """What was computed for the first of the slots."""
+        runner = SlotRunner(backend)
+        for slot in slots:
+            runner.admit(SlotAssignment(slot, prompts[slot % 3], SamplingParams(seed=slot, max_new_tokens=50)))
+        seen.append([])
+        for _ in range(frames):
+            assert len(runner.collect(runner.launch(slots)).codes) == len(slots)
+        for slot in slots:
+            runner.release(slot)
+        return [tensor[0] for tensor in seen[-1]]
+
+    alone = run([0])
+    assert len(alone) == 4 * frames
+    for slots in ([0, 1], [0, 2, 1], [0, 4, 3, 2, 1]):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(run(slots), alone, strict=True)), slots
 
 
 # --- the codec's thread ---

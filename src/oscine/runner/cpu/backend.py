@@ -3,24 +3,27 @@
 The codec is always recorded. The talker's step and the predictor are recorded in fp32 only, the predictor only if its
 lookup tables are small. With two or more threads the codec has its own: `launch` returns when the frame's codes are
 known, and the codes of the next frame are computed beside the audio of this one.
+
+In fp32, a stream's codes do not depend on the other streams of its ticks: products add up a row in the same order for
+any number of rows from two on, and a row alone is computed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oscine.model.device import set_own_threads
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
-from oscine.runner.cpu.layers import CpuStack
+from oscine.runner.cpu.layers import CpuStack, by_columns
 from oscine.runner.cpu.predictor import MAX_TABLE_BYTES, CpuPredictor, table_bytes
 from oscine.runner.kv_cache import DecodeCacheView
 from oscine.runner.memory_budget import MemoryBudget
@@ -28,6 +31,7 @@ from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable
 from oscine.runner.slot_codec import SlotCodec
 from oscine.runner.torch.backend import TorchBackend
+from oscine.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,12 @@ class CpuBackend(TorchBackend):
 
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
         self._code_threads, self._codec_threads = divide_threads()
-        super().__init__(model, budget, options)
         rows, fp32 = budget.slots + 1, model.talker.dtype == torch.float32
+        if fp32:
+            linears = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+            for weight in (*linears, model.predictor.heads):
+                weight.data = by_columns(weight.data)
+        super().__init__(model, budget, options)
         self.talker = CpuStack(model.talker.stack, rows) if fp32 else None
         small = fp32 and table_bytes(model) <= MAX_TABLE_BYTES
         self.predictor = CpuPredictor(model, rows) if small else None
@@ -84,6 +92,14 @@ class CpuBackend(TorchBackend):
         if not isinstance(ticket, CpuTicket):
             return super().collect(ticket)
         return replace(ticket.output, done_s=ticket.audio.result())
+
+    def _run_frame(
+        self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if len(slots) > 1 or self.talker is None:
+            return super()._run_frame(slots, sampling, max_context, pcm)
+        codes, finite = super()._run_frame(slots.repeat(2), [*sampling] * 2, max_context, pcm)
+        return codes[:1], finite[:1]
 
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         return self.talker.step(inputs, cache) if self.talker else super()._talker_step(inputs, cache)

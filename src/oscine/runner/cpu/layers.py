@@ -18,8 +18,6 @@ from oscine.model.config import StackConfig
 from oscine.model.layers import AttentionCache, Layer, LayerScale, RMSNorm, Stack, SwiGLU, rope_frequencies
 from oscine.runner.cpu.recorded_step import BufferPool, Floats, Ints, RecordedStep
 
-_MAX_COPIED_BYTES = 4 * 2**20  # of one weight, so that only small models hold all of their weights twice
-
 
 class StackBuffers:
     """The buffers of one forward pass through a stack."""
@@ -78,17 +76,11 @@ class Norm:
         step.add(np.multiply, out, self._weight, out=out)
 
 
-class Weight:
-    """The right factor of x @ weight.T. For several rows OpenBLAS packs it in every call; a transposed copy makes the
-    product a quarter faster."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._for_one = self._for_several = weight.T
-        if weight.nbytes <= _MAX_COPIED_BYTES:
-            self._for_several = weight.T.contiguous()
-
-    def for_rows(self, rows: int) -> Tensor:
-        return self._for_one if rows == 1 else self._for_several
+def by_columns(weight: Tensor) -> Tensor:
+    """The same matrices [..., outputs, inputs], stored by columns. So `x @ weight.T` adds up a row of x in the same
+    order for any number of rows from two on, and needs no packing. (MKL has other kernels for a single row, and for few
+    rows with a matrix that is stored by rows.)"""
+    return weight.mT.contiguous().mT
 
 
 class CpuLayer:
@@ -97,13 +89,13 @@ class CpuLayer:
         assert isinstance(mlp, SwiGLU), type(mlp)
         self._attention_norm, self._mlp_norm = Norm.of(layer.attention_norm), Norm.of(layer.mlp_norm)
         self._qk_norm = Norm(attention.qk_weight[:, 0], attention.eps) if attention.qk_norm else None
-        self._qkv, self._out = Weight(attention.qkv.weight), _scaled(attention.out, layer.attention_scale)
-        self._gate_up, self._down = Weight(mlp.gate_up.weight), _scaled(mlp.down, layer.mlp_scale)
+        self._qkv, self._out = by_columns(attention.qkv.weight), _scaled(attention.out, layer.attention_scale)
+        self._gate_up, self._down = by_columns(mlp.gate_up.weight), _scaled(mlp.down, layer.mlp_scale)
 
     def record_project(self, step: RecordedStep, at: StackBuffers, rope: Rope) -> None:
         """at.x -> at.q, at.k, at.v"""
         self._attention_norm.record(step, at.x.array, at.normed.array)
-        step.add(torch.mm, at.normed.tensor, self._qkv.for_rows(at.rows), out=at.qkv.tensor.flatten(1))
+        step.add(torch.mm, at.normed.tensor, self._qkv.T, out=at.qkv.tensor.flatten(1))
         if self._qk_norm is not None:
             self._qk_norm.record(step, at.qk, at.qk)
         halves = at.qk.reshape(at.turned.shape)
@@ -113,19 +105,19 @@ class CpuLayer:
 
     def record_finish(self, step: RecordedStep, at: StackBuffers, mix: Callable[[], Tensor]) -> None:
         """at.x and the attention output `mix()` [rows, heads, 1, head_dim] -> at.x after the layer"""
-        rows, x, out = at.rows, at.x.tensor, self._out.for_rows(at.rows)
+        rows, x, out = at.rows, at.x.tensor, self._out.T
         step.add(lambda: x.addmm_(mix().reshape(rows, -1), out))
         self._mlp_norm.record(step, at.x.array, at.normed.array)
-        step.add(torch.mm, at.normed.tensor, self._gate_up.for_rows(rows), out=at.gate_up)
+        step.add(torch.mm, at.normed.tensor, self._gate_up.T, out=at.gate_up)
         gate, up = at.gate_up.chunk(2, dim=1)
         step.add(F.silu, gate, inplace=True)
         step.add(torch.mul, gate, up, out=at.gated)
-        step.add(x.addmm_, at.gated, self._down.for_rows(rows))
+        step.add(x.addmm_, at.gated, self._down.T)
 
 
-def _scaled(linear: nn.Linear, scale: nn.Module) -> Weight:
+def _scaled(linear: nn.Linear, scale: nn.Module) -> Tensor:
     """Folds a layer's scale into the weight before it; the last bits of the products change."""
-    return Weight(linear.weight * scale.scale[:, None] if isinstance(scale, LayerScale) else linear.weight)
+    return by_columns(linear.weight * scale.scale[:, None] if isinstance(scale, LayerScale) else linear.weight)
 
 
 class CpuStack:

@@ -15,7 +15,7 @@ from torch import Tensor
 from oscine.frames import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers, Weight
+from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers, by_columns
 from oscine.runner.cpu.recorded_step import BufferPool, Floats, Ints, RecordedStep
 from oscine.runner.sampling import DrawTable, draw
 
@@ -51,7 +51,7 @@ class CpuPredictor:
         predictor = model.predictor
         self._vocab, self._narrow = predictor.config.vocab, predictor.narrow
         self._stack = CpuStack(predictor.stack, max_rows)
-        self._heads = [Weight(head) for head in predictor.heads]
+        self._heads = [by_columns(head) for head in predictor.heads]
         self._ropes = [self._rope(position) for position in range(CODEBOOKS)]
         embeddings = (model.talker.code_embedding.weight, *predictor.embeddings[: CODEBOOKS - 2])
         self._tables = [self._table(entries, position) for position, entries in enumerate(embeddings, 1)]
@@ -98,7 +98,7 @@ class CpuPredictor:
                 step.add(table.take, codes, axis=0, out=out, mode="clip")  # the default mode is slower
             self._record_layers(passes, position)
             self._stack.norm.record(step, at.x.array, at.normed.array)
-            step.add(torch.mm, at.normed.tensor, self._heads[position - 1].for_rows(rows), out=passes.logits.tensor)
+            step.add(torch.mm, at.normed.tensor, self._heads[position - 1].T, out=passes.logits.tensor)
         return passes
 
     def _record_layers(self, passes: _Passes, position: int) -> None:
