@@ -53,6 +53,7 @@ def take_speaking(page: Page, path: Path) -> None:
     page.wait_for_function(f"() => Number(document.getElementById('figure-played').value) > {_PLAYED_S}")
     page.evaluate("() => scrollTo(0, 0)")
     page.screenshot(path=path)
+    page.context.close()  # the rest of its speech would take the server's time from the next picture
 
 
 def take_comparison(page: Page, path: Path) -> None:
@@ -63,6 +64,7 @@ def take_comparison(page: Page, path: Path) -> None:
     page.wait_for_function("() => document.getElementById('compare-state-b').textContent.includes('seed')")
     page.evaluate("() => scrollTo(0, 0)")
     page.screenshot(path=path)
+    page.context.close()  # the rest of its speech would take the server's time from the next picture
 
 
 def main() -> None:
