@@ -116,8 +116,8 @@ class Step:
             self._slots = torch.arange(rows, dtype=torch.int32)
             self._pcm = torch.zeros(rows, config.samples_per_frame, dtype=torch.int16)
 
-    def run(self) -> None:
-        self.codec.run(self._codes, self._slots, self._pcm)
+    def run(self, samples_out: Tensor | None = None) -> None:
+        self.codec.run(self._codes, self._slots, self._pcm, samples_out)
 
     def launches(self) -> list[Launch]:
         found: list[Launch] = []

@@ -245,13 +245,13 @@ def time_warps(launches: Sequence[Launch]) -> Figures:
 
 
 def best_table(tiles: dict[str, dict[str, Figures]]) -> dict[Shape, tuple[Tile, ...]]:
-    """The current table with the fastest tiles that were found for its row counts."""
+    """The current table with the fastest tiles that were found for its row counts, of those with the same sums."""
     table = {}
     for shape, current in TILES.items():
         chosen = list(current)
         for at, rows in enumerate(TABLE_ROWS):
             figures = tiles.get(str(rows), {}).get(str(shape), {})
-            right = [row for row in figures.get("tiles", []) if not row["bits"].startswith("WRONG")]
+            right = [row for row in figures.get("tiles", []) if row["bits"] == "same"]
             now = figures.get("current")
             if right and (now is None or right[0]["us"] < GAIN * now["us"]):
                 chosen[at] = Tile(*right[0]["tile"])

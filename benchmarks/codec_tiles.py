@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import triton
 
@@ -21,7 +22,7 @@ _PEAK_FLOPS_PER_US = 6e6  # of a multiprocessor
 _SPLIT_US = 1.5
 _MIN_PROGRAMS, _MAX_PROGRAMS = 20, 4000  # of a residual unit
 # Depth, warps, stages and registers by block of rows and outputs.
-_WIDE: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {
+_WIDE: dict[tuple[int, int], tuple[tuple[Any, ...], ...]] = {
     (64, 32): ((64, 4, 4), (128, 4, 4)),
     (64, 64): ((64, 4, 4), (64, 4, 6), (128, 4, 4)),
     (64, 128): ((64, 4, 4), (64, 4, 5), (128, 4, 3)),

@@ -83,7 +83,7 @@ def best_units(units: dict[str, dict[str, Figures]]) -> dict[int, tuple[UnitTile
         for at, rows in enumerate(TABLE_ROWS):
             found = units.get(str(rows), {}).get(str(channels), {}).get("tiles", [])
             two = next((row for row in found if row["tile"] is None), None)
-            right = [row for row in found if row["tile"] and not row["bits"].startswith("WRONG")]
+            right = [row for row in found if row["tile"] and row["bits"] == "same"]
             if two:
                 gains = right and right[0]["us"] < GAIN * two["us"]
                 chosen[at] = UnitTile(*right[0]["tile"]) if gains else None

@@ -11,8 +11,10 @@ from tests.kernels.measures import assert_same_roundings, graph_seconds
 pytest.importorskip("triton")
 
 from oscine.audio import pcm16
+from oscine.kernels import conv as module
+from oscine.kernels import conv_tiles
 from oscine.kernels.conv import Conv, Rows, Workspace, conv
-from oscine.kernels.conv_tiles import TILES
+from oscine.kernels.conv_tiles import TILES, Tile
 from oscine.kernels.last_conv import last_conv
 
 pytestmark = pytest.mark.slow
@@ -105,6 +107,70 @@ def test_a_frame_of_two_streams_from_ring_to_ring(case: str, device: torch.devic
     again = torch.zeros_like(out)
     conv(layer, ring, rows, workspace, out=again)
     assert torch.equal(again, out)
+
+
+def ordered_operands(columns: int, device: torch.device, **options) -> tuple[Conv, Tensor]:
+    """A layer and x. Products are integers; sums depend on the order of the nine blocks of 64 inputs, but not on the
+    order within a block: every second block is many times larger, and the next such block cancels it."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randint(-8, 9, (48, 9, 64), generator=generator).float()
+    weight[:, 1::2] = weight[:, :1] * 2.0**21 * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None]
+    layer = make_layer(576, 48, 1, device, **options)
+    layer.weight.copy_(weight.flatten(1))
+    return layer, torch.randint(-8, 9, (columns, 64), generator=generator).repeat(1, 9).bfloat16().to(device)
+
+
+def first_rows(layer: Conv, x: Tensor, count: int) -> Tensor:
+    slots = tuple(range(count))
+    rows, workspace = make_rows(x.device, slots, slots), Workspace([layer], count, x.device)
+    out = empty(count, 48, x.device)
+    conv(layer, x[:count], rows, workspace, out=out)
+    return out
+
+
+def test_parts_of_a_sum_are_added_alike_by_several_programs_and_by_one(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, x = ordered_operands(10, device)
+    tiles = {
+        "several": Tile(16, 32, 0, 64, 3, 4, 2),
+        "one": Tile(64, 16, 0, 64, 3, 4, 2, serial=True),
+        "other parts": Tile(16, 32, 0, 64, 2, 4, 2),
+    }
+    outs = {}
+    for name, tile in tiles.items():
+        monkeypatch.setattr(module, "tuned_tile", lambda shape, rows: tile)  # noqa: B023
+        outs[name] = first_rows(layer, x, 10)
+    assert torch.equal(outs["several"], outs["one"])
+    assert not torch.equal(outs["several"], outs["other parts"])
+
+
+@pytest.mark.parametrize("options", [{}, {"norm_eps": 1e-5}], ids=["parts", "norm"])
+def test_a_row_has_the_same_sums_in_any_batch(
+    options: dict, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conv_tiles, "_FULL_GPU", 3)  # many rows add up the parts in one program
+    layer, x = ordered_operands(192, device, **options)
+    tiles = [layer.tile(count) for count in (1, 17, 192)]
+    assert len({tile.rows for tile in tiles}) == 3 and len({tile.serial for tile in tiles}) == (1 if options else 2)
+    whole = first_rows(layer, x, 192)
+    for count in (1, 3, 8, 17, 64):
+        assert torch.equal(first_rows(layer, x, count), whole[:count]), count
+
+
+@pytest.mark.parametrize("inputs", [4, 24, 96])
+def test_a_row_has_the_same_samples_in_any_batch(inputs: int, device: torch.device) -> None:
+    layer = make_layer(inputs, 1, 20, device, taps=7)
+    ring = noise(17, 32, inputs, device=device).bfloat16()
+    outs = {}
+    for count in (1, 3, 17):
+        rows = make_rows(device, tuple(range(count)), (0,) * count)
+        pcm, outs[count] = (
+            torch.empty(count, 20, dtype=torch.int16, device=device),
+            torch.empty(count, 20, device=device),
+        )
+        last_conv(layer, ring, rows, pcm16_out=pcm, samples_out=outs[count])
+    assert all(torch.equal(out, outs[17][:count]) for count, out in outs.items())
 
 
 def test_96_channels_are_computed_as_64_and_32(device: torch.device) -> None:

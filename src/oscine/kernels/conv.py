@@ -7,8 +7,11 @@ this frame and earlier ones per slot (channels last). A transposed convolution m
 n = phase * channels + channel. With `norm_eps` y's sum is divided by the root mean square of x[m].
 
 Casting: bf16 x and weight, fp32 sums; bias, residual and norm in fp32; y is rounded to bf16 once. The activation is
-computed in fp32 from the rounded y and rounded to bf16 (SwiGLU: from the unrounded sums). Split sums are added in a
-fixed order, so results are reproducible.
+computed in fp32 from the rounded y and rounded to bf16 (SwiGLU: from the unrounded sums).
+
+A row's bits do not depend on the number of rows (docs/kernels.md). A layer's sum over K is divided into the same parts
+for any number of rows, and the parts are added in order: by the last of several programs that have one part each, or
+by one program that has all of them (`serial`). The tensor core instructions for few and for many rows add alike.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -26,7 +29,7 @@ from torch import Tensor
 
 from oscine.kernels import shared_memory
 from oscine.kernels.conv_tiles import Tile, plain_tile, tuned_tile
-from oscine.kernels.shared import INTERPRETED, dot, place_columns, to_bf16
+from oscine.kernels.shared import INTERPRETED, dot, place_columns, sum_of_rows, to_bf16
 from oscine.kernels.shared_memory import fitting_stages
 
 Activation = Literal["none", "snake", "gelu", "swiglu"]
@@ -129,11 +132,12 @@ def _conv(
     size, outputs, channels, columns, taps, dilation, in_stride, in_places, out_stride, out_places,
     steps, steps_per_split, eps, inputs: tl.constexpr,
     block_m: tl.constexpr, block_n: tl.constexpr, extra_n: tl.constexpr, block_k: tl.constexpr, split: tl.constexpr,
-    from_ring: tl.constexpr, has_norm: tl.constexpr, activation: tl.constexpr, has_bias: tl.constexpr,
-    has_residual: tl.constexpr, has_raw: tl.constexpr, kind: tl.constexpr, phased: tl.constexpr,
-    even_k: tl.constexpr, even_n: tl.constexpr, early: tl.constexpr,
+    serial: tl.constexpr, from_ring: tl.constexpr, has_norm: tl.constexpr, activation: tl.constexpr,
+    has_bias: tl.constexpr, has_residual: tl.constexpr, has_raw: tl.constexpr, kind: tl.constexpr,
+    phased: tl.constexpr, even_k: tl.constexpr, even_n: tl.constexpr, early: tl.constexpr,
 ):  # fmt: skip
-    """Program (i, j, s): outputs i * block_n .., columns j * block_m .., steps s * steps_per_split .. of the sum."""
+    """Program (i, j, s): outputs i * block_n .., columns j * block_m .., steps s * steps_per_split .. of the sum; all
+    steps if serial."""
     first = tl.program_id(0) * block_n
     m = tl.program_id(1) * block_m + tl.arange(0, block_m)
     n = first + tl.arange(0, block_n)
@@ -159,38 +163,45 @@ def _conv(
             block_n, activation, has_bias, has_residual, phased, even_n,
         )  # fmt: skip
     steps_per_tap: tl.constexpr = (inputs + block_k - 1) // block_k
-    begin = tl.program_id(2) * steps_per_split
-    for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
-        tap = step // steps_per_tap
-        c = (step - tap * steps_per_tap) * block_k
-        # Weights first: their addresses do not wait for the slots. Full shapes load without masks: masked weights
-        # cannot be prefetched in one piece.
-        at = tap * inputs + c
-        if even_k and even_n:
-            factors = tl.load(weight_at + at)
-        else:
-            known = (n < outputs)[:, None] & (c + k < inputs)[None, :]
-            factors = tl.load(weight_at + at, mask=known, other=0.0)
-        if extra_n:
-            factors2 = tl.load(weight2 + at)
-        if from_ring:  # noqa: SIM108
-            tile_at = columns_at + (((oldest + tap * dilation) & (in_places - 1)) * inputs + c)
-        else:
-            tile_at = columns_at + c
-        if even_k:  # noqa: SIM108  (a compile-time branch)
-            tile = tl.load(tile_at)
-        else:
-            tile = tl.load(tile_at, mask=(c + k < inputs)[None, :], other=0.0)
-        total = dot(tile, factors, total)
-        if extra_n:
-            total2 = dot(tile, factors2, total2)
-        if has_norm:
-            wide = tile.to(tl.float32)
-            squares += wide * wide
+    parts: tl.constexpr = split if serial else 1
+    for part in range(parts):
+        if serial:  # sums of their own, as in a program of their own
+            whole = total
+            total = tl.zeros((block_m, block_n), tl.float32)
+        begin = (tl.program_id(2) + part) * steps_per_split
+        for step in range(begin, tl.minimum(begin + steps_per_split, steps)):
+            tap = step // steps_per_tap
+            c = (step - tap * steps_per_tap) * block_k
+            # Weights first: their addresses do not wait for the slots. Full shapes load without masks: masked weights
+            # cannot be prefetched in one piece.
+            at = tap * inputs + c
+            if even_k and even_n:
+                factors = tl.load(weight_at + at)
+            else:
+                known = (n < outputs)[:, None] & (c + k < inputs)[None, :]
+                factors = tl.load(weight_at + at, mask=known, other=0.0)
+            if extra_n:
+                factors2 = tl.load(weight2 + at)
+            if from_ring:
+                tile_at = columns_at + (((oldest + tap * dilation) & (in_places - 1)) * inputs + c)
+            else:
+                tile_at = columns_at + c
+            if even_k:  # noqa: SIM108  (a compile-time branch)
+                tile = tl.load(tile_at)
+            else:
+                tile = tl.load(tile_at, mask=(c + k < inputs)[None, :], other=0.0)
+            total = dot(tile, factors, total)
+            if extra_n:
+                total2 = dot(tile, factors2, total2)
+            if has_norm:
+                wide = tile.to(tl.float32)
+                squares += wide * wide
+        if serial:
+            total += whole
     if has_norm:
-        total *= tl.rsqrt(tl.sum(squares, 1) / inputs + eps)[:, None]
+        total *= tl.rsqrt(sum_of_rows(squares) / inputs + eps)[:, None]
 
-    if split == 1:
+    if split == 1 or serial:
         if not early:
             added, more, rates, depths = load_operands(
                 m, first, live, bias, residual, rate, depth, outputs, channels,
@@ -221,8 +232,8 @@ def _conv(
         tl.debug_barrier()  # all threads have stored before one counts this program
         if tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel") == split - 1:
             total = tl.zeros((block_m, block_n), tl.float32)
-            for part in tl.static_range(split):
-                theirs = partials + (part * tiles + tile_id) * (block_m * block_n)
+            for other in tl.static_range(split):
+                theirs = partials + (other * tiles + tile_id) * (block_m * block_n)
                 total += tl.load(theirs + within, cache_modifier=".cg")
             tl.store(arrivals + tile_id, 0)
             if not early:
@@ -292,7 +303,7 @@ class Conv:
     def grid(self, rows: int) -> tuple[int, int, int]:
         tile = self.tile(rows)
         across = 1 if tile.extra else triton.cdiv(len(self.weight), tile.outputs)
-        return across, triton.cdiv(rows * self.columns, tile.rows), tile.splits
+        return across, triton.cdiv(rows * self.columns, tile.rows), 1 if tile.serial else tile.splits
 
 
 class Workspace:
@@ -351,7 +362,7 @@ def conv(
         out.stride(0) if out is not None and into_ring else 0, out.shape[1] if out is not None and into_ring else 0,
         steps, triton.cdiv(steps, tile.splits), layer.norm_eps or 0.0,
         inputs=layer.inputs, block_m=tile.rows, block_n=tile.outputs, extra_n=tile.extra, block_k=tile.depth,
-        split=tile.splits,
+        split=tile.splits, serial=tile.serial,
         from_ring=from_ring, has_norm=layer.norm_eps is not None, activation=layer.activation,
         has_bias=layer.bias is not None, has_residual=residual is not None, has_raw=raw is not None,
         kind="none" if out is None else "ring" if into_ring else "dense", phased=layer.phases > 1,

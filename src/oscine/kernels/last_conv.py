@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels.conv import Conv, Rows, check_input
-from oscine.kernels.shared import place_columns
+from oscine.kernels.shared import place_columns, sum_of_rows
 
 _MAX_LANES = 32
 
@@ -32,7 +32,7 @@ def _last_conv(
             tile = tl.load(x + source[:, None] + (part * block_c + c)[None, :])
             factors = tl.load(weight + tap * inputs + part * block_c + c)
             lanes = tl.fma(tile.to(tl.float32), tl.broadcast_to(factors.to(tl.float32)[None, :], lanes.shape), lanes)
-    sample = tl.minimum(tl.maximum(tl.sum(lanes, 1) + tl.load(bias), -1.0), 1.0)
+    sample = tl.minimum(tl.maximum(sum_of_rows(lanes) + tl.load(bias), -1.0), 1.0)
     if has_samples:
         tl.store(samples + m, sample, mask=live)
     # Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.

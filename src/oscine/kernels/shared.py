@@ -37,6 +37,17 @@ def dot(x, weight, total):
 
 
 @triton.jit
+def sum_of_rows(x):
+    """Sums of the rows of x, whose length is a power of two of at most 256. The order of tl.sum depends on how a block
+    is spread over threads, and so on its size. Here it does not: the second half is added to the first until one column
+    is left, and a sum of two numbers has no order."""
+    for _ in tl.static_range(8):
+        if x.shape[1] > 1:
+            x = tl.sum(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), 1)
+    return tl.reshape(x, (x.shape[0],))
+
+
+@triton.jit
 def place_columns(m, size, columns, slots, positions):
     """Returns for the columns `m` of all rows: m, slot, and column of the slot's stream. Columns beyond the last one
     are computed from the last one, and not stored: so no load of x has a mask."""

@@ -1,0 +1,204 @@
+# ruff: noqa: E501
+"""What one order of sums for any number of rows costs on a GPU: the time of a codec step with other parts of the sums,
+and whether a row's samples then depend on the number of rows. Random weights, the transformer on CUDA's kernels.
+
+    python -m benchmarks.codec_orders --out .cache/results [--rows 1 8 32 64 128 256] [--variants by_rows chosen ...]
+
+`by_rows` has the fastest parts for each number of rows, `chosen` is kernels/conv_tiles.py, and each other variant
+replaces the tiles of some shapes in it. `two_launches`: residual units are never one launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from benchmarks.codec_launches import FULL_WINDOW, STEP_ROWS, Step, captured, published_codec, replay_us
+from benchmarks.results import save
+from oscine.kernels import conv_tiles
+from oscine.kernels.conv_tiles import UNITS, Shape, Tile
+from oscine.kernels.cuda.operations import CudaOperations
+from oscine.model.codec import Codec
+from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.programs import HOPPER
+from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
+from random_codec import random_codec
+
+_REPLAYS = 31
+_FRAMES = 2  # whose samples are compared
+Four = tuple[tuple[Any, ...], ...]
+
+IN, NARROW, DOWN, UP2 = (3, 512, 512), (1, 1024, 512), (1, 4096, 1024), (1, 1024, 2048)
+VOCODER, BLOCK0, UNIT0, UNIT1, UNIT2 = (7, 1024, 1536), (2, 1536, 6144), (7, 768, 768), (7, 384, 384), (7, 192, 192)
+# fmt: off
+BY_ROWS: dict[Shape, Four] = {  # the fastest for each number of rows; their parts differ
+    IN: ((16, 16, 0, 128, 2, 4, 4), (16, 32, 0, 128, 4, 4, 4), (32, 16, 0, 128, 4, 4, 4), (64, 32, 0, 64, 4, 4, 4)),
+    NARROW: ((16, 16, 0, 128, 2, 4, 4), (16, 32, 0, 256, 4, 4, 2), (32, 16, 0, 256, 4, 4, 2), (64, 32, 0, 64, 4, 4, 4)),
+    DOWN: ((16, 32, 0, 128, 4, 4, 4), (32, 32, 0, 128, 4, 4, 4), (64, 64, 0, 128, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4)),
+    UP2: ((16, 32, 0, 128, 2, 4, 4), (16, 32, 0, 128, 1, 4, 4), (64, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 1, 4, 6)),
+    VOCODER: ((16, 32, 0, 128, 8, 4, 4), (32, 32, 0, 128, 8, 4, 4), (64, 128, 0, 64, 4, 4, 5), (64, 64, 0, 64, 2, 4, 4)),
+    BLOCK0: ((16, 64, 0, 128, 2, 4, 3), (32, 32, 0, 128, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4), (128, 256, 0, 64, 1, 8, 3)),
+    UNIT0: ((16, 64, 0, 128, 4, 4, 3), (64, 32, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4), (128, 128, 0, 64, 1, 8, 3)),
+    UNIT1: ((32, 64, 0, 64, 4, 4, 4), (64, 64, 0, 64, 2, 4, 4), (128, 128, 0, 64, 1, 8, 4), (256, 128, 0, 64, 1, 8, 3)),
+    UNIT2: ((64, 32, 0, 64, 2, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 64, 0, 64, 1, 4, 4), (128, 128, 64, 64, 1, 8, 3)),
+}
+VARIANTS: dict[str, dict[Shape, Four]] = {
+    "by_rows": BY_ROWS,
+    "chosen": {},
+    "two_launches": {},
+    # Each of these is `chosen` but for one shape, with as many parts as its name says.
+    "in_2": {IN: ((16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 16, 0, 128, 2, 4, 4), (64, 32, 0, 64, 2, 4, 4))},
+    "down_4_in_order": {DOWN: (*BY_ROWS[DOWN][:3], (64, 64, 0, 64, 4, 4, 4, 0, True))},
+    "down_2": {DOWN: ((16, 16, 0, 256, 2, 4, 4), (32, 16, 0, 256, 2, 4, 4), (64, 32, 0, 128, 2, 4, 4), BY_ROWS[DOWN][3])},
+    "up2_2": {UP2: (BY_ROWS[UP2][0], (16, 32, 0, 128, 2, 4, 4), BY_ROWS[UP2][2], (64, 64, 0, 64, 2, 4, 4))},
+    "vocoder_8": {VOCODER: (*BY_ROWS[VOCODER][:2], (64, 128, 0, 64, 8, 4, 4), (64, 64, 0, 64, 8, 4, 4, 0, True))},
+    "vocoder_8_wide": {VOCODER: (*BY_ROWS[VOCODER][:2], (64, 64, 0, 128, 8, 4, 3), (128, 128, 0, 64, 8, 8, 3))},
+    "vocoder_4_wide": {VOCODER: (
+        (16, 32, 0, 128, 4, 4, 5), (32, 16, 0, 256, 4, 4, 4), BY_ROWS[VOCODER][2], (128, 128, 0, 64, 4, 8, 3))},
+    "vocoder_4_in_order": {VOCODER: (
+        (16, 32, 0, 128, 4, 4, 6), (32, 16, 0, 128, 4, 4, 6), BY_ROWS[VOCODER][2], (64, 64, 0, 64, 4, 4, 4, 0, True))},
+    "vocoder_2": {VOCODER: (
+        (16, 16, 0, 256, 2, 4, 5), (32, 16, 0, 256, 2, 4, 4), (64, 32, 0, 128, 2, 4, 5), BY_ROWS[VOCODER][3])},
+    "block0_2": {BLOCK0: (*BY_ROWS[BLOCK0][:3], (128, 256, 0, 64, 2, 8, 3))},
+    "block0_2_in_order": {BLOCK0: (*BY_ROWS[BLOCK0][:3], (128, 128, 0, 64, 2, 8, 3, 0, True))},
+    "block0_1_wide": {BLOCK0: (
+        (16, 32, 0, 128, 1, 4, 6), (32, 32, 0, 128, 1, 4, 6), (64, 64, 0, 128, 1, 4, 4), BY_ROWS[BLOCK0][3])},
+    "unit0_4": {UNIT0: (*BY_ROWS[UNIT0][:2], (64, 64, 0, 64, 4, 4, 4), (128, 128, 0, 64, 4, 8, 3, 0, True))},
+    "unit0_4_in_order": {UNIT0: (
+        *BY_ROWS[UNIT0][:2], (64, 64, 0, 64, 4, 4, 4, 0, True), (128, 64, 0, 64, 4, 4, 4, 0, True))},
+    "unit0_2_apart": {UNIT0: (
+        (16, 32, 0, 128, 2, 4, 5), (64, 32, 0, 128, 2, 4, 4), BY_ROWS[UNIT0][2], (128, 128, 0, 64, 2, 8, 3))},
+    "unit0_2_wide": {UNIT0: (
+        (32, 16, 0, 256, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4), BY_ROWS[UNIT0][2], (128, 256, 0, 64, 2, 8, 3))},
+    "unit0_1": {UNIT0: ((32, 16, 0, 256, 1, 4, 4), (64, 16, 0, 128, 1, 4, 5), (64, 64, 0, 64, 1, 4, 5), BY_ROWS[UNIT0][3])},
+    "unit1_4": {UNIT1: (
+        BY_ROWS[UNIT1][0], (64, 64, 0, 64, 4, 4, 4), (128, 128, 0, 64, 4, 8, 3, 0, True), (128, 128, 0, 64, 4, 8, 3, 0, True))},
+    "unit1_2": {UNIT1: (
+        (32, 32, 0, 64, 2, 4, 6), BY_ROWS[UNIT1][1], (128, 128, 0, 64, 2, 8, 3, 0, True), (128, 128, 0, 64, 2, 8, 3, 0, True))},
+    "unit1_1_wide": {UNIT1: ((32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 5), *BY_ROWS[UNIT1][2:])},
+    "unit2_1_wide": {UNIT2: ((64, 16, 0, 64, 1, 4, 6), *BY_ROWS[UNIT2][1:])},
+    "unit2_1_tall": {UNIT2: ((64, 32, 0, 64, 1, 4, 6), *BY_ROWS[UNIT2][1:])},
+}
+# fmt: on
+
+
+def compile_all(variants: Sequence[str], row_counts: Sequence[int], config: Any) -> None:
+    """In parallel and without the GPU, before this process uses it: compilation forks."""
+    slots = max(*row_counts, max(STEP_ROWS))
+    recordings: list[Any] = []
+    codec = CudaCodec(random_codec(config, "meta"), slots, slots)
+    with recorded(recordings), torch.inference_mode():
+        for name, rows in itertools.product(variants, row_counts):
+            with using_variant(name):
+                step = Step(codec, config, rows, "meta")
+                step.run()
+                step.run(torch.empty(rows, config.samples_per_frame, device="meta"))
+        programs = distinct_programs(recordings, gpu_target(90))
+    processes, begun_s = len(os.sched_getaffinity(0)), time.perf_counter()
+    problems: list[str] = []
+
+    def report(result: Compiled, done: int) -> None:
+        if result.problem:
+            problems.append(f"{result.name}: {result.problem}")
+
+    compile_programs(programs, gpu_target(90), processes, report)
+    print(
+        f"{len(programs)} programs compiled in {time.perf_counter() - begun_s:.0f} s", *problems, sep="\n", flush=True
+    )
+
+
+@contextmanager
+def using_variant(name: str) -> Iterator[None]:
+    tiles = {shape: tuple(Tile(*tile) for tile in four) for shape, four in VARIANTS[name].items()}
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(conv_tiles.TILES, tiles))
+        if name == "two_launches":
+            stack.enter_context(mock.patch.dict(conv_tiles.UNITS, dict.fromkeys(UNITS, (None,) * 4)))
+        yield
+
+
+def samples(codec: CudaCodec, codes: torch.Tensor, first: int, rows: int) -> torch.Tensor:
+    """Of streams `first` .. from their start."""
+    slots = torch.arange(first, first + rows, dtype=torch.int32, device="cuda")
+    for slot in slots.tolist():
+        codec.reset(slot)
+    made = torch.empty(_FRAMES, rows, 1920, device="cuda")
+    for frame, out in enumerate(made):
+        pcm = torch.empty(out.shape, dtype=torch.int16, device="cuda")
+        codec.run(codes[first : first + rows, frame].contiguous(), slots, pcm, out)
+    return made
+
+
+def different_rows(codec: CudaCodec, row_counts: Sequence[int], slots: int) -> dict[str, int]:
+    """For each batch size: how many of all rows have other samples than in the smallest batches."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    size = codec._tables.shape[0] // 16
+    codes = torch.randint(0, size, (slots, _FRAMES, 16), generator=generator, device="cuda")
+
+    def whole(rows: int) -> torch.Tensor:
+        return torch.cat([samples(codec, codes, first, rows) for first in range(0, slots - rows + 1, rows)], 1)
+
+    smallest = whole(row_counts[0])
+    found = {}
+    for rows in row_counts[1:]:
+        batches = whole(rows)
+        found[str(rows)] = int((batches != smallest[:, : batches.shape[1]]).any(2).any(0).sum())
+    return found
+
+
+@torch.inference_mode()
+def time_variant(name: str, config: Any, codec: Codec, row_counts: Sequence[int]) -> dict[str, Any]:
+    slots = max(*row_counts, max(STEP_ROWS))
+    chain = torch.cuda.get_device_capability() == HOPPER
+    with using_variant(name):
+        runner = CudaCodec(codec, slots, slots, make_operations=CudaOperations if chain else None)
+        different = different_rows(runner, row_counts, slots)
+        runner.state.frames.fill_(FULL_WINDOW)
+        steps = {
+            str(rows): replay_us(captured(Step(runner, config, rows, "cuda").run), _REPLAYS) for rows in row_counts
+        }
+    return {"step_us": steps, "rows_that_differ": different}
+
+
+def shown(name: str, figures: Mapping[str, Any], base: Mapping[str, float] | None) -> str:
+    times = [f"{us:8.1f}" + (f" ({us - base[rows]:+6.1f})" if base else "") for rows, us in figures["step_us"].items()]
+    return f"{name:20} {' '.join(times)}   rows that differ: {figures['rows_that_differ']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(".cache/results"))
+    parser.add_argument("--rows", nargs="+", type=int, default=list(STEP_ROWS))
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--compile-only", action="store_true")
+    options = parser.parse_args()
+    config = published_codec()
+    compile_all(options.variants, options.rows, config)
+    if options.compile_only:
+        return
+    codec = random_codec(config, "cuda")
+    figures: dict[str, Any] = {}
+    base = None
+    for name in options.variants:
+        try:
+            figures[name] = time_variant(name, config, codec, options.rows)
+        except Exception as error:  # a tile that does not run is a result; the other variants still run
+            figures[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+            print(f"{name}: {figures[name]['error']}", flush=True)
+            continue
+        print(shown(name, figures[name], base), flush=True)
+        base = base or figures[name]["step_us"]
+        save(options.out, "codec-orders", figures)
+
+
+if __name__ == "__main__":
+    main()
