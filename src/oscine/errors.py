@@ -7,9 +7,17 @@ OscineError
  │   └─ NotReadyError the engine is starting or restarting
  ├─ ExportError       a part of the checkpoint cannot be exported
  ├─ EngineError       the engine failed or is stopped; the request may be sent again
- └─ RequestError      this request cannot be spoken; others are not affected
-     ├─ VoiceError    the voice, clip or saved voice file cannot be used
-     └─ TooLongError  the prompt does not fit the model's positions
+ └─ RequestError         this request cannot be done; others are not affected
+     ├─ FieldError        a field is unknown, has the wrong type or is out of range
+     ├─ VoiceError        the voice, clip or saved voice file cannot be used
+     ├─ NotFoundError     what the request names does not exist
+     ├─ NotAllowedError   the operator's settings forbid it
+     ├─ ConflictError     it contradicts what exists, such as a name that is taken
+     └─ TooLargeError     it exceeds a limit
+         └─ TooLongError  the prompt does not fit the model's positions
+
+`param` names the wrong field, if there is one. `code` is for programs; None stands for the default of the class, which
+the server's table of statuses has (server/errors.py).
 """
 
 from __future__ import annotations
@@ -35,9 +43,9 @@ class ConfigError(OscineError, ValueError):
 class OverloadedError(OscineError):
     """The engine is full: one more stream would not keep all of them in real time."""
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    def __init__(self, message: str, retry_after_s: float, param: str | None = None) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.param = retry_after_s, param
 
 
 class NotReadyError(OverloadedError):
@@ -51,20 +59,44 @@ class ExportError(OscineError):
 class EngineError(OscineError):
     """The engine failed or is stopped; the request may be sent again."""
 
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
 
 class RequestError(OscineError, ValueError):
-    """This request cannot be spoken. `param` names the wrong field, if there is one."""
+    """This request cannot be done; others are not affected."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.param = param
+        self.param, self.code = param, code
+
+
+class FieldError(RequestError):
+    """A field is unknown, has the wrong type or is out of range."""
+
+
+class NotFoundError(RequestError):
+    """What the request names does not exist."""
+
+
+class NotAllowedError(RequestError):
+    """The operator's settings forbid it."""
+
+
+class ConflictError(RequestError):
+    """The request contradicts what exists, such as a name that is taken."""
+
+
+class TooLargeError(RequestError):
+    """The request exceeds a limit."""
 
 
 class VoiceError(RequestError):
     """The voice, clip or saved voice file cannot be used."""
 
 
-class TooLongError(RequestError):
+class TooLongError(TooLargeError):
     """The prompt does not fit the model's positions."""
 
 

@@ -13,7 +13,7 @@ from oscine.align.aligner import AlignerError
 from oscine.config import ServerConfig
 from oscine.errors import OverloadedError, VoiceError
 from oscine.server.cloned_voices import ClonedVoices, clip_hash
-from oscine.server.errors import ApiError
+from oscine.server.errors import api_error
 from oscine.types import ClipData
 from oscine.voice import Voice
 from tests.align.scripted_whisper import HEARD, scripted_whisper
@@ -194,9 +194,9 @@ def test_a_transcriber_that_fails_is_no_fault_of_the_clip() -> None:
         raise AlignerError("the aligner is too busy: 64 jobs wait")
 
     async def use(voices: ClonedVoices, engine: Engine) -> None:
-        with pytest.raises(ApiError, match="could not be transcribed: the aligner is too busy") as caught:
+        with pytest.raises(NotReadyError, match="could not be transcribed: the aligner is too busy") as caught:
             await voices.get(CLIP, "auto")
-        assert (caught.value.status, caught.value.param) == (503, "ref_text")
+        assert (api_error(caught.value).status, caught.value.param) == (503, "ref_text")
         assert (await voices.get(CLIP, "words")).voice is not None
 
     with_voices(use, transcribe=fail)

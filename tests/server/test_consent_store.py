@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from oscine.errors import RequestError
 from oscine.server.consent_store import ConsentStore
-from oscine.server.errors import ApiError
+from oscine.server.errors import api_error
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -15,9 +16,9 @@ def test_consents_are_bounded_in_number(tmp_path: Path, has_folder: bool) -> Non
     store = ConsentStore(tmp_path if has_folder else None, 2, 2**20)
     first = store.add("a", "en", b"one", "audio/wav")
     store.add("b", "en", b"two", None)
-    with pytest.raises(ApiError, match="2 consents are stored") as caught:
+    with pytest.raises(RequestError, match="2 consents are stored") as caught:
         store.add("c", "en", b"three", None)
-    assert caught.value.status == 409
+    assert api_error(caught.value).status == 409
     store.delete(first.id)
     assert store.add("c", "en", b"three", None) in store.all()
 
@@ -25,7 +26,7 @@ def test_consents_are_bounded_in_number(tmp_path: Path, has_folder: bool) -> Non
 def test_recordings_are_bounded_in_bytes(tmp_path: Path) -> None:
     store = ConsentStore(tmp_path, 10, 1000)
     first = store.add("a", "en", bytes(600), None)
-    with pytest.raises(ApiError, match="the recordings of all consents"):
+    with pytest.raises(RequestError, match="the recordings of all consents"):
         store.add("b", "en", bytes(600), None)
     store.delete(first.id)
     store.add("b", "en", bytes(600), None)
@@ -50,9 +51,9 @@ def test_only_the_owner_can_read_a_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "..", "cons_1234", "../anna", "cons_" + "g" * 24, "cons_" + "0" * 24])
 def test_no_id_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "anna.json").write_text("{}")
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         ConsentStore(tmp_path, 10, 1000).get(name)
-    assert caught.value.status == 404
+    assert api_error(caught.value).status == 404
 
 
 def test_damaged_and_interrupted_files_are_no_consents(tmp_path: Path) -> None:

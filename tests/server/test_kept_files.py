@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.server.errors import ApiError
+from oscine.errors import RequestError
 from oscine.server.kept_files import KeptFile, KeptFiles
 
 
@@ -29,7 +29,7 @@ def test_a_file_is_found_by_its_name_alone() -> None:
         one, other = kept(files, 10), kept(files, 10)
         assert files.get(one.name) is one and one.name != other.name
         assert len(one.name) > 40 and one.name.endswith(".wav")
-        with pytest.raises(ApiError, match="no such file"):
+        with pytest.raises(RequestError, match="no such file"):
             files.get(one.name.removesuffix(".wav"))
 
     run(test)
@@ -47,7 +47,7 @@ def test_an_expired_file_is_deleted() -> None:
         assert files.size == 10
         for call in later:
             call()
-        with pytest.raises(ApiError):
+        with pytest.raises(RequestError):
             files.get(file.name)
         assert files.size == 0
 
@@ -74,11 +74,11 @@ def test_only_files_that_were_fetched_make_room() -> None:
         second.fetched = third.fetched = True
         fourth = kept(files, 30, "a")  # the key's own files suffice
         assert [files.get(file.name) for file in (first, third, fourth)] == [first, third, fourth]
-        with pytest.raises(ApiError):
+        with pytest.raises(RequestError):
             files.get(second.name)
         fifth = kept(files, 40, "c")
         assert files.get(fifth.name) is fifth and files.size == 100
-        with pytest.raises(ApiError):
+        with pytest.raises(RequestError):
             files.get(third.name)
 
     run(test)

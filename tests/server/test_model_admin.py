@@ -11,9 +11,9 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.config import CheckpointConfig, ServerConfig
-from oscine.errors import CheckpointError, ConfigError, EngineError
+from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError
 from oscine.server.app import build_models_app
-from oscine.server.errors import ApiError
+from oscine.server.errors import api_error
 from oscine.server.model_admin import allowed_path
 from oscine.server.model_registry import LoadedModel
 from oscine.types import EngineHealth, ModelCard
@@ -235,7 +235,7 @@ def test_uploaded_voices_do_not_disappear_behind_presets(served_with: Callable[[
     assert answer.status_code == 409 and "anna; delete those" in answer.json()["error"]["message"]
     store.delete("anna")
     assert served.add().status_code == 201
-    with pytest.raises(ApiError, match="reserved"):
+    with pytest.raises(RequestError, match="reserved"):
         store.check_name("bert")
     served.remove()
     assert store.check_name("bert") == "bert"
@@ -294,10 +294,10 @@ def test_only_allowed_checkpoints_are_opened(tmp_path: Path) -> None:
         *(str(outside), str(inside / "link"), f"{inside}/../secret", "/", "secret", "models/a", "../secret"),
         *("Other/model", "Qwen/../secret", "Qwen/..", "Qwen/a/b", "~/models", f"{inside}/\0", "", f"{inside}x"),
     ):
-        with pytest.raises(ApiError, match=r"server\.allowed_models has .*Qwen/\*") as caught:
+        with pytest.raises(RequestError, match=r"server\.allowed_models has .*Qwen/\*") as caught:
             allowed_path(path, allowed)
-        assert caught.value.status == 403, path
-    with pytest.raises(ApiError, match="has none"):
+        assert api_error(caught.value).status == 403, path
+    with pytest.raises(RequestError, match="has none"):
         allowed_path("demo", ())
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.server.errors import ApiError
+from oscine.errors import RequestError
 from oscine.server.speech_outcomes import SpeechOutcome, SpeechOutcomes
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually
@@ -79,5 +79,5 @@ def test_only_the_newest_outcomes_are_kept() -> None:
     add("a", 3)  # used again: the newest one now
     add("c", 4)
     assert outcomes.get("", "a").seed == 3 and outcomes.get("", "c").seed == 4
-    with pytest.raises(ApiError, match="the last 2 are kept"):
+    with pytest.raises(RequestError, match="the last 2 are kept"):
         outcomes.get("", "b")

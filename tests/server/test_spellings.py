@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from oscine.config import ServerConfig
-from oscine.server.errors import ApiError
+from oscine.errors import RequestError
 from oscine.server.schemas import SpeechBody, invalid_field
 from oscine.server.spellings import meant_boolean
 from tests.server.entrances import ENTRANCES, SPEECH, Ask, over_http, post
@@ -16,7 +16,7 @@ from tests.server.scripted_engine import ScriptedEngine
 
 
 def read(**fields: Any) -> SpeechBody:
-    """Raises ApiError."""
+    """Raises RequestError."""
     try:
         return SpeechBody.model_validate({"input": "Hi.", **fields})
     except ValidationError as error:
@@ -76,13 +76,13 @@ def test_a_value_that_can_mean_only_one_thing_is_read(name: str, given: Any, mea
     ],
 )
 def test_what_stays_wrong_keeps_its_error(name: str, given: Any, said: str) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RequestError) as refused:
         read(**{name: given})
-    assert refused.value.message.startswith(said)
+    assert str(refused.value).startswith(said)
 
 
 def test_one_wrong_value_does_not_hide_behind_one_that_is_read() -> None:
-    with pytest.raises(ApiError, match="top_k: input should be a valid integer"):
+    with pytest.raises(RequestError, match="top_k: input should be a valid integer"):
         read(speed="1.0", top_k="many", stream="true")
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from oscine.errors import VoiceError
-from oscine.server.errors import ApiError
+from oscine.errors import RequestError, VoiceError
 from oscine.server.voice_aliases import VoiceResolver, reserved_names, voice_aliases
 from oscine.server.voice_store import VoiceStore
 from oscine.types import ModelCard
@@ -50,7 +49,7 @@ def test_an_alias_may_stand_for_an_uploaded_voice() -> None:
     assert not voices.is_preset("alloy")  # which reads the disk
     with pytest.raises(VoiceError, match=r"unknown voice 'bert' .*; server\.voice_aliases has it for 'gone'"):
         voices.resolve("gone")
-    with pytest.raises(ApiError, match="'tara' is reserved"):
+    with pytest.raises(RequestError, match="'tara' is reserved"):
         voices.store.add("tara", timbre(4), consent="yes")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oscine.errors import ConfigError, VoiceError
-from oscine.server.errors import ApiError
+from oscine.errors import ConfigError, OscineError, RequestError, VoiceError
+from oscine.server.errors import api_error
 from oscine.server.voice_store import VoiceStore
 from oscine.voice import Voice
 
@@ -32,8 +32,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> VoiceStore:
     return open_store(tmp_path / "voices" if request.param == "files" else None)
 
 
-def status_of(caught: pytest.ExceptionInfo[ApiError]) -> int:
-    return caught.value.status
+def status_of(caught: pytest.ExceptionInfo[OscineError]) -> int:
+    return api_error(caught.value).status
 
 
 def test_a_stored_voice_is_found_by_its_name_in_any_case(store: VoiceStore) -> None:
@@ -49,7 +49,7 @@ def test_a_deleted_voice_is_gone(store: VoiceStore) -> None:
     store.add("anna", voice(), consent="yes")
     assert store.delete("ANNA") == "anna"
     assert store.get("anna") is None and store.all() == []
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         store.delete("anna")
     assert status_of(caught) == 404
     store.add("anna", voice(1), consent="yes")
@@ -61,7 +61,7 @@ def test_adding_the_same_voice_again_succeeds_and_another_is_a_conflict(store: V
     assert store.add("ANNA", voice(), consent="second") == first
     assert store.add("anna", voice(1), consent="second", source_hash="clip 1") == first  # encoders may round
     for other, clip in ((voice(1), None), (voice(1), "clip 2"), (voice(0, "hello"), None)):
-        with pytest.raises(ApiError, match="another voice is called 'anna'; delete or overwrite it") as caught:
+        with pytest.raises(RequestError, match="another voice is called 'anna'; delete or overwrite it") as caught:
             store.add("anna", other, consent="yes", source_hash=clip)
         assert status_of(caught) == 409 and caught.value.param == "name"
     assert store.all() == [first]
@@ -77,7 +77,7 @@ def test_invalid_names_are_refused(store: VoiceStore, name: str) -> None:
         store.add(name, voice(), consent="yes")
     assert caught.value.param == "name"
     assert store.get(name) is None
-    with pytest.raises(ApiError) as missing:
+    with pytest.raises(RequestError) as missing:
         store.delete(name)
     assert status_of(missing) == 404
 
@@ -114,7 +114,7 @@ def test_any_printable_name_can_be_used_and_stays_in_the_folder(tmp_path: Path, 
     assert file.stat().st_mode & 0o777 == 0o600
     again = open_store(folder)
     assert again.all() == [first] and again.get(first.id) == again.get(name.upper()) == first
-    with pytest.raises(ApiError, match="another voice is called"):
+    with pytest.raises(RequestError, match="another voice is called"):
         again.add(name.lower(), voice(2), consent="yes")
     assert again.delete(name) == name and list(folder.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"a", "anna.safetensors"}
@@ -133,7 +133,7 @@ def test_spellings_of_a_name_mean_one_voice(store: VoiceStore) -> None:
 def test_reserved_names_are_reserved_in_every_spelling(tmp_path: Path) -> None:
     store = VoiceStore(tmp_path, ("Zoë", "uncle fu"))
     for name in ("zoe\u0308", "ZOË", "Uncle Fu"):
-        with pytest.raises(ApiError, match="is reserved"):
+        with pytest.raises(RequestError, match="is reserved"):
             store.add(name, voice(), consent="yes")
 
 
@@ -151,13 +151,13 @@ def test_a_full_store_can_still_overwrite(tmp_path: Path) -> None:
         store = open_store(folder, max_voices=1)
         store.add("a", voice(), consent="yes")
         assert store.add("a", voice(1), consent="yes", overwrite=True).voice == voice(1)
-        with pytest.raises(ApiError, match="1 voices are stored"):
+        with pytest.raises(RequestError, match="1 voices are stored"):
             store.add("b", voice(), consent="yes", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["ryan", "RYAN", "alloy", "Default"])
 def test_reserved_names_cannot_be_taken(store: VoiceStore, name: str) -> None:
-    with pytest.raises(ApiError, match="is reserved") as caught:
+    with pytest.raises(RequestError, match="is reserved") as caught:
         store.add(name, voice(), consent="yes")
     assert status_of(caught) == 409
     assert store.get(name) is None
@@ -168,7 +168,7 @@ def test_a_full_store_refuses_new_voices(tmp_path: Path) -> None:
         store = open_store(folder, max_voices=2)
         for name in ("a", "b"):
             store.add(name, voice(), consent="yes")
-        with pytest.raises(ApiError, match="2 voices are stored") as caught:
+        with pytest.raises(RequestError, match="2 voices are stored") as caught:
             store.add("c", voice(), consent="yes")
         assert status_of(caught) == 409
         store.add("a", voice(), consent="yes")
@@ -225,8 +225,8 @@ def test_one_process_wins_when_several_store_the_same_name(tmp_path: Path) -> No
         begin.wait()
         try:
             outcomes.append(store.add("anna", voice(number), consent="yes").voice)
-        except ApiError as error:
-            outcomes.append(error.status)
+        except RequestError as error:
+            outcomes.append(api_error(error).status)
 
     threads = [threading.Thread(target=add, args=pair) for pair in enumerate(stores)]
     for thread in threads:
@@ -313,7 +313,7 @@ def test_an_exported_voice_is_the_content_of_a_voice_file(store: VoiceStore, tmp
     (tmp_path / "copy.safetensors").write_bytes(content)
     loaded, notes = Voice.load_with_notes(tmp_path / "copy.safetensors")
     assert loaded == stored.voice and (notes["name"], notes["mime_type"]) == ("Anna B.", "audio/wav")
-    with pytest.raises(ApiError, match="no uploaded voice is called 'bob'"):
+    with pytest.raises(RequestError, match="no uploaded voice is called 'bob'"):
         store.export("bob")
 
 
@@ -348,7 +348,7 @@ def test_a_full_disk_is_a_server_error_and_leaves_no_files(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(ApiError, match="cannot store voice 'anna' because of a disk error; see the log") as caught:
+    with pytest.raises(OscineError, match="cannot store voice 'anna' because of a disk error; see the log") as caught:
         store.add("anna", voice(), consent="yes")
     assert status_of(caught) == 500 and str(tmp_path) not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -360,7 +360,7 @@ def test_a_full_disk_is_a_server_error_and_leaves_no_files(
 
 def test_a_dangling_link_is_a_conflict(tmp_path: Path) -> None:
     (tmp_path / "anna.safetensors").symlink_to(tmp_path / "nothing")
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(RequestError) as caught:
         open_store(tmp_path).add("anna", voice(), consent="yes")
     assert status_of(caught) == 409
 
@@ -374,7 +374,7 @@ def test_an_unusable_folder_is_reported_at_startup(tmp_path: Path) -> None:
 def test_a_removed_folder_is_a_server_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(tmp_path / "voices")
     (tmp_path / "voices").rmdir()
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(OscineError) as caught:
         store.all()
     assert status_of(caught) == 500
     assert "cannot list the voices" in caplog.text
@@ -421,5 +421,5 @@ def test_an_upload_whose_file_is_deleted_at_once_says_so(tmp_path: Path, monkeyp
         return load(path)
 
     monkeypatch.setattr(Voice, "load_with_notes", staticmethod(load_late))
-    with pytest.raises(ApiError, match="was deleted while it was stored; add it again"):
+    with pytest.raises(RequestError, match="was deleted while it was stored; add it again"):
         store.add("anna", voice(), consent="anna")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,7 @@ from rich.text import Text
 
 from oscine.commands.clip_warnings import clip_warnings
 from oscine.commands.environment import default_voices_dir, variable_of
-from oscine.errors import OscineError, RequestError
+from oscine.errors import NotFoundError, RequestError
 
 if TYPE_CHECKING:
     from oscine.server.voice_store import VoiceStore
@@ -38,11 +36,8 @@ AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print the resu
 _MAX_CONSENT_CHARS = 1024  # characters, as the server has it
 
 
-@contextmanager
-def _store(voices_dir: Path | None, *, make: bool = False) -> Iterator[VoiceStore]:
-    """The server's voice store, with its API errors as errors of the command line. With `make`, the folder is created
-    if it is missing."""
-    from oscine.server.errors import ApiError
+def _store(voices_dir: Path | None, *, make: bool = False) -> VoiceStore:
+    """The server's voice store. With `make`, the folder is created if it is missing."""
     from oscine.server.voice_aliases import reserved_names
     from oscine.server.voice_store import VoiceStore
 
@@ -50,12 +45,7 @@ def _store(voices_dir: Path | None, *, make: bool = False) -> Iterator[VoiceStor
     usable = make or os.path.isdir(folder)
     if not usable and voices_dir is not None:
         raise RequestError(f"there is no folder {str(folder)!r}; give one that holds voices", "voices_dir")
-    try:
-        yield VoiceStore(folder if usable else None, reserved_names(()))  # None: there are no voices yet
-    except ApiError as error:
-        if error.status >= 500:
-            raise OscineError(error.message) from error
-        raise RequestError(error.message, error.param) from error
+    return VoiceStore(folder if usable else None, reserved_names(()))  # None: there are no voices yet
 
 
 @voices_app.command("list")
@@ -69,8 +59,7 @@ def list_voices(
     from oscine.model.config import read_config
 
     presets = read_config(find_checkpoint(model)).card(model).speakers
-    with _store(voices_dir) as store:
-        uploaded = store.all()
+    uploaded = _store(voices_dir).all()
     if as_json:
         voices = [{"name": name, "mode": "preset", "content_hash": None, "consent": None} for name in presets]
         voices += [
@@ -100,27 +89,22 @@ def add_voice(
     voices_dir: Folder = None,
 ) -> None:
     """Add a voice from a clip or a saved voice file."""
-    with _store(voices_dir, make=True) as store:
-        store.check_name(name)  # all checks come before a model is loaded
-        _check_source(source, model, ref_text)
-        _check_consent(consent)
-        voice = _voice(source, model, ref_text)
-        print(store.add(name, voice, consent=consent, overwrite=overwrite).name)
+    store = _store(voices_dir, make=True)
+    store.check_name(name)  # all checks come before a model is loaded
+    _check_source(source, model, ref_text)
+    _check_consent(consent)
+    voice = _voice(source, model, ref_text)
+    print(store.add(name, voice, consent=consent, overwrite=overwrite).name)
 
 
 @voices_app.command("remove")
 def remove_voice(name: str, voices_dir: Folder = None) -> None:
     """Delete a voice."""
-    from oscine.server.errors import ApiError
-
-    with _store(voices_dir) as store:
-        try:
-            print(store.delete(name))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            message = f"there is no uploaded voice {name[:80]!r}; `oscine voices list` shows them"
-            raise RequestError(message, "name") from None
+    try:
+        print(_store(voices_dir).delete(name))
+    except NotFoundError:
+        message = f"there is no uploaded voice {name[:80]!r}; `oscine voices list` shows them"
+        raise RequestError(message, "name") from None
 
 
 def _check_source(source: Path, model: str | None, ref_text: str | None) -> None:

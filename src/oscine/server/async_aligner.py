@@ -14,9 +14,8 @@ import numpy as np
 from oscine.align.aligner import Aligner, AlignerError
 from oscine.align.languages import unknown_language
 from oscine.align.words import TimedWord
-from oscine.errors import ConfigError
+from oscine.errors import ConfigError, FieldError
 from oscine.frames import Samples
-from oscine.server.errors import field_error
 from oscine.server.metrics import AlignerJob, AlignerMetrics
 
 _log = logging.getLogger(__name__)
@@ -81,9 +80,9 @@ def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "wor
     """Raises a field error if words of this language cannot be timed. `language`: a name, or "auto"."""
     if aligner is None:
         message = "word timestamps need an aligner; start the server with --aligner FOLDER, or leave this field out"
-        raise field_error(message, param=param)
+        raise FieldError(message, param=param)
     if aligner.languages and (reason := unknown_language(aligner.languages, language)):
-        raise field_error(f"{reason}; leave {param} out", param=param)
+        raise FieldError(f"{reason}; leave {param} out", param=param)
 
 
 def _samples(pcm: bytes) -> Samples:

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
-from oscine.errors import OverloadedError, forget_frames
+from oscine.errors import FieldError, OscineError, forget_frames
 from oscine.narration import NarrationChunk
-from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.errors import ApiError, api_error
 from oscine.server.ignored_fields import listed_fields
 from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import JsonRoute
@@ -108,7 +108,7 @@ class _SpeechBatch:
         max_items = self._service.config.max_batch_items
         if len(self._items) > max_items:
             message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
-            raise field_error(message, param="items")
+            raise FieldError(message, param="items")
         if self._service.config.strict:
             self._body.check_strict()
         self._progress_s = time.monotonic()
@@ -142,7 +142,7 @@ class _SpeechBatch:
 
     def _validated(self, item: Any) -> BatchItem:
         if not isinstance(item, dict):
-            raise field_error("the item is not a JSON object; give one with the fields of a single request")
+            raise FieldError("the item is not a JSON object; give one with the fields of a single request")
         item = {name: value for name, value in item.items() if value is not None or name == "input"}  # null inherits
         defaults = self._defaults
         for alias, name in ALIASES.items():
@@ -158,9 +158,9 @@ class _SpeechBatch:
             try:
                 with self._stream():
                     return await self._speak(index, item, metrics)
-            except (OverloadedError, ApiError) as exception:
+            except (OscineError, ApiError) as exception:
                 error = api_error(exception)
-                passes = isinstance(exception, OverloadedError) or error.status == 429
+                passes = error.status == 429
                 if not passes or time.monotonic() - self._progress_s > _RETRY_S:
                     raise
                 forget_frames(exception)

@@ -15,9 +15,8 @@ from oscine.align.aligner import AlignerError
 from oscine.audio import Clip, check_reference, read_clip
 from oscine.clip_checks import examine, trim_at_pause, warnings
 from oscine.decoding.limits import REFERENCE_CLIP
-from oscine.errors import OverloadedError, VoiceError
+from oscine.errors import NotReadyError, OverloadedError, VoiceError
 from oscine.frames import Samples
-from oscine.server.errors import ApiError
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
@@ -95,7 +94,7 @@ class ClonedVoices:
             words = (await self._transcribe(clip.samples, clip.rate_hz)).strip()
         except AlignerError as error:
             message = f"the clip could not be transcribed: {error}; retry, or send its words as ref_text"
-            raise ApiError(503, message, param="ref_text", retry_after_s=5.0) from error
+            raise NotReadyError(message, 5.0, "ref_text") from error
         if not words:
             raise VoiceError("no words were recognized in the clip; send them as ref_text", "ref_text")
         return words

@@ -20,7 +20,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from oscine.server.errors import ApiError
+from oscine.errors import ConflictError, NotFoundError
 from oscine.server.voice_store import disk_errors, give_to_owner
 
 _ID = re.compile(r"cons_[0-9a-f]{24}")
@@ -59,7 +59,7 @@ class ConsentStore:
         with self._adding, disk_errors("store a consent"):
             ids = self._ids()
             if len(ids) >= self._max_consents:
-                raise ApiError(409, f"{self._max_consents} consents are stored (the maximum); delete one first")
+                raise ConflictError(f"{self._max_consents} consents are stored (the maximum); delete one first")
             if self._folder is None:
                 self._unsaved[new.id] = new
                 return new
@@ -68,7 +68,7 @@ class ConsentStore:
             used = sum(path.stat().st_size for path in self._folder.glob(f"*{_RECORDING}"))
             if used + len(recording) > self._max_bytes:
                 limit = f"{self._max_bytes / 2**20:.3g} MiB"
-                raise ApiError(409, f"the recordings of all consents have {limit} (the maximum); delete one first")
+                raise ConflictError(f"the recordings of all consents have {limit} (the maximum); delete one first")
             self._write(new.id + _RECORDING, recording)
             self._write_about(new)
         return new
@@ -78,7 +78,7 @@ class ConsentStore:
         found = self._find(consent_id) if is_consent_id(consent_id) else None
         if found is None:
             message = f"no consent recording has the id {consent_id[:80]!r}; GET /v1/audio/voice_consents lists all"
-            raise ApiError(404, message, param="consent_id")
+            raise NotFoundError(message, "consent_id")
         return found
 
     def all(self) -> list[Consent]:

@@ -12,10 +12,9 @@ from starlette.datastructures import UploadFile
 
 from oscine.audio import read_clip
 from oscine.decoding.limits import REFERENCE_CLIP
-from oscine.errors import VoiceError
+from oscine.errors import FieldError, TooLargeError, VoiceError
 from oscine.server.audit import audit
 from oscine.server.consent_store import Consent
-from oscine.server.errors import ApiError, field_error
 from oscine.server.forms import mime_type, read_form
 from oscine.server.json_body import JsonRoute
 from oscine.server.schemas import StrictModel, invalid_field
@@ -102,7 +101,7 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
         found = await asyncio.to_thread(store.all)
         ids = [consent.id for consent in found]
         if after is not None and after not in ids:
-            raise field_error(f"after must be the id of a consent recording, got {after[:80]!r}", "after")
+            raise FieldError(f"after must be the id of a consent recording, got {after[:80]!r}", "after")
         rest = found[ids.index(after) + 1 :] if after is not None else found
         data = [VoiceConsent.of(consent) for consent in rest[:limit]]
         first_id, last_id = (data[0].id, data[-1].id) if data else (None, None)
@@ -129,14 +128,14 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
 
 async def _read_upload(request: Request, max_bytes: int) -> tuple[ConsentUpload, bytes]:
     message = f"the recording exceeds the limit of {max_bytes / 2**20:.3g} MiB; send less than a minute of speech"
-    too_large = ApiError(413, message, param="recording")
+    too_large = TooLargeError(message, "recording")
     async with read_form(request, len(ConsentUpload.model_fields), too_large, max_bytes) as fields:
         try:
             upload = ConsentUpload.model_validate(fields)
         except ValidationError as error:
             raise invalid_field(list(error.errors())) from None
         if not isinstance(upload.recording, UploadFile):
-            raise field_error("recording must be a file (a form part with a filename)", param="recording")
+            raise FieldError("recording must be a file (a form part with a filename)", param="recording")
         return upload, await upload.recording.read()
 
 

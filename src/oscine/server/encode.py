@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS, AsyncEncoder, open_file_encoder
-from oscine.server.errors import ApiError
+from oscine.errors import RequestError
 from oscine.server.service import Service
 from oscine.server.spellings import QueriedFormat, QueriedRate
 
@@ -55,4 +55,4 @@ async def _samples(request: Request) -> AsyncIterator[bytes]:
         for begin in range(0, whole, _SLICE_BYTES):
             yield piece[begin : min(begin + _SLICE_BYTES, whole)]
     if not received or rest:
-        raise ApiError(400, f"the body must be 16-bit PCM of at least one sample, got {received} bytes")
+        raise RequestError(f"the body must be 16-bit PCM of at least one sample, got {received} bytes")

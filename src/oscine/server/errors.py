@@ -14,7 +14,18 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from oscine.errors import EngineError, NotReadyError, OscineError, OverloadedError, RequestError, TooLongError
+from oscine.errors import (
+    ConflictError,
+    EngineError,
+    FieldError,
+    NotAllowedError,
+    NotFoundError,
+    NotReadyError,
+    OscineError,
+    OverloadedError,
+    RequestError,
+    TooLargeError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -77,30 +88,39 @@ class ApiError(HTTPException):
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
 
 
-def field_error(message: str, param: str | None = None) -> ApiError:
-    """A field is unknown, has the wrong type or is out of range. 400, as OpenAI, vLLM-Omni and SGLang-Omni answer."""
-    return ApiError(400, message, param=param, code="invalid_field")
+# The only place that turns errors into HTTP statuses. The first class of an error's ancestry that stands here counts.
+_STATUSES: dict[type[BaseException], tuple[int, str | None]] = {
+    FieldError: (400, "invalid_field"),  # 400, as OpenAI, vLLM-Omni and SGLang-Omni answer
+    NotFoundError: (404, None),
+    NotAllowedError: (403, None),
+    ConflictError: (409, None),
+    TooLargeError: (413, None),
+    RequestError: (400, None),
+    NotReadyError: (503, None),
+    OverloadedError: (429, None),
+    EngineError: (503, "engine_failed"),
+    OscineError: (500, None),
+}
 
 
 def api_error(error: BaseException) -> ApiError:
-    """The one table from exceptions to statuses."""
-    match error:
-        case ApiError():
-            return error
-        case RequestError():
-            param = error.param and _WIRE_NAMES.get(error.param, error.param)
-            return ApiError(413 if isinstance(error, TooLongError) else 400, str(error), param=param or None)
-        case NotReadyError():
-            return ApiError(503, str(error), retry_after_s=error.retry_after_s)
-        case OverloadedError():
-            return ApiError(429, str(error), retry_after_s=error.retry_after_s)
-        case EngineError():
-            return ApiError(503, str(error), code="engine_failed", retry_after_s=1.0)
-        case OscineError():
-            return ApiError(500, str(error))
-        case _:
-            _log.error("unexpected exception", exc_info=error)
-            return ApiError(500, "internal server error; the request is not at fault, and the log has the details")
+    if isinstance(error, ApiError):
+        return error
+    known = next((_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES), None)
+    if known is None:
+        _log.error("unexpected exception", exc_info=error)
+        return ApiError(500, "internal server error; the request is not at fault, and the log has the details")
+    status, code = known
+    param: str | None = getattr(error, "param", None)
+    if param and not isinstance(error, FieldError):  # which has the client's name already
+        param = _WIRE_NAMES.get(param, param)
+    return ApiError(
+        status,
+        str(error),
+        param=param,
+        code=getattr(error, "code", None) or code,
+        retry_after_s=getattr(error, "retry_after_s", None),
+    )
 
 
 def error_response(exception: BaseException) -> Response:
@@ -137,7 +157,7 @@ def _http_error(request: Request, error: HTTPException) -> ApiError:
 
 def handle_errors(
     app: FastAPI,
-    validation_error: Callable[[list[Any]], ApiError],
+    validation_error: Callable[[list[Any]], FieldError],
     count_refusal: Callable[[str, int], None],
 ) -> None:
     """Answers errors that occur before a handler counts the request; `count_refusal` takes their path and status."""

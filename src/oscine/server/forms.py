@@ -12,7 +12,8 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from oscine.server.errors import ApiError, field_error
+from oscine.errors import FieldError, TooLargeError
+from oscine.server.errors import ApiError
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
 _MAX_OTHER_BYTES = 2**20  # of the body, beside the file; an urlencoded one has no other
@@ -22,19 +23,19 @@ _CHARSET = re.compile(r"charset[\s*]*=[\s\"']*([^\s\"';]*)")
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*")
 
 
-class _TooLargeError(MultiPartException):
+class _LimitExceeded(MultiPartException):
     """A MultiPartException, because the parser closes its temporary files only for those."""
 
 
 @contextlib.asynccontextmanager
 async def read_form(
-    request: Request, max_fields: int, too_large: ApiError, max_file_bytes: int
+    request: Request, max_fields: int, too_large: TooLargeError, max_file_bytes: int
 ) -> AsyncGenerator[dict[str, UploadFile | str], None]:
     """The fields of a form with at most one file, which is open inside the block. Stops reading the body at the limit.
     Empty fields are left out: web forms send them too. Raises 400, or `too_large`."""
     try:
         form = await _form(request, max_fields, max_file_bytes)
-    except _TooLargeError:
+    except _LimitExceeded:
         raise too_large from None
     except MultiPartException as error:
         raise ApiError(400, f"the upload cannot be parsed: {error.message}") from None
@@ -42,7 +43,7 @@ async def read_form(
         given = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile) or value.strip()]
         values = dict(given)
         if len(values) < len(given):
-            raise field_error("a field is repeated; send each field once")
+            raise FieldError("a field is repeated; send each field once")
         if any(isinstance(value, UploadFile) and (value.size or 0) > max_file_bytes for value in values.values()):
             raise too_large
         yield values
@@ -60,7 +61,7 @@ async def limited_body(request: Request, max_bytes: int) -> bytes:
     """Stops reading at the limit. Raises 413, or 400 if the client disconnects."""
     try:
         return b"".join([piece async for piece in _limited(request, max_bytes)])
-    except _TooLargeError:
+    except _LimitExceeded:
         raise ApiError(413, f"the file exceeds the limit of {max_bytes / 2**20:.3g} MiB") from None
     except MultiPartException as error:
         raise ApiError(400, error.message) from None
@@ -102,7 +103,7 @@ async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, No
         async for piece in request.stream():
             received += len(piece)
             if received > max_bytes:
-                raise _TooLargeError("")
+                raise _LimitExceeded("")
             yield piece
     except ClientDisconnect:
         raise MultiPartException("the client disconnected") from None

@@ -7,8 +7,7 @@ import binascii
 from collections.abc import Iterator
 from urllib.parse import unquote_to_bytes
 
-from oscine.errors import VoiceError
-from oscine.server.errors import ApiError
+from oscine.errors import TooLargeError, VoiceError
 
 SOURCES = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL, or a path)"
 
@@ -20,14 +19,14 @@ _TO_STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
 _ESCAPES = {b"%2B": b"+", b"%2F": b"/", b"%3D": b"=", b"%0A": b"", b"%0D": b"", b"%20": b""}
 
 
-def too_large(max_bytes: int, param: str = "ref_audio") -> ApiError:
+def too_large(max_bytes: int, param: str = "ref_audio") -> TooLargeError:
     message = f"the clip exceeds the limit of {max_bytes / 2**20:.3g} MiB; 3 to 20 s of speech are enough"
-    return ApiError(413, message, param=param)
+    return TooLargeError(message, param)
 
 
 def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
     """Standard or URL-safe, with or without padding and white space; `escaped`: some characters are percent-encoded.
-    Raises VoiceError or 413."""
+    Raises VoiceError or TooLargeError."""
     decoded, rest = bytearray(), b""
     try:
         for piece in _slices(text):
@@ -38,6 +37,8 @@ def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
             if len(decoded) > max_bytes:
                 raise too_large(max_bytes)
         decoded += _last(rest)
+    except TooLargeError:
+        raise
     except ValueError as error:
         start = text[:40].encode(errors="backslashreplace").decode() + ("..." if len(text) > 40 else "")
         reason = "it has non-ASCII characters" if isinstance(error, UnicodeError) else error
@@ -50,7 +51,7 @@ def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
 
 
 def decode_data_url(url: str, max_bytes: int) -> bytes:
-    """Raises VoiceError or 413."""
+    """Raises VoiceError or TooLargeError."""
     kind, comma, payload = url.strip().partition(",")
     if not comma:
         raise _invalid("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")

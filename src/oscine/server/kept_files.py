@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from oscine.config import ServerConfig
-from oscine.server.errors import ApiError
+from oscine.errors import NotFoundError
 from oscine.server.streaming_response import ResponseWriter, StreamingSpeechResponse
 
 FILES_PATH = "/files/"
@@ -57,7 +57,7 @@ class KeptFiles:
         """Raises 404."""
         if (file := self._files.get(name)) is None:
             message = f"there is no such file; files are kept for {self._keep_s:g} s, by the server that made them"
-            raise ApiError(404, f"{message}: request the speech again")
+            raise NotFoundError(f"{message}: request the speech again")
         return file
 
     @property

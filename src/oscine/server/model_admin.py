@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oscine.config import CheckpointConfig
-from oscine.errors import CheckpointError, ConfigError
-from oscine.server.errors import ApiError
+from oscine.errors import CheckpointError, ConfigError, ConflictError, NotAllowedError, NotFoundError, RequestError
 from oscine.server.logs import log_fields
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.model_routing import OPENAI_MODELS
@@ -50,10 +49,10 @@ class ModelAdmin:
         model = self._models.find(name)
         if model is None:
             message = f"{name!r} stands for any served model; remove the served model itself: GET /v1/models lists them"
-            raise ApiError(404, message, param="model", code="model_not_found")
+            raise NotFoundError(message, "model", "model_not_found")
         model.check_served()
         if all(one is model or one.state in ("removing", "starting") for one in self._models):
-            raise ApiError(409, f"{model.name!r} is the only model; add another one before you remove it")
+            raise ConflictError(f"{model.name!r} is the only model; add another one before you remove it")
         return await self._finish(self._remove(model, drain_s))
 
     def close(self) -> None:
@@ -68,14 +67,14 @@ class ModelAdmin:
 
     async def _add(self, config: CheckpointConfig) -> ServedModel:
         if self._open_model is None:
-            raise ApiError(403, "this server cannot load models while it runs")
+            raise NotAllowedError("this server cannot load models while it runs")
         config = replace(config, path=allowed_path(config.path, self._allowed), name=config.served_name)
         async with self._adding:
             self._check_name(config.served_name)
             loaded = await self._run(self._open_model, config)
             try:
                 self._check_voices(loaded)
-            except ApiError:
+            except ConflictError:
                 await self._run(loaded.engine.stop)
                 raise
             model = self._models.add(loaded)
@@ -99,19 +98,19 @@ class ModelAdmin:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
         except CheckpointError as error:
-            raise ApiError(400, str(error), param="path") from error
+            raise RequestError(str(error), "path") from error
         except ConfigError as error:
-            raise ApiError(409, str(error)) from error
+            raise ConflictError(str(error)) from error
 
     def _check_name(self, name: str) -> None:
         if name in (model.name for model in self._models) or name.lower() in OPENAI_MODELS:
-            raise ApiError(409, f"a model is called {name!r} already; give another name", param="name")
+            raise ConflictError(f"a model is called {name!r} already; give another name", "name")
 
     def _check_voices(self, loaded: LoadedModel) -> None:
         """Uploaded voices must not disappear behind the presets of a new model."""
         if hidden := sorted(set(self._store.names()).intersection(loaded.card.speakers)):
             message = f"the model has presets that are called like uploaded voices: {', '.join(hidden)}; delete those"
-            raise ApiError(409, message)
+            raise ConflictError(message)
 
 
 def allowed_path(path: str, allowed: Sequence[str]) -> str:
@@ -126,4 +125,4 @@ def allowed_path(path: str, allowed: Sequence[str]) -> str:
         if Path(path).is_absolute() and any(real.is_relative_to(folder.resolve()) for folder in folders):
             return str(real)
     message = "this checkpoint may not be loaded; the operator's setting server.allowed_models has "
-    raise ApiError(403, message + (", ".join(allowed) or "none"), param="path")
+    raise NotAllowedError(message + (", ".join(allowed) or "none"), "path")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oscine.capabilities import Needs
+from oscine.errors import EngineError, NotFoundError, NotReadyError
 from oscine.server.cloned_voices import ClonedVoices, Transcribe
-from oscine.server.errors import ApiError
 from oscine.server.metrics import EngineFigures, Metrics
 from oscine.server.model_routing import choose_models, find_name, needs_of
 from oscine.server.schemas import VoiceOptions
@@ -120,15 +120,15 @@ class ServedModel:
         self.check_served()
         health, engine = self.health(), f"the engine of model {self.name!r}" if named else "the engine"
         if health.state == "failed":
-            raise ApiError(503, f"{engine} has failed: {health.last_reason}", code="engine_failed", retry_after_s=30)
+            raise EngineError(f"{engine} has failed: {health.last_reason}", retry_after_s=30.0)
         if not self.is_ready:
-            raise ApiError(503, f"{engine} is {health.state}; retry in 2 s", retry_after_s=2.0)
+            raise NotReadyError(f"{engine} is {health.state}; retry in 2 s", retry_after_s=2.0)
 
     def check_served(self) -> None:
         """Raises 404 if the model is being removed."""
         if self.removing:
             message = f"model {self.name!r} is being removed or was removed; GET /v1/models lists the others"
-            raise ApiError(404, message, param="model", code="model_not_found")
+            raise NotFoundError(message, "model", "model_not_found")
 
     async def drain(self, drain_s: float) -> int:
         """Takes no new streams, and waits until running ones have ended. Returns how many have not."""

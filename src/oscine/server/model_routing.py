@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from oscine.capabilities import KIND_NAMES, Needs, check_needs
-from oscine.errors import RequestError, VoiceError, unknown_choice
-from oscine.server.errors import ApiError
+from oscine.errors import NotFoundError, RequestError, VoiceError, unknown_choice
 from oscine.server.nearest_voices import OPENAI_VOICES, is_foreign_voice
 from oscine.server.schemas import VoiceId, VoiceOptions, shown_name
 from oscine.server.voice_aliases import DEFAULT_VOICE
@@ -53,7 +52,7 @@ def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()
         return None
     names = [alias.partition("=")[0] for alias in aliases]
     message = unknown_choice("model", shown_name(model), [*served, *names, *OPENAI_MODELS])
-    raise ApiError(404, message, param="model", code="model_not_found")
+    raise NotFoundError(message, "model", "model_not_found")
 
 
 def published_kind(model: str | None) -> ModelKind | None:

@@ -21,9 +21,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import httpcore
 
-from oscine.errors import VoiceError
+from oscine.errors import NotAllowedError, RequestError, VoiceError
 from oscine.server.allowed_hosts import matches_host
-from oscine.server.errors import ApiError
 from oscine.server.inline_clips import SOURCES, decode_base64, decode_data_url, too_large
 
 IPAddress = IPv4Address | IPv6Address
@@ -83,14 +82,15 @@ def _invalid(message: str) -> VoiceError:
     return VoiceError(message, "ref_audio")
 
 
-def _not_allowed(message: str) -> ApiError:
-    return ApiError(403, message, param="ref_audio")
+def _not_allowed(message: str) -> NotAllowedError:
+    return NotAllowedError(message, "ref_audio")
 
 
 async def fetch_clip(
     source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
 ) -> bytes:
-    """The audio file that `ref_audio` contains or names. Raises VoiceError, or ApiError if the policy forbids it."""
+    """The audio file that `ref_audio` contains or names. Raises VoiceError, or NotAllowedError for what the policy
+    forbids."""
     if len(source) > policy.max_chars:
         raise too_large(policy.max_bytes)
     found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
@@ -129,7 +129,7 @@ def _from_file(url: str, policy: ClipPolicy) -> bytes:
     return _read_below(unquote(parts.path), url, policy)
 
 
-def _outside() -> ApiError:
+def _outside() -> NotAllowedError:
     """The same for existing and missing files: clients must not learn which files exist elsewhere."""
     return _not_allowed("the clip is outside the folder ref_files_below; move it there, or send the clip itself")
 
@@ -144,6 +144,8 @@ def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
             raise _outside()
         # A pipe must not block, and a link created a moment ago must not be followed.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotAllowedError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _invalid(f"the clip {url[:200]!r} cannot be read: {reason}") from None
@@ -172,7 +174,7 @@ async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[
                 if isinstance(answer, bytes):
                     return answer
                 url = urljoin(url, answer)
-    except VoiceError:
+    except RequestError:
         raise
     except TimeoutError:
         raise _invalid(f"{shown!r} was not fetched within {policy.timeout_s:g} s; send the clip itself") from None

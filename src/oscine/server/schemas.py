@@ -20,8 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from oscine.config import FormatName
 from oscine.encoding.encoders import SampleRate
-from oscine.errors import nearest, unknown_choice
-from oscine.server.errors import ApiError, field_error
+from oscine.errors import FieldError, nearest, unknown_choice
 from oscine.server.language_codes import language_name
 from oscine.server.spellings import TaskName, meant_values
 
@@ -152,11 +151,11 @@ class LenientModel(BaseModel):
         """Raises 400 for the first unknown field, or the first value in another type or spelling."""
         for field in self.unknown_fields():
             message = unknown_choice("field", field.name, field.known, field.meant)
-            raise field_error(f"{field.container}: {message}" if field.container else message, param=field.path)
+            raise FieldError(f"{field.container}: {message}" if field.container else message, param=field.path)
         for error in self._respelled:
             name = error["loc"][0]
             if isinstance(meant := getattr(self, name), str):
-                raise field_error(f"{name} must be spelled {meant!r}: this server is strict", param=name)
+                raise FieldError(f"{name} must be spelled {meant!r}: this server is strict", param=name)
             raise invalid_field([error])
 
 
@@ -351,20 +350,20 @@ Split = Literal["sentence", "clause"]  # what is a file of its own in a live ses
 _WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")
 
 
-def invalid_field(errors: list[Any]) -> ApiError:
+def invalid_field(errors: list[Any]) -> FieldError:
     """The first of pydantic's errors in our words."""
     error = _most_specific(errors)
     name = ".".join(_path(error["loc"]))
     if error["type"] == "bad_name":
         param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
-        return field_error(f"{name}: {error['msg']}" if name else error["msg"], param=param)
+        return FieldError(f"{name}: {error['msg']}" if name else error["msg"], param=param)
     if error["type"] == "missing":
-        return field_error(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
+        return FieldError(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
     if not name:
-        return field_error("the body must be one JSON object, sent with content-type: application/json")
+        return FieldError("the body must be one JSON object, sent with content-type: application/json")
     given = error.get("input")
     shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
-    return field_error(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
+    return FieldError(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
 
 
 def _misspelled(error: Any) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from oscine.config import ServerConfig
 from oscine.encoding.encoders import AsyncEncoder, open_encoder, open_file_encoder
+from oscine.errors import NotReadyError
 from oscine.narration import NarrationChunk, narrate
 from oscine.server.api_keys import ApiKeys
 from oscine.server.async_aligner import AsyncAligner
 from oscine.server.connections import OpenConnections
 from oscine.server.consent_store import ConsentStore
-from oscine.server.errors import ApiError
 from oscine.server.kept_files import KeptFiles
 from oscine.server.metrics import AlignerMetrics, Metrics
 from oscine.server.model_admin import ModelAdmin, OpenModel
@@ -104,7 +104,7 @@ class Service:
     def check_not_draining(self) -> None:
         """Raises 503."""
         if self.draining:
-            raise ApiError(503, "the server is shutting down and takes no new requests", retry_after_s=5.0)
+            raise NotReadyError("the server is shutting down and takes no new requests", retry_after_s=5.0)
 
     def readiness(self) -> dict[str, Any]:
         """Whether requests can be spoken, and why not. With several models one that is ready is enough, once each of

@@ -16,8 +16,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from oscine.encoding.encoders import FORMATS
+from oscine.errors import FieldError
 from oscine.narration import NarrationChunk, SegmentTiming
-from oscine.server.errors import ApiError, ErrorDetail, api_error, field_error
+from oscine.server.errors import ApiError, ErrorDetail, api_error
 from oscine.server.json_audio import write_with_audio
 from oscine.server.json_body import DirectJsonApp, JsonRoute
 from oscine.server.logs import log_fields, request_id
@@ -140,7 +141,7 @@ class SpeechHandler:
             message = (
                 "a stream of bytes has no place for word_timestamps; use stream_format 'sse' or 'json', or stream false"
             )
-            raise field_error(message, param="word_timestamps")
+            raise FieldError(message, param="word_timestamps")
         return self._service.word_timer(plan)
 
     async def _send_stream(

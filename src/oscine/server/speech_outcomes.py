@@ -9,7 +9,8 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from oscine.server.errors import ApiError, ErrorDetail
+from oscine.errors import NotFoundError
+from oscine.server.errors import ErrorDetail
 from oscine.types import FinishReason
 
 _MAX_OUTCOMES = 1000  # of all keys; an outcome has less than a kilobyte
@@ -44,7 +45,7 @@ class SpeechOutcomes:
         """Raises 404."""
         if (found := self._outcomes.get((key, request_id))) is None:
             message = "no speech with this x-request-id has ended here lately; ask again when its response has ended"
-            raise ApiError(404, f"{message} (the last {self._max_outcomes} are kept)", param="request_id")
+            raise NotFoundError(f"{message} (the last {self._max_outcomes} are kept)", "request_id")
         return found
 
 

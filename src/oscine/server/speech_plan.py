@@ -11,11 +11,10 @@ from typing import Any, Literal
 from oscine.capabilities import AUTO, KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
 from oscine.config import FormatName, ServerConfig
 from oscine.encoding.encoders import Format, checked_format
-from oscine.errors import RequestError
+from oscine.errors import FieldError, RequestError, TooLargeError
 from oscine.segmenter import SegmenterConfig
 from oscine.server.async_aligner import AsyncAligner, check_aligner
 from oscine.server.cloned_voices import ClonedVoice
-from oscine.server.errors import ApiError, field_error
 from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
 from oscine.server.reference_clips import ClipPolicy, fetch_clip
@@ -89,7 +88,7 @@ class SpeechPlanner:
     async def plan(
         self, model: ServedModel, options: VoiceOptions, text: str, default_format: FormatName | None = None
     ) -> SpeechPlan:
-        """Raises ApiError or RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the
+        """Raises RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the
         server's."""
         card = model.card
         if self._config.strict:
@@ -104,7 +103,7 @@ class SpeechPlanner:
         form = checked_format(options.response_format or default_format or self._config.http_format, out_rate_hz, speed)
         if len(text) > self._max_text_chars:
             message = f"the text has {len(text)} characters, the limit is {self._max_text_chars}; split it"
-            raise ApiError(413, message, param="input")
+            raise TooLargeError(message, "input")
         voice = await self._voice(model, options)
         voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
         text_options = await self._text_fields.read(options, options.language_name)
@@ -215,7 +214,7 @@ def _check_sampling(options: VoiceOptions, sampling: dict[str, Any]) -> None:
     except RequestError as error:
         name = error.param or ""
         nested = getattr(options, name, None) is None and name in ExtraParams.model_fields
-        raise field_error(str(error), param=f"extra_params.{name}" if nested else name) from None
+        raise FieldError(str(error), param=f"extra_params.{name}" if nested else name) from None
 
 
 @lru_cache(maxsize=256, typed=True)  # most clients send the same few values, or none

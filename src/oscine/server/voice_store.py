@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from oscine.errors import ConfigError, OscineError, VoiceError
-from oscine.server.errors import ApiError
+from oscine.errors import ConfigError, ConflictError, NotFoundError, OscineError, VoiceError
 from oscine.server.voice_names import checked_name, is_plain, is_voice_id, voice_id
 from oscine.voice import Voice
 
@@ -92,7 +91,7 @@ class VoiceStore:
         shown = checked_name(name)
         if voice_id(shown) in self._reserved:
             kinds = "a preset, one of OpenAI's names, an alias of this server or 'default'"
-            raise ApiError(409, f"{shown!r} is reserved ({kinds}); choose another name", param="name")
+            raise ConflictError(f"{shown!r} is reserved ({kinds}); choose another name", "name")
         return shown
 
     def _is_valid(self, stem: str) -> bool:
@@ -179,21 +178,21 @@ class VoiceStore:
         same_clip = source_hash is not None and source_hash == stored.source_hash
         if stored.voice != voice and not same_clip:
             message = f"another voice is called {stored.name!r}; delete or overwrite it, or choose another name"
-            raise ApiError(409, message, param="name")
+            raise ConflictError(message, "name")
         return stored
 
     def _put(self, new: StoredVoice, *, overwrite: bool = False) -> StoredVoice:
         """Returns the stored voice, which may be another process's unless `overwrite` replaces its file."""
         stems = list(self._unsaved) if self._folder is None else self._stems()
         if len(stems) >= self._max_voices and not (overwrite and new.id in stems):
-            raise ApiError(409, f"{self._max_voices} voices are stored (the maximum); delete one first")
+            raise ConflictError(f"{self._max_voices} voices are stored (the maximum); delete one first")
         if self._folder is None:
             self._unsaved[new.id] = new
             return new
         self._write(new, self._folder / f".{new.id}.{secrets.token_hex(4)}.part", overwrite=overwrite)
         stored = self.get(new.id)
         if stored is None:
-            raise ApiError(409, f"voice {new.name!r} was deleted while it was stored; add it again", param="name")
+            raise ConflictError(f"voice {new.name!r} was deleted while it was stored; add it again", "name")
         return stored
 
     def _write(self, new: StoredVoice, temporary: Path, *, overwrite: bool) -> None:
@@ -269,8 +268,8 @@ def _read(stem: str, path: Path, found: os.stat_result) -> StoredVoice:
     return StoredVoice(shown, voice, created_at, consent, description, source_hash, mime_type, found.st_size)
 
 
-def not_uploaded(name: str) -> ApiError:
-    return ApiError(404, f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", param="name")
+def not_uploaded(name: str) -> NotFoundError:
+    return NotFoundError(f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", "name")
 
 
 def remove_interrupted(folder: Path) -> None:
@@ -290,9 +289,11 @@ def give_to_owner(file: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors(work: str) -> Iterator[None]:
-    """Turns disk errors into a 500 that does not reveal paths."""
+    """Turns disk errors into an error that does not reveal paths."""
     try:
         yield
+    except (ConflictError, NotFoundError):
+        raise
     except (OSError, OscineError) as error:
         _log.error("cannot %s: %s", work, error)
-        raise ApiError(500, f"cannot {work} because of a disk error; see the log") from error
+        raise OscineError(f"cannot {work} because of a disk error; see the log") from error

@@ -9,8 +9,7 @@ from fastapi import Request
 from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
 
-from oscine.errors import VoiceError
-from oscine.server.errors import field_error
+from oscine.errors import FieldError, VoiceError
 from oscine.server.forms import mime_type, read_form
 from oscine.server.inline_clips import too_large
 from oscine.server.schemas import MAX_EMBEDDING, StrictModel, invalid_field
@@ -108,7 +107,7 @@ def _validated(values: dict[str, UploadFile | str]) -> VoiceUpload:
     kind = values.get("type", "audio_sample")
     if kind != "audio_sample":
         hint = "a VoiceDesign model takes the description of a voice with each request, as instructions"
-        raise field_error(
+        raise FieldError(
             f"voices are made from a clip: type must be 'audio_sample', got {str(kind)[:40]!r}; {hint}", "type"
         )
     try:
@@ -116,11 +115,11 @@ def _validated(values: dict[str, UploadFile | str]) -> VoiceUpload:
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None
     if upload.audio_sample is not None and not isinstance(upload.audio_sample, UploadFile):
-        raise field_error("audio_sample must be a file (a form part with a filename)", param="audio_sample")
+        raise FieldError("audio_sample must be a file (a form part with a filename)", param="audio_sample")
     if (upload.audio_sample is None) == (upload.speaker_embedding is None):
-        raise field_error("give either audio_sample or speaker_embedding", param="audio_sample")
+        raise FieldError("give either audio_sample or speaker_embedding", param="audio_sample")
     if upload.ref_text is not None and upload.audio_sample is None:
-        raise field_error("ref_text is the transcript of a clip; give the clip as audio_sample", param="ref_text")
+        raise FieldError("ref_text is the transcript of a clip; give the clip as audio_sample", param="ref_text")
     if upload.overwrite is not None and meant_boolean(upload.overwrite) is None:
-        raise field_error(f"overwrite must be true or false, got {upload.overwrite[:40]!r}", param="overwrite")
+        raise FieldError(f"overwrite must be true or false, got {upload.overwrite[:40]!r}", param="overwrite")
     return upload

@@ -11,11 +11,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from oscine.capabilities import Needs
-from oscine.errors import VoiceError
+from oscine.errors import FieldError, NotFoundError, VoiceError
 from oscine.server.audit import audit
 from oscine.server.cloned_voices import ClonedVoice, clip_hash
 from oscine.server.consent_store import ConsentStore, is_consent_id
-from oscine.server.errors import ApiError, field_error
 from oscine.server.forms import limited_body
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
@@ -284,7 +283,7 @@ async def _check_consent(consents: ConsentStore, consent_id: str) -> None:
     """Raises 404: any other text may stand for a consent, but an id of ours must be one."""
     try:
         await asyncio.to_thread(consents.get, consent_id)
-    except ApiError as error:
+    except NotFoundError as error:
         error.param = "consent"
         raise
 
@@ -308,10 +307,10 @@ def _checked_import(content: bytes, name: str | None, consent: str | None) -> tu
     notes |= {field: value for field, value in given.items() if value}
     for field in given:
         if not notes.get(field, "").strip():
-            raise field_error(f"the file has no {field}; give it as ?{field}=", field)
+            raise FieldError(f"the file has no {field}; give it as ?{field}=", field)
     for field, max_chars in _MAX_NOTE_CHARS.items():
         if len(notes.get(field, "")) > max_chars:
-            raise field_error(f"{field} has more than {max_chars} characters", field)
+            raise FieldError(f"{field} has more than {max_chars} characters", field)
     try:
         "".join((voice.transcript or "", *notes.values())).encode()
     except UnicodeEncodeError:  # half a surrogate pair: the list of voices could not be sent

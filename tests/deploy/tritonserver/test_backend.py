@@ -9,7 +9,7 @@ import pytest
 
 from oscine.deploy.tritonserver.backend import DecoupledResponse, ForwardedError, ModelInstance, read_tensors
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
-from oscine.errors import OverloadedError, RequestError
+from oscine.errors import FieldError, OverloadedError, RequestError
 from oscine.server.errors import ApiError
 from tests.deploy.tritonserver.fake_backend import Request, TritonError, fake_backend
 
@@ -27,9 +27,9 @@ def test_inputs_are_plain_values() -> None:
 
 def test_a_misspelled_key_of_generate_stream_is_refused() -> None:
     request = Request({"text": np.array([b"Hi."], object)}, parameters={"temprature": 0.5})
-    with pytest.raises(ApiError, match="unknown input 'temprature'; did you mean 'temperature'"):
+    with pytest.raises(FieldError, match="unknown input 'temprature'; did you mean 'temperature'"):
         read_tensors(request, SPEECH_INPUTS)
-    with pytest.raises(ApiError, match="top_k must have one element, got 2"):
+    with pytest.raises(FieldError, match="top_k must have one element, got 2"):
         read_tensors(Request({"top_k": [1, 2]}), SPEECH_INPUTS)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.deploy.tritonserver.tensors import TensorSpec
-from oscine.errors import unknown_choice
-from oscine.server.errors import api_error, field_error
+from oscine.errors import FieldError, unknown_choice
+from oscine.server.errors import api_error
 from oscine.server.schemas import shown_name
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -69,7 +69,7 @@ def read_tensors(request: Any, specs: Iterable[TensorSpec]) -> dict[str, Any]:
         if spec.dims != (1,):
             found[spec.name] = array.tolist()
         elif array.size != 1:
-            raise field_error(f"{spec.name} must have one element, got {array.size}", param=spec.name)
+            raise FieldError(f"{spec.name} must have one element, got {array.size}", param=spec.name)
         else:
             found[spec.name] = array.reshape(-1)[0] if array.dtype == np.object_ else array.item()
     return found
@@ -80,7 +80,7 @@ def check_parameters(request: Any, specs: Iterable[TensorSpec]) -> None:
     unknown = next(iter(json.loads(request.parameters() or "{}")), None)
     if unknown is not None:
         name = shown_name(unknown)
-        raise field_error(unknown_choice("input", name, (spec.name for spec in specs)), param=name)
+        raise FieldError(unknown_choice("input", name, (spec.name for spec in specs)), param=name)
 
 
 def triton_tensors(values: Mapping[str, Any], specs: Iterable[TensorSpec]) -> list[Any]:

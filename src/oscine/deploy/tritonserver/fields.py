@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oscine.server.errors import field_error
+from oscine.errors import FieldError
 from oscine.server.json_body import parse_json
 from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
@@ -17,10 +17,10 @@ _TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciatio
 
 
 def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
-    """The text and everything else. Raises ApiError. `tensors` holds the inputs that were given."""
+    """The text and everything else. Raises FieldError. `tensors` holds the inputs that were given."""
     values = {name: _decoded(name, value) if name in _TEXTS else value for name, value in tensors.items()}
     if "text" not in values:
-        raise field_error("text is missing; it is required", param="text")
+        raise FieldError("text is missing; it is required", param="text")
     if "ref_audio" in values:
         values["ref_audio"] = _clip(values["ref_audio"])
     if "pronunciations" in values:
@@ -38,7 +38,7 @@ def _decoded(name: str, value: Any) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise field_error(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", param=name) from None
+        raise FieldError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", param=name) from None
 
 
 def _clip(value: Any) -> str:

@@ -163,7 +163,7 @@ def _encode(value: object) -> object:
         return value.tobytes()
     if isinstance(value, OscineError):
         kind = next(cls.__name__ for cls in type(value).__mro__ if _ERRORS.get(cls.__name__) is cls)
-        attributes = {name: getattr(value, name) for name in ("param", "retry_after_s") if hasattr(value, name)}
+        attributes = {name: getattr(value, name) for name in ("param", "code", "retry_after_s") if hasattr(value, name)}
         return kind, str(value).encode(errors="backslashreplace").decode(), attributes
     raise NotImplementedError(f"{type(value).__name__} cannot be sent")
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.errors import unknown_choice
+from oscine.errors import FieldError, unknown_choice
 from oscine.server.api_keys import SUBPROTOCOL
-from oscine.server.errors import ApiError, field_error
+from oscine.server.errors import ApiError, api_error
 from oscine.server.json_body import parse_json
 from oscine.server.live.config import OWN_EVENTS, LiveConfig
 from oscine.server.schemas import LenientModel, StrictModel, invalid_field, shown_name
@@ -88,7 +88,8 @@ class RefusedConfigError(ApiError):
     """A `session.config` was refused."""
 
     @classmethod
-    def of(cls, error: ApiError) -> RefusedConfigError:
+    def of(cls, reason: Exception) -> RefusedConfigError:
+        error = api_error(reason)
         return cls(error.status, error.message, param=error.param, code=error.code, retry_after_s=error.retry_after_s)
 
 
@@ -122,7 +123,7 @@ class LiveConnection:
         """Called once, when the key was accepted and before any message is read."""
 
     async def receive(self) -> ClientMessage:
-        """Raises ApiError for a message that is refused, and WebSocketDisconnect."""
+        """Raises ApiError or FieldError for a message that is refused, and WebSocketDisconnect."""
         return self._parse(await self._receive_frame())
 
     async def _receive_frame(self) -> Message:
@@ -134,7 +135,7 @@ class LiveConnection:
     def _parse(self, frame: Message) -> ClientMessage:
         try:
             return parse_message(frame, MESSAGES)
-        except ApiError as error:
+        except (ApiError, FieldError) as error:
             # Broken JSON may be a configuration too. In a text, the quotes would be escaped.
             is_config = '"session.config"' in (frame.get("text") or "")
             raise RefusedConfigError.of(error) if is_config else error from None
@@ -182,7 +183,7 @@ class LiveConnection:
 
 
 def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
-    """`kinds` maps the `type` of a message to its fields. Raises ApiError and CloseConnection."""
+    """`kinds` maps the `type` of a message to its fields. Raises ApiError, FieldError and CloseConnection."""
     text: str | None = frame.get("text")
     encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
     if len(encoded) > MAX_MESSAGE_BYTES:
@@ -194,13 +195,13 @@ def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
         raise ApiError(400, message)
     fields = parse_json(encoded, what="message")
     if not isinstance(fields, dict):
-        raise field_error("the message must be a JSON object with a `type`")
+        raise FieldError("the message must be a JSON object with a `type`")
     kind = fields.get("type")
     if kind is None:
-        raise field_error(f"type is missing; possible: {', '.join(kinds)}", param="type")
+        raise FieldError(f"type is missing; possible: {', '.join(kinds)}", param="type")
     if not isinstance(kind, str) or kind not in kinds:
         given = shown_name(kind) if isinstance(kind, str) else type(kind).__name__
-        raise field_error(unknown_choice("type", given, kinds), param="type")
+        raise FieldError(unknown_choice("type", given, kinds), param="type")
     try:
         return kinds[kind].model_validate(fields)
     except ValidationError as error:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.capabilities import check_characters, resolve_request
-from oscine.errors import OscineError, RequestError, forget_frames
+from oscine.errors import FieldError, OscineError, RequestError, forget_frames
 from oscine.narration import PlaybackClock
 from oscine.server.async_aligner import check_aligner
-from oscine.server.errors import ApiError, api_error, field_error
+from oscine.server.errors import ApiError, api_error
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
     ClientMessage,
@@ -77,7 +77,8 @@ class LiveSession:
         try:
             self._api_key = self._service.api_keys.authenticate(self._socket.headers.get("authorization"), offered)
             self._service.check_ready()
-        except ApiError as error:
+        except (ApiError, OscineError) as reason:
+            error = api_error(reason)
             await self._connection.close(CloseConnection(1008 if error.status == 401 else 1013, error))
             return
         try:
@@ -159,7 +160,7 @@ class LiveSession:
                 try:
                     await self._configure(message)
                 except (ApiError, OscineError) as error:
-                    raise RefusedConfigError.of(api_error(error)) from None
+                    raise RefusedConfigError.of(error) from None
             case InputText():
                 await self._push(message.text)
             case InputCommit():
@@ -271,7 +272,7 @@ class LiveSession:
         if index is not None and index >= count:
             known = f"this session has utterances 0 to {count - 1}" if count else "this session has none yet"
             error = f"there is no utterance {index}: {known}; leave the field out to stop all"
-            raise field_error(error, param="utterance_index")
+            raise FieldError(error, param="utterance_index")
         utterances, self._open = list(self._utterances), None
         for utterance in utterances:
             utterance.cancel()

@@ -50,7 +50,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        """The same in the live protocol. May send events; raises ApiError for a message that is refused."""
+        """The same in the live protocol. May send events; raises ApiError or FieldError for a refused message."""
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         if utterance_index is None:
@@ -63,7 +63,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
 def live_config(fields: Mapping[str, Any], shared: Collection[str] = ()) -> LiveConfig:
     """Settings of a session in our names, without those of the live protocol alone, but for `shared` ones. Raises
-    ApiError."""
+    FieldError."""
     given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY or name in shared}
     try:
         return LiveConfig.model_validate({**given, "type": "session.config"})

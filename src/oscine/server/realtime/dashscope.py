@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field
 from starlette.websockets import WebSocket
 
-from oscine.server.errors import ApiError, field_error
+from oscine.errors import FieldError
+from oscine.server.errors import ApiError
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
@@ -154,12 +155,12 @@ class DashScopeConnection(ForeignConnection):
     def _updated(self, given: dict[str, Any]) -> ClientMessage:
         settings = {**self._settings, **given}
         if settings["mode"] not in get_args(Mode):
-            raise _session_error(field_error("mode must be server_commit or commit", param="mode"))
+            raise _session_error(FieldError("mode must be server_commit or commit", param="mode"))
         self._configured = True
         try:
             given = own_fields({name: settings[name] for name in settings if name != "mode"})
             config = live_config({"response_format": "pcm", **given})
-        except ApiError as error:
+        except (ApiError, FieldError) as error:
             raise _session_error(error) from None
         self._update = settings
         return config
@@ -274,8 +275,8 @@ class DashScopeConnection(ForeignConnection):
         await self._send({"type": "websocket.send", "text": json.dumps(event)})
 
 
-def _session_error(error: ApiError) -> ApiError:
-    """With the client's name of the setting."""
-    refused = RefusedConfigError.of(error)
-    refused.param = error.param and f"session.{cloud_name(error.param)}"
+def _session_error(reason: Exception) -> ApiError:
+    """The refusal, with the client's name of the setting."""
+    refused = RefusedConfigError.of(reason)
+    refused.param = refused.param and f"session.{cloud_name(refused.param)}"
     return refused

@@ -14,8 +14,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
+from oscine.errors import FieldError
 from oscine.narration import NarrationChunk
-from oscine.server.errors import ApiError, ErrorResponse, api_error, field_error
+from oscine.server.errors import ApiError, ErrorResponse, api_error
 from oscine.server.json_audio import write_base64
 from oscine.server.json_body import read_json
 from oscine.server.kept_files import FILES_PATH
@@ -107,7 +108,8 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
             fields = await read_json(await request.body(), service.clip_policy.max_chars)
             streams = request.headers.get("x-dashscope-sse") == "enable"
             body = _speech_body(fields, "pcm" if streams else "wav")
-        except ApiError as error:
+        except (ApiError, FieldError) as reason:
+            error = api_error(reason)
             service.metrics.refused("/v1/audio/speech", error.status)
             return _refusal(error)
         base_url = service.config.public_url or str(request.base_url)
@@ -120,7 +122,7 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
 def _speech_body(given: Any, default_format: str) -> SpeechBody:
     text = given["input"].get("text") if isinstance(given, dict) and isinstance(given.get("input"), dict) else None
     if not isinstance(text, str):
-        raise field_error(
+        raise FieldError(
             'the body must have a text: {"model": ..., "input": {"text": ..., "voice": ...}}', param="text"
         )
     parameters = given.get("parameters")
@@ -153,7 +155,7 @@ class _GenerationHandler(SpeechHandler):
     def _word_timer(self, plan: SpeechPlan) -> None:
         if self._body.word_timestamps:
             message = "this protocol has no place for word_timestamps; POST /v1/audio/speech has"
-            raise field_error(message, param="word_timestamps")
+            raise FieldError(message, param="word_timestamps")
 
     def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
         return self._event("result", _answer(base64.b64encode(data).decode())) if data else b""

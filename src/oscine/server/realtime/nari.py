@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 from starlette.websockets import WebSocket
 
-from oscine.server.errors import ApiError, field_error
+from oscine.errors import FieldError
+from oscine.server.errors import ApiError
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
@@ -108,7 +109,7 @@ class NariConnection(ForeignConnection):
             raise ApiError(400, f"{message.type} must come between request.start and input_text.end")
         if message.sequence != self._next_sequence:
             error = f"sequence must be {self._next_sequence}, got {message.sequence}; count appends and the end from 0"
-            raise field_error(error, param="sequence")
+            raise FieldError(error, param="sequence")
         self._next_sequence += 1
         await self._send_json(
             "input_text.ack", event=message.type, sequence=message.sequence, request_id=self._request_id
@@ -117,10 +118,10 @@ class NariConnection(ForeignConnection):
     def _config(self, fields: dict[str, Any]) -> ClientMessage:
         if (instruction := fields.pop("instruction", None)) is not None:
             if fields.get("instruct") is not None or fields.get("instructions") is not None:
-                raise field_error("give only one of instruction, instruct and instructions", param="instruction")
+                raise FieldError("give only one of instruction, instruct and instructions", param="instruction")
             fields["instructions"] = instruction
         if fields.pop("response_format", "pcm") not in _PCM:
-            raise field_error(f"response_format must be one of {', '.join(_PCM)}", param="response_format")
+            raise FieldError(f"response_format must be one of {', '.join(_PCM)}", param="response_format")
         return live_config({**fields, "response_format": "pcm"})
 
     # --- to the client ---

@@ -15,7 +15,8 @@ from pydantic import ConfigDict
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from oscine.server.errors import ApiError, field_error
+from oscine.errors import FieldError
+from oscine.server.errors import ApiError
 from oscine.server.json_body import parse_json
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
@@ -107,7 +108,7 @@ class SglangOmniConnection(ForeignConnection):
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
         if not self._configured and not isinstance(message, ConfigureSession):
-            raise field_error(f"the first message must be session.config, not {message.type}", param="type")
+            raise FieldError(f"the first message must be session.config, not {message.type}", param="type")
         match message:
             case ConfigureSession():
                 given = (message.model_extra or {}) if message.session is None else message.session
