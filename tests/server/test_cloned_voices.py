@@ -11,7 +11,7 @@ import pytest
 
 from oscine.align.aligner import AlignerError
 from oscine.config import ServerConfig
-from oscine.errors import OverloadedError, VoiceError
+from oscine.errors import NotReadyError, OverloadedError, VoiceError
 from oscine.server.cloned_voices import ClonedVoices, clip_hash
 from oscine.server.errors import api_error
 from oscine.types import ClipData
