@@ -57,7 +57,7 @@ STEPS = (
     # The frame and the server of 1.7B.
     Step("frame", 180, 300, "benchmarks.frame", f"--sizes 1b7 {_PLACES} --rows {_ROWS} --kernels cuda fp8 triton"),
     Step("server", 130, 240, "benchmarks.server", f"--sizes 1b7 {_PLACES} {_CLOSED} {_OPEN}"),
-    Step("tests", 330, 480, "benchmarks.gpu_tests", "--out {out}"),
+    Step("tests", 470, 590, "benchmarks.gpu_tests", "--out {out}"),
     Step("checks", 130, 240, "benchmarks.cuda_chain", "--sections tiled checks --out {out}"),
     Step("sanitize", 120, 590, "benchmarks.sanitize", "--out {out}"),
     Step("engine", 90, 200, "benchmarks.model", "--size 1b7 --scratch {scratch} --out {out}/bench-model-1b7.json"),
