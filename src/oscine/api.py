@@ -33,6 +33,7 @@ from oscine.model.checkpoint import DEMO
 from oscine.narration import NarrationChunk, narrate
 from oscine.speech import Speech
 from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
+from oscine.text.levels import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ReportProgress, SpeechRequest, TextOptions
@@ -226,17 +227,27 @@ class Oscine:
         seed = secrets.randbits(63) if request.seed is None else request.seed
         trim = False if request.trim_silence is None else request.trim_silence
         request = replace(request, seed=seed, trim_silence=trim, return_codes=True)
-        for segment in _prepared(request):
+        for segment in self._prepared(request):
             if isinstance(segment, SpokenText):
                 self._engine.check(replace(_for_engine(request), text=segment.spoken))
         return request
 
     def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
         """Long texts are spoken in segments, as in the server."""
-        chunks = narrate(self._engine, _for_engine(request), _prepared(request), self.sample_rate, float(request.speed))
+        script = self._prepared(request)
+        chunks = narrate(self._engine, _for_engine(request), script, self.sample_rate, float(request.speed))
         if request.speed == 1 and request.sample_rate in (None, self.sample_rate):
             return chunks
         return _converted(chunks, self.sample_rate, request)
+
+    def _prepared(self, request: SpeechRequest) -> list[Prepared]:
+        options = request.text_options or TextOptions()
+        if not isinstance(request.text, str):
+            return [SpokenText.unchanged(request.text)]  # the engine refuses it
+        card = self.config.card("")
+        language = text_language(request.language, card.languages)
+        check_text_options(options, language)
+        return prepare_text(request.text, at_level(options, card, language), language)
 
     async def _speech(self, request: SpeechRequest, on_chunk: Callable[[NarrationChunk], None] | None = None) -> Speech:
         pcm, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
@@ -287,14 +298,6 @@ async def _converted(
                 chunk.segment, start_s=chunk.segment.start_s / speed, end_s=chunk.segment.end_s / speed
             )
             yield replace(chunk, pcm=pcm, segment=segment)
-
-
-def _prepared(request: SpeechRequest) -> list[Prepared]:
-    options = request.text_options or TextOptions()
-    if not isinstance(request.text, str):
-        return [SpokenText.unchanged(request.text)]  # the engine refuses it
-    check_text_options(options, request.language)
-    return prepare_text(request.text, options, request.language)
 
 
 def _samples(pcm: bytes) -> Samples:

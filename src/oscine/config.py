@@ -357,11 +357,12 @@ class ServerConfig:
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")
-    normalize: bool = Field(
-        default=False,
-        description="Speak numbers, dates, units and currencies in words unless a request says otherwise; needs "
-        "oscine[normalize].",
+    text_level: Literal["raw", "clean", "spoken"] | None = Field(
+        default=None,
+        description="How far texts are rewritten unless a request says otherwise: not at all, without markup, or "
+        "also in words. None: what the checkpoint needs.",
     )
+    normalize: bool = Field(default=False, description='The same as text_level = "spoken".')
     paragraph_pause_s: Float = _number(0.0, 0, 10, "Silence between paragraphs, in seconds, by default.")
     voices_dir: Text | None = Field(
         default=None, description="Folder of uploaded voices. None: they are lost at shutdown."

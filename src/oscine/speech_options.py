@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from oscine.errors import unknown_choice
-from oscine.types import SpeechRequest, TextMode, TextOptions
+from oscine.types import SpeechRequest, TextLevel, TextMode, TextOptions
 from oscine.voice import Voice
 
 OPTIONS_HEADING = "\n\nOptions:\n"  # in docstrings
@@ -38,7 +38,12 @@ class SpeechOptions(TypedDict, total=False):
     text_mode: Annotated[
         TextMode | None, '"whole": the prompt holds all of the text. "streaming": words follow frame by frame.'
     ]
-    normalize: Annotated[bool, "Speak numbers, dates, units and currencies in words; needs oscine[normalize]."]
+    text_level: Annotated[
+        TextLevel | None,
+        '"raw": the text as it is. "clean": without markup, emoji and typographic characters. "spoken": also numbers, '
+        "abbreviations, addresses and symbols in words.",
+    ]
+    normalize: Annotated[bool | None, 'True: `text_level` is "spoken"; False: at most "clean".']
     markup: Annotated[bool, 'False: `<break time="500ms"/>` is spoken, not a pause.']
     paragraph_pause_s: Annotated[float, "Silence between paragraphs, in seconds."]
     pronunciations: Annotated[Mapping[str, str], 'What is spoken instead of whole words: {"Oscine": "OSS-een"}.']

@@ -17,6 +17,7 @@ from oscine.voice import Voice
 MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
 
 TextMode = Literal["whole", "streaming"]
+TextLevel = Literal["raw", "clean", "spoken"]  # of a text: as it is, without markup, in words
 # stop: end of speech. length: the frame limit. runaway: runaway detection ended it (the good audio is kept).
 FinishReason = Literal["stop", "length", "runaway", "cancelled", "error"]
 ReportProgress = Callable[[str, int, int], None]  # stage, steps done, steps in all
@@ -91,7 +92,8 @@ class SamplingParams:
 class TextOptions:
     """What becomes of a text before the model reads it; text/preparation.py does it."""
 
-    normalize: bool = False  # numbers, dates, units and currencies in words of the request's language
+    text_level: TextLevel | None = None  # how far the text is rewritten; None: as `normalize` says
+    normalize: bool | None = None  # True: "spoken"; False: the checkpoint's level, at most "clean"; None: its level
     markup: bool = True  # <break time="500ms"/> is a pause
     paragraph_pause_s: float = 0.0  # silence between paragraphs
     pronunciations: Mapping[str, str] = field(default_factory=dict)  # word -> what is spoken instead
@@ -99,7 +101,7 @@ class TextOptions:
     @property
     def changes_words(self) -> bool:
         """Whether other words may be spoken than were written."""
-        return self.normalize or bool(self.pronunciations)
+        return self.text_level in ("clean", "spoken") or bool(self.normalize) or bool(self.pronunciations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +327,7 @@ class ModelCard:
     samples_per_frame: int
     speaker_width: int  # of a voice's embedding
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions) that the checkpoint itself lists
+    text_level: TextLevel = "clean"  # how far a text is rewritten by default
 
     @property
     def clones(self) -> bool:

@@ -61,12 +61,21 @@ def test_a_break_is_silence_of_exactly_its_length(client: httpx.Client, engine: 
     assert pcm[border + silence + fade :] == spoken("Two.", 3)[fade:]
 
 
-def test_without_the_new_fields_the_text_reaches_the_engine_as_it_is(
+def test_a_raw_text_reaches_the_engine_as_it_is_and_by_default_it_is_clean(
     client: httpx.Client, engine: ScriptedEngine
 ) -> None:
     text = "It costs $5 < 6.\n\nOn 2026-11-16, <b>Oscine</b>."
-    assert say(client, text).content == spoken(text, 3)
-    assert texts(engine) == [text]
+    assert say(client, text, text_level="raw").content == spoken(text, 3)
+    say(client, text)
+    say(client, text, normalize=False)
+    assert texts(engine) == [text, *2 * ["It costs $5 < 6.\n\nOn 2026-11-16, Oscine."]]
+
+
+@pytest.mark.parametrize("text", ["…", " ?! ", "👍"])
+def test_marks_alone_are_refused_as_an_empty_text_is(client: httpx.Client, engine: ScriptedEngine, text: str) -> None:
+    answer = say(client, text)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "input"
+    assert not engine.submitted
 
 
 def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
@@ -135,10 +144,10 @@ def test_a_server_can_normalize_by_default_and_a_request_can_decline(engine: Scr
 
 def test_a_language_without_rules_is_refused_only_where_the_request_asks_for_them() -> None:
     fields = TextFields(ServerConfig(normalize=True))
-    assert not asyncio.run(fields.read(VoiceOptions(), "dutch")).normalize
-    assert asyncio.run(fields.read(VoiceOptions(), "german")).normalize
+    assert asyncio.run(fields.read(VoiceOptions(), "dutch", CARD)).text_level == "clean"
+    assert asyncio.run(fields.read(VoiceOptions(), "german", CARD)).text_level == "spoken"
     with pytest.raises(RequestError, match="no rules for the language 'dutch'"):
-        asyncio.run(fields.read(VoiceOptions(normalize=True), "dutch"))
+        asyncio.run(fields.read(VoiceOptions(normalize=True), "dutch", CARD))
 
 
 def test_a_server_that_cannot_normalize_says_what_to_install(

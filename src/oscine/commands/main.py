@@ -39,6 +39,12 @@ class TextMode(StrEnum):
     streaming = "streaming"
 
 
+class TextLevelOption(StrEnum):
+    raw = "raw"
+    clean = "clean"
+    spoken = "spoken"
+
+
 class DtypeOption(StrEnum):
     auto = "auto"
     float32 = "float32"
@@ -124,9 +130,11 @@ def say(
     ] = False,
     save_voice: Annotated[Path | None, typer.Option(help="Save the cloned voice to this file")] = None,
     text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", metavar="", help="Speak numbers, dates, units and currencies in words")
-    ] = False,
+    text_level: Annotated[
+        TextLevelOption | None,
+        typer.Option(help="How far the text is rewritten; default: what the checkpoint needs"),
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", metavar="", help="The same as --text-level spoken")] = False,
     pronounce: Annotated[
         list[str] | None, typer.Option(help="WORD=SPOKEN, such as Oscine=OSS-een; may be given several times")
     ] = None,
@@ -174,7 +182,12 @@ def say(
 
     texts = read_texts(text, file)
     spoken_as = text_options(
-        texts, normalize, pronounce or [], paragraph_pause, markup=not no_markup, language=language
+        texts,
+        "spoken" if normalize else text_level.value if text_level else None,
+        pronounce or [],
+        paragraph_pause,
+        markup=not no_markup,
+        language=language,
     )
     check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
     if file:

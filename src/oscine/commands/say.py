@@ -25,7 +25,7 @@ from oscine.capabilities import unsupported_script
 from oscine.commands.clip_warnings import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.speech import Speech, format_named, format_of, sound_device
-from oscine.types import SpeechRequest, TextOptions
+from oscine.types import SpeechRequest, TextLevel, TextOptions
 
 if TYPE_CHECKING:
     from oscine.api import Oscine
@@ -73,7 +73,13 @@ def _read_text(text: str | None) -> str:
 
 
 def text_options(
-    texts: list[str], normalize: bool, pronounce: list[str], paragraph_pause_s: float, *, markup: bool, language: str
+    texts: list[str],
+    level: TextLevel | None,
+    pronounce: list[str],
+    paragraph_pause_s: float,
+    *,
+    markup: bool,
+    language: str,
 ) -> TextOptions:
     """Raises RequestError for options or tags in the texts that cannot be used."""
     from oscine.text.preparation import check_text_options, prepare_text  # here: `--help` needs no such rules
@@ -82,7 +88,7 @@ def text_options(
         if "=" not in entry:
             raise RequestError(f"--pronounce takes WORD=SPOKEN, got {entry!r}", "pronunciations")
     options = TextOptions(
-        normalize=normalize,
+        text_level=level,
         markup=markup,
         paragraph_pause_s=paragraph_pause_s,
         pronunciations=dict(entry.split("=", 1) for entry in pronounce),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from oscine.errors import CheckpointError, RequestError
 from oscine.frames import CODEBOOKS, FRAME_RATE_HZ
 from oscine.model.json_files import Section, read_json
-from oscine.types import DrawParams, ModelCard, SamplingParams
+from oscine.types import DrawParams, ModelCard, SamplingParams, TextLevel
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
@@ -206,6 +206,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     tts_eos_id: Count = field(name="tts_eos_token_id")
     sampling: SamplingParams  # the checkpoint's own defaults
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions), of instructions.json
+    # Ours: how far a text is rewritten for it. The published checkpoints do not have the key, and read much themselves.
+    text_level: TextLevel = field(name="oscine_text_level", default="clean")
 
     @property
     def follows_instructions(self) -> bool:
@@ -230,6 +232,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
             samples_per_frame=self.codec.samples_per_frame,
             speaker_width=self.talker.stack.width,
             instruction_examples=self.instruction_examples,
+            text_level=self.text_level,
         )
 
 

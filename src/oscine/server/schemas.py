@@ -23,6 +23,7 @@ from oscine.encoding.encoders import SampleRate
 from oscine.errors import FieldError, nearest, unknown_choice
 from oscine.server.language_codes import language_name
 from oscine.server.spellings import TaskName, meant_values
+from oscine.types import TextLevel
 
 RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
@@ -255,9 +256,14 @@ class VoiceOptions(LenientModel):
     )
     suppress_bootstrap_silence: bool | None = Field(None, description="Alias of `trim_silence`.")
     skip_fixed_bootstrap_audio: bool | None = Field(None, description="Alias of `trim_silence`.")
-    normalize: bool | None = Field(
+    text_level: TextLevel | None = Field(
         None,
-        description="Speak numbers, dates, units and currencies in words of the language; needs oscine[normalize].",
+        description="`raw`: the model reads the text as it is. `clean`: without markup, emoji and typographic "
+        "characters. `spoken`: also numbers, abbreviations, addresses and symbols in words. Default: what the "
+        "checkpoint needs.",
+    )
+    normalize: bool | None = Field(
+        None, description="true: `text_level` is `spoken`; false: at most `clean`. `text_level` counts before it."
     )
     markup: bool | None = Field(None, description='false: `<break time="500ms"/>` is spoken, not a pause.')
     paragraph_pause_s: Annotated[Finite, Field(ge=0, le=10)] | None = Field(

@@ -21,6 +21,7 @@ from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.sampling_fields import given_seed, sampling_fields
 from oscine.server.schemas import ExtraParams, Split, VoiceId, VoiceOptions
 from oscine.server.text_fields import TextFields
+from oscine.text.levels import text_language
 from oscine.text.preparation import Prepared, StreamingPreparation, prepare_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard, SamplingParams, SpeechRequest
@@ -106,7 +107,7 @@ class SpeechPlanner:
             raise TooLargeError(message, "input")
         voice = await self._voice(model, options)
         voice, clip_warnings = voice if isinstance(voice, ClonedVoice) else (voice, ())
-        text_options = await self._text_fields.read(options, options.language_name)
+        text_options = await self._text_fields.read(options, text_language(options.language_name, card.languages), card)
         request = SpeechRequest(
             text=text, voice=voice, text_options=text_options, **_request_fields(options), **sampling
         )
@@ -114,7 +115,7 @@ class SpeechPlanner:
         return SpeechPlan(
             model=model,
             request=request,
-            script=tuple(await self._script(request)),
+            script=tuple(await self._script(request, card)),
             format=form,
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
@@ -124,9 +125,9 @@ class SpeechPlanner:
             field_warnings=(*clip_warnings, *field_warnings(unknown_fields)),
         )
 
-    async def _script(self, request: SpeechRequest) -> list[Prepared]:
-        options = request.text_options
-        given = request.text, options, request.language, self.segmenter_config, self._max_text_chars
+    async def _script(self, request: SpeechRequest, card: ModelCard) -> list[Prepared]:
+        options, language = request.text_options, text_language(request.language, card.languages)
+        given = request.text, options, language, self.segmenter_config, self._max_text_chars
         if len(request.text) > _MAX_INLINE_CHARS or (options and options.changes_words):
             return await asyncio.to_thread(prepare_text, *given)
         return prepare_text(*given)
@@ -134,11 +135,12 @@ class SpeechPlanner:
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
         """For streaming text. `plan` None: the default settings."""
         options = (plan.request.text_options if plan else None) or self._text_fields.defaults
+        language = text_language(plan.request.language, plan.model.card.languages) if plan else AUTO
         config = self.segmenter_config
         if plan and plan.split:
             at_clauses = plan.split == "clause"
             config = replace(config, first_chars=1, segment_chars=1, ends_at_clauses=at_clauses)
-        return StreamingPreparation(options, plan.request.language if plan else AUTO, config)
+        return StreamingPreparation(options, language, config)
 
     async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | ClonedVoice | None:
         """From a clip, an embedding or a name."""

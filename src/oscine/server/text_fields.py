@@ -7,37 +7,35 @@ import asyncio
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError
 from oscine.server.schemas import VoiceOptions
-from oscine.text.normalization.language import has_rules
+from oscine.text.levels import asked_level, at_level
 from oscine.text.preparation import check_text_options
-from oscine.types import TextOptions
+from oscine.types import ModelCard, TextOptions
 
 
 class TextFields:
     def __init__(self, config: ServerConfig) -> None:
         """Raises ConfigError."""
-        self.defaults = TextOptions(normalize=config.normalize, paragraph_pause_s=config.paragraph_pause_s)
+        self._level = config.text_level or ("spoken" if config.normalize else None)
+        self.defaults = TextOptions(text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s)
         try:
-            check_text_options(self.defaults, "auto")
+            check_text_options(TextOptions(text_level=self._level), "auto")
         except RequestError as error:
-            raise ConfigError(f"server.normalize: {error}") from None
+            name = "text_level" if config.text_level else "normalize"
+            raise ConfigError(f"server.{name}: {error}") from None
 
-    async def read(self, options: VoiceOptions, language: str) -> TextOptions:
-        """Raises RequestError."""
+    async def read(self, options: VoiceOptions, language: str, card: ModelCard) -> TextOptions:
+        """Raises RequestError. `language`: the one to read the text in. The result has a level."""
         defaults = self.defaults
-        asked = options.normalize, options.markup, options.paragraph_pause_s, options.pronunciations
-        if asked == (None, None, None, None) and not defaults.normalize:
-            return defaults
-        by_default = defaults.normalize and has_rules(language)  # a request that asks for it gets an error instead
+        pause_s = options.paragraph_pause_s
         given = TextOptions(
-            normalize=by_default if options.normalize is None else options.normalize,
+            text_level=options.text_level,
+            normalize=options.normalize,
             markup=options.markup is not False,
-            paragraph_pause_s=(
-                defaults.paragraph_pause_s if options.paragraph_pause_s is None else options.paragraph_pause_s
-            ),
+            paragraph_pause_s=defaults.paragraph_pause_s if pause_s is None else pause_s,
             pronunciations=options.pronunciations or {},
         )
-        if given.normalize:  # may load tables
+        if asked_level(given) == "spoken":  # may load tables
             await asyncio.to_thread(check_text_options, given, language)
         else:
             check_text_options(given, language)
-        return given
+        return at_level(given, card, language, self._level)

@@ -1,7 +1,7 @@
 """Turns the text of a request into what is spoken: segments of words for the model, and pauses between them.
 
-`prepare_text` takes a whole text, `StreamingPreparation` one that arrives in pieces. Pronunciation entries come before
-the normalizer: what a request spells out itself is not changed again.
+`prepare_text` takes a whole text, `StreamingPreparation` one that arrives in pieces. First come pauses and the level
+*clean*, then pronunciation entries, then the level *spoken*: what a request spells out itself is not changed again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 from oscine.errors import RequestError
 from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
+from oscine.text.chain import Chain, Stage
+from oscine.text.cleaning import CleaningRule, is_plain
+from oscine.text.levels import asked_level, check_level
 from oscine.text.pauses import MAX_BREAK_S, MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
-from oscine.text.spoken_text import Pause, SpokenBuffer, SpokenText
+from oscine.text.spoken_text import Pause, Replacement, SpokenBuffer, SpokenText
 from oscine.types import TextOptions
 
 Prepared = SpokenText | Pause
+NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
 
 def check_text_options(options: TextOptions, language: str) -> None:
@@ -25,34 +29,38 @@ def check_text_options(options: TextOptions, language: str) -> None:
     if not isinstance(options, TextOptions):
         message = f"text_options must be TextOptions(...), got {type(options).__name__}"
         raise RequestError(message, "text_options")
-    for name in ("normalize", "markup"):
-        if not isinstance(getattr(options, name), bool):
-            raise RequestError(f"{name} must be true or false, got {getattr(options, name)!r}", name)
+    if not isinstance(options.markup, bool):
+        raise RequestError(f"markup must be true or false, got {options.markup!r}", "markup")
+    check_level(options)
     pause_s = options.paragraph_pause_s
     if not isinstance(pause_s, int | float) or isinstance(pause_s, bool) or not 0 <= pause_s <= MAX_BREAK_S:
         message = f"paragraph_pause_s must be from 0 (off) to {MAX_BREAK_S:g} seconds, got {pause_s!r}"
         raise RequestError(message, "paragraph_pause_s")
     check_pronunciations(options.pronunciations)
-    if options.normalize:
+    if asked_level(options) == "spoken":
         from oscine.text.normalization.rule import check_language  # here: an optional library
 
         check_language(language)
 
 
-def rules_for(options: TextOptions, language: str) -> list[Rule]:
-    """The options are checked."""
+def stages_for(options: TextOptions, language: str) -> list[Stage]:
+    """The options are checked; a level that they leave open is "raw"."""
+    level = asked_level(options) or "raw"
     rules: list[Rule] = []
     if options.markup:
         rules.append(BreakRule())
     if options.paragraph_pause_s:
         rules.append(ParagraphRule(options.paragraph_pause_s))
+    if level != "raw":
+        rules.append(CleaningRule(pauses_at_paragraphs=options.paragraph_pause_s > 0, keeps_tags=not options.markup))
+    words: list[Rule] = []
     if options.pronunciations:
-        rules.append(PronunciationRule(options.pronunciations))
-    if options.normalize:
+        words.append(PronunciationRule(options.pronunciations))
+    if level == "spoken":
         from oscine.text.normalization.rule import NormalizationRule
 
-        rules.append(NormalizationRule(language))
-    return rules
+        words.append(NormalizationRule(language))
+    return [TextScanner(stage) for stage in (rules, words) if stage]
 
 
 def prepare_text(
@@ -66,12 +74,19 @@ def prepare_text(
     pauses, and for one that has more than `max_chars` characters when it is spelled out."""
     options, config = options or TextOptions(), config or SegmenterConfig()
     pauses = (options.markup and has_break(text)) or options.paragraph_pause_s > 0
-    if not pauses and not options.changes_words:
+    level = asked_level(options) or "raw"
+    is_cleaned = level == "raw" or (level == "clean" and is_plain(text))
+    if level != "raw" and text.strip() and not has_words(text):
+        raise RequestError(NO_WORDS, "text")
+    if not text.strip() or (is_cleaned and not pauses and not options.pronunciations):
         return [SpokenText.unchanged(segment) for segment in segment_text(text, config)]
     parts = _Parts(max_chars)
-    scanner = TextScanner(rules_for(options, language))
-    for piece in (*scanner.push(text), *scanner.finish()):
-        parts.push(piece)
+    chain = Chain(stages_for(options, language))
+    for pieces in (chain.push(text), chain.finish()):
+        for piece in pieces:
+            parts.push(piece)
+    if level != "raw":
+        parts.check_has_words()
     return parts.finish(config)
 
 
@@ -98,6 +113,12 @@ class _Parts:
             message = f"spelled out, the text has more than {self._max_chars} characters (the limit); split it"
             raise RequestError(message, "text")
 
+    def check_has_words(self) -> None:
+        """Raises RequestError for a text of marks only, which is as good as empty."""
+        buffers = [part for part in self._done if isinstance(part, SpokenBuffer)]
+        if buffers and not any(has_words(part.spoken) for part in buffers):
+            raise RequestError(NO_WORDS, "text")
+
     def finish(self, config: SegmenterConfig) -> list[Prepared]:
         # Next to pauses, marks alone are not spoken.
         spoken = [part for part in self._done if isinstance(part, Pause) or has_words(part.spoken)]
@@ -108,13 +129,28 @@ class _Parts:
 
 
 def _segments(part: SpokenBuffer, config: SegmenterConfig) -> list[SpokenText]:
-    text, at, segments = part.spoken, 0, []
+    text, at = part.spoken, 0
+    segments: list[SpokenText] = []
     for segment in segment_text(text.strip(), config):
         start = text.index(segment, at)
-        part.take(start - at)
+        gap = part.take(start - at)
+        if segments and gap.written.strip():  # what was left out belongs to the text before it
+            segments[-1] += _silent(gap)
+        elif gap.written.strip():
+            segments.append(_silent(gap) + part.take(len(segment)))
+            at = start + len(segment)
+            continue
         segments.append(part.take(len(segment)))
         at = start + len(segment)
+    rest = part.take_rest()
+    if segments and rest.written.strip():
+        segments[-1] += _silent(rest)
     return segments
+
+
+def _silent(text: SpokenText) -> SpokenText:
+    """The same written text, of which nothing is spoken."""
+    return SpokenText("", text.written, (Replacement(0, 0, 0, len(text.written)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +167,20 @@ StreamResult = StreamPiece | Pause | RequestError
 class StreamingPreparation:
     """Prepares a text that arrives in pieces. Its segments do not depend on how it was cut.
 
-    Text passes as soon as it is clear how it is spoken. A number waits for up to five further words, a tag for its end,
-    a word that an entry may replace for the next character.
+    Text passes as soon as it is clear how it is spoken: a tag when it ends, a word that an entry may replace at
+    the next character.
     """
 
     def __init__(self, options: TextOptions, language: str, config: SegmenterConfig) -> None:
-        rules = rules_for(options, language)
+        stages = stages_for(options, language)
         self.changes_words = options.changes_words
-        self._scanner = TextScanner(rules) if rules else None
+        self._scanner = Chain(stages) if stages else None
         self._segmenter = Segmenter(config)
         self._limit = PauseLimit()
         self._buffer = SpokenBuffer()  # given to the segmenter
-        self._after_pause: list[Piece] | None = None  # text after a pause, until a word comes
+        # Text after a pause, and without markup also the first one, until a word comes.
+        self._after_pause: list[Piece] | None = [] if asked_level(options) in ("clean", "spoken") else None
+        self._begun = False
         self._failed = False
 
     @property
@@ -178,7 +216,7 @@ class StreamingPreparation:
     def finish(self) -> list[StreamResult]:
         """The rest of the text."""
         results = self._prepared(self._scanner.finish() if self._scanner else ())
-        return results if self._failed else [*results, *self._pieces(self._segmenter.finish())]
+        return results if self._failed else [*results, *self._ended()]
 
     def _prepared(self, pieces: Iterable[Piece]) -> list[StreamResult]:
         results: list[StreamResult] = []
@@ -189,21 +227,33 @@ class StreamingPreparation:
                 results += self._pause(piece.pause_s) if piece.pause_s else self._words(piece)
         except RequestError as error:
             self._failed = True
-            results += [*self._pieces(self._segmenter.finish()), error]
+            results += [*self._ended(), error]
         return results
+
+    def _ended(self) -> list[StreamPiece]:
+        """The end of the segment, with what was left out there."""
+        pieces = self._pieces(self._segmenter.finish())
+        rest = self._buffer.take_rest()
+        if pieces and rest.written:
+            pieces[-1] = StreamPiece(pieces[-1].text + rest, pieces[-1].ends)
+        return pieces
 
     def _pause(self, pause_s: float) -> list[StreamPiece | Pause]:
         self._limit.add(pause_s)
+        ended = self._ended()
         self._after_pause = []
-        return [*self._pieces(self._segmenter.finish()), Pause(pause_s)]
+        return [*ended, Pause(pause_s)]
 
     def _words(self, piece: Piece) -> list[StreamPiece]:
         pieces = [piece]
         if self._after_pause is not None:
             self._after_pause.append(piece)
-            if not has_words(piece.written):
+            if not has_words(piece.said):
                 return []
-            pieces, self._after_pause = _stripped(self._after_pause), None
+            pieces, self._after_pause = self._after_pause, None
+            if self._begun:
+                pieces = _stripped(pieces)
+        self._begun = True
         for one in pieces:
             self._buffer.push(one.said, None if one.spoken is None else one.written)
         return self._pieces(self._segmenter.push("".join(one.said for one in pieces)))
@@ -215,8 +265,9 @@ class StreamingPreparation:
 def _stripped(pieces: list[Piece]) -> list[Piece]:
     """Drops the white space before the first visible character."""
     first = next(index for index, piece in enumerate(pieces) if piece.said.strip())
+    left_out = [piece for piece in pieces[:first] if piece.written.strip()]
     piece = pieces[first]
-    return [Piece(piece.written.lstrip()) if piece.spoken is None else piece, *pieces[first + 1 :]]
+    return [*left_out, Piece(piece.written.lstrip()) if piece.spoken is None else piece, *pieces[first + 1 :]]
 
 
 def has_words(text: str) -> bool:

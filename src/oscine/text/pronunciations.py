@@ -62,7 +62,7 @@ class PronunciationRule:
                 raise NeedMoreText
             end = at + len(word)
             if given == word and (end == len(text) or _ends_word(word[-1], text[end])):
-                return Match(end, spoken)
+                return Match(end, spoken, is_final=True)
         return None
 
 

@@ -25,6 +25,7 @@ class Match:
     end: int
     spoken: str | None = None
     pause_s: float = 0.0  # instead of words
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Piece:
     written: str
     spoken: str | None = None  # None: as it is written
     pause_s: float = 0.0
+    is_final: bool = False  # later stages leave it as it is
 
     @property
     def said(self) -> str:
@@ -65,14 +67,14 @@ class TextScanner:
         """Raises what a rule raises, after the pieces before it."""
         return self._scan(text, ended=False)
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self, following: str = "") -> Iterator[Piece]:
         """The text so far is complete. The context stays for text that is pushed later."""
         return self._scan("", ended=True)
 
     def _scan(self, added: str, *, ended: bool) -> Iterator[Piece]:
         text = self._text = self._text[max(0, self._at - CONTEXT_CHARS) :] + added
         at = self._at = min(self._at, CONTEXT_CHARS)
-        while start := self._starts.search(text, at):
+        while at < len(text) and (start := self._starts.search(text, at)):
             try:
                 match = self._match(text, start.start(), ended=ended)
             except NeedMoreText:
@@ -84,9 +86,9 @@ class TextScanner:
                 at = start.start() + 1
                 continue
             yield from self._pass(start.start())
-            yield Piece(text[start.start() : match.end], match.spoken, match.pause_s)
+            yield Piece(text[start.start() : match.end], match.spoken, match.pause_s, match.is_final)
             at = self._at = match.end
-        yield from self._pass(start.start() if start else len(text))
+        yield from self._pass(start.start() if at < len(text) and start else len(text))
 
     def _match(self, text: str, at: int, *, ended: bool) -> Match | None:
         asked = (rule for starts, rule in self._rules if starts.match(text, at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -67,11 +68,14 @@ class Pause:
     seconds: float
 
 
+Run = tuple[str, str | None]  # spoken, written (None: the same)
+
+
 class SpokenBuffer:
     """A queue of characters for the model that remembers what the user wrote."""
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[str, str | None]] = deque()  # spoken, written (None: the same)
+        self._runs: deque[Run] = deque()
         self._spoken_chars = 0
 
     def __len__(self) -> int:
@@ -83,21 +87,43 @@ class SpokenBuffer:
 
     def push(self, spoken: str, written: str | None = None) -> None:
         """`written` None: it is the user's own text."""
-        if spoken:
+        if spoken or written:
             self._runs.append((spoken, written))
             self._spoken_chars += len(spoken)
 
     def take(self, chars: int) -> SpokenText:
         """The next characters. A replacement that is cut belongs to the piece that it begins in."""
-        spoken, written, replacements = "", "", []
-        while len(spoken) < chars:
+        return _joined(self.take_runs(chars))
+
+    def take_rest(self) -> SpokenText:
+        """Everything, with what was left out at the end."""
+        runs, self._spoken_chars = list(self._runs), 0
+        self._runs.clear()
+        return _joined(runs)
+
+    def take_runs(self, chars: int) -> list[Run]:
+        """The next characters as runs that were replaced together, or not at all."""
+        runs: list[Run] = []
+        left = chars
+        while left:
             run, original = self._runs.popleft()
-            taken, rest = run[: chars - len(spoken)], run[chars - len(spoken) :]
+            taken, rest = run[:left], run[left:]
             if rest:
                 self._runs.appendleft((rest, None if original is None else ""))
-            if original is not None:
-                ends = len(spoken) + len(taken), len(written) + len(original)
-                replacements.append(Replacement(len(spoken), ends[0], len(written), ends[1]))
-            spoken, written = spoken + taken, written + (taken if original is None else original)
-        self._spoken_chars -= len(spoken)
-        return SpokenText(spoken, written, tuple(replacements))
+            runs.append((taken, original))
+            left -= len(taken)
+        self._spoken_chars -= chars
+        return runs
+
+
+def _joined(runs: Iterable[Run]) -> SpokenText:
+    spoken, written, replacements = [], [], []
+    at = written_at = 0
+    for run, original in runs:
+        shown = run if original is None else original
+        if original is not None:
+            replacements.append(Replacement(at, at + len(run), written_at, written_at + len(shown)))
+        spoken.append(run)
+        written.append(shown)
+        at, written_at = at + len(run), written_at + len(shown)
+    return SpokenText("".join(spoken), "".join(written), tuple(replacements))

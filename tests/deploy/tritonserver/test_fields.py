@@ -31,6 +31,7 @@ ALL: dict[str, Any] = {
     "max_new_tokens": 100,
     "non_streaming_mode": False,
     "trim_silence": False,
+    "text_level": "spoken",
     "normalize": True,
     "pronunciations": b'{"Oscine": "OSS-een"}',
     "markup": False,

@@ -13,7 +13,7 @@ from oscine.server.json_body import parse_json
 from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
-_TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciations")
+_TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciations", "text_level")
 
 
 def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:

@@ -1,0 +1,391 @@
+"""The level *clean*: takes out of a text what is not words and marks, in any language.
+
+Typographic characters are folded to ASCII, emoji, Markdown, tags, entities and control characters are removed. Where
+they carry a pause (a heading, a list item, <br>), a mark takes their place. Next to Chinese, Japanese and Korean
+characters, quotes and dashes are ordinary marks and stay. Each rule looks at a bounded part of the text.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from functools import lru_cache
+
+from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
+
+_MAX_TAG_CHARS = 300
+_MAX_LINK_CHARS = 200  # of its text; at most CONTEXT_CHARS, so that its end sees its start
+_MAX_URL_CHARS = 1000
+_MAX_RULER_CHARS = 200
+_MAX_ENTITY_CHARS = 34
+_MAX_RUN = 32
+
+_WIDE = "\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
+_IS_WIDE = re.compile(f"[{_WIDE}]")
+# Characters that stand for ASCII ones wherever they are.
+_FOLDED = {
+    **dict.fromkeys("\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f", " "),
+    **dict.fromkeys("\u2028\u2029\u0085\x0b\x0c", "\n"),
+    **dict.fromkeys("\u2010\u2011\u2012\u2212\ufe63", "-"),
+    **dict.fromkeys("\u2044\u2215", "/"),
+    "\u2024": ".", "\u203c": "!!", "\u2047": "??", "\u2048": "?!", "\u2049": "!?", "\u203d": "?!", "\u2217": "*",
+    "\u2022": ",", "\u2023": ",", "\u2043": "-", "\u00b4": "'", "\u02bc": "'", "\u2032": "'", "\u2033": '"',
+    "\u201a": "'", "\u201b": "'", "\u201e": '"', "\u201f": '"', "\u2039": "'", "\u203a": "'", "\u00ab": '"',
+    "\u00bb": '"', "\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl",
+}  # fmt: skip
+# Those that are ordinary marks of Chinese and Japanese, too.
+_QUOTES = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u2025": ".."}
+_DASHES = "\u2013\u2014\u2015\u2e3a\u2e3b"
+_ARROWS = "\u2190-\u21ff\u27f0-\u27ff\u2794-\u27be"
+_INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"
+_CONTROLS = r"\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f"
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"  # also of other scripts; they belong to emoji if they follow one
+_EMOJI = (
+    "[\u2300-\u23ff\u2600-\u2775\u2b00-\u2bff\U0001f000-\U0001f0ff\U0001f18a-\U0001fbff]"
+    "[\ufe0e\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+)
+_STYLED = "\u24b6-\u24e9\U0001d400-\U0001d7ff\U0001f130-\U0001f189"  # letters in another font, as phones offer them
+_BULLETS = r"\-+*\u2022\u2023\u25aa\u25cf\u25cb\u25e6\u00b7\u2013\u2014\u2043"
+
+_TRANSLATION = str.maketrans(_FOLDED | _QUOTES)
+_FOLD_RUN = re.compile(f"[{''.join(map(re.escape, _FOLDED))}]{{1,{_MAX_RUN}}}")
+_INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}{_CONTROLS}]{{1,{_MAX_RUN}}}")
+_STYLED_RUN = re.compile(f"[{_STYLED}]{{1,{_MAX_RUN}}}")
+_EMOJI_RUN = re.compile(rf"[ \t]{{0,8}}{_EMOJI}(?:[ \t]{{0,2}}{_EMOJI}){{0,{_MAX_RUN}}}")
+_KEYCAP = re.compile("[\ufe0e\ufe0f]*\u20e3|[\ufe0e\ufe0f]+")
+_DASH_RUN = re.compile(rf"[ \t]{{0,8}}(?:[{_DASHES}]{{1,8}}|-{{2,8}})[ \t]{{0,8}}")
+_ARROW = re.compile(rf"[ \t]{{0,8}}(?:[{_ARROWS}]|<?[-=]{{1,2}}>)\ufe0f?[ \t]{{0,8}}")
+_PIPE = re.compile(r"[ \t]{0,8}\|[ \t]{0,8}")
+_EMPHASIS = re.compile(rf"\*{{1,{_MAX_RUN}}}|_{{1,{_MAX_RUN}}}|~{{2,{_MAX_RUN}}}|`{{1,{_MAX_RUN}}}")
+_ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_ENTITY_BEGUN = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{0,30}|#\d{0,7}|#[xX][0-9a-fA-F]{0,6})?\Z")
+_ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!~|<>])")
+
+_ATTRIBUTE = r"""\s+[\w:@.\-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=]+)"""
+_TAG = re.compile(rf"</?([A-Za-z][\w:.\-]*)(?:{_ATTRIBUTE})*\s*/?>|<!--(?:[^-]|-(?!->))*-->|<![A-Za-z][^<>]*>")
+_AUTOLINK = re.compile(r"<((?:https?://|mailto:|www\.)[^\s<>]+|[^\s<>@]+@[^\s<>@]+)>")
+_TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]|-(?!->))*-?-?|-?))?\Z")
+# Tags with a pause before and after them.
+_BLOCK_NAMES = """address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer
+form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre section sentence table tbody td
+tfoot th thead title tr ul"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_LABEL = rf"[^\[\]\n]{{1,{_MAX_LINK_CHARS - 4}}}"
+_ADDRESS = rf"\([^()\s]{{1,{_MAX_URL_CHARS}}}(?: \"[^\"\n]{{0,100}}\")?\)"
+_ADDRESS_BEGUN = rf"(?:\([^()\s]{{0,{_MAX_URL_CHARS}}}(?: \"[^\"\n]{{0,100}}\"?)?)?\Z"
+_LINK_START = re.compile(rf"!?\[(?={_LABEL}\]{_ADDRESS})")
+_LINK_BEGUN = re.compile(rf"!\Z|!?\[(?:{_LABEL})?\Z|!?\[{_LABEL}\]{_ADDRESS_BEGUN}")
+_LINK_END = re.compile(rf"\]{_ADDRESS}")
+_LINK_END_BEGUN = re.compile(rf"\]{_ADDRESS_BEGUN}")
+_OPEN_LINK = re.compile(r"\[[^\[\]\n]+\Z")
+_FOOTNOTE = re.compile(r"\[\^[\w\-]{1,20}\]:?")
+_FOOTNOTE_BEGUN = re.compile(r"\[(?:\^[\w\-]{0,20})?\Z")
+
+_NEWLINES = re.compile(rf"[ \t]{{0,8}}\r?\n(?:[ \t]{{0,8}}\r?\n){{0,{_MAX_RUN}}}")
+_FENCE = re.compile(r"[ \t]{0,12}(?:`{3,8}|~{3,8})[ \t]?[\w+#.\-]{0,20}[ \t]{0,4}(?=\r?\n|\Z)")
+_FENCE_BEGUN = re.compile(r"[ \t]{0,12}(?:`{1,8}|~{1,8})[ \t]?[\w+#.\-]{0,20}[ \t]{0,4}\r?\Z")
+_RULER = re.compile(
+    rf"[ \t]{{0,12}}+(?:(?:[-*_=~][ \t]?+){{3,{_MAX_RULER_CHARS}}}+|[|:\- \t]{{2,{_MAX_RULER_CHARS}}}+)(?=\r?\n|\Z)"
+)
+_RULER_BEGUN = re.compile(rf"[-*_=~|: \t]{{0,{_MAX_RULER_CHARS}}}\r?\Z")
+_HEADING = re.compile(r"[ \t]{0,12}#{1,6}[ \t]{1,8}")
+_ITEM = re.compile(rf"[ \t]{{0,12}}[{_BULLETS}][ \t]{{1,8}}(?:\[[ xX]\][ \t]{{1,8}})?")
+_QUOTED = re.compile(r"[ \t]{0,12}(?:>[ \t]{0,4}){1,8}")
+_ROW = re.compile(r"[ \t]{0,12}\|[ \t]{0,8}")
+# A line that ends with a pause: a heading, an item of a list, a row of a table.
+_BLOCK_LINE = re.compile(rf"[ \t]{{0,12}}(?:#{{1,6}}[ \t]|[{_BULLETS}][ \t]|\d{{1,3}}[.)][ \t]|\||>|[-=_*~`]{{3}})")
+_LOOKAHEAD = 16  # characters that tell whether a line is one
+_MARK = ".!?:;,\u2026\u3002\uff01\uff1f\uff1a\uff1b\uff0c\u3001\u061f\u060c\u0964"
+# Characters after a mark that do not change that a pause is there: spaces, quotes, brackets, Markdown, emoji.
+_TRANSPARENT = re.compile(rf"[\s\"'()\[\]*_`~|#\u2018\u2019\u201c\u201d\u00bb{_BULLETS}{_JOINERS}\u20e3]|{_EMOJI}")
+
+_STARTS = (
+    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>)|\r?\n|\r\Z"
+    rf"|(?m:^)(?=[ \t]{{0,12}}(?:[{_BULLETS}#>|`~=_]|\Z))"
+    rf"|[{''.join(map(re.escape, [*_FOLDED, *_QUOTES]))}{_DASHES}{_ARROWS}]"
+    rf"|[{_INVISIBLE}{_CONTROLS}\u20e3{_JOINERS}{_STYLED}]"
+    rf"|{_EMOJI}|[*_`|<&\[\]\\]|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
+)
+_UNTOUCHED = re.compile(r"[A-Za-z0-9 .,:;?'\"()/$%@^+{}!-]*\Z")
+_PLAIN_LINE = re.compile(rf"(?!{_ITEM.pattern}).*\Z")
+
+
+def is_plain(text: str) -> bool:
+    """Whether nothing in the text is changed: a quick check that is right for plain ASCII prose on one line."""
+    return bool(_UNTOUCHED.match(text)) and "--" not in text and bool(_PLAIN_LINE.match(text)) and "![" not in text
+
+
+def folded(text: str) -> str:
+    """The text with typographic characters as ASCII ones."""
+    return text.translate(_TRANSLATION)
+
+
+@lru_cache(maxsize=1024)
+def _without_style(chars: str) -> str:
+    return unicodedata.normalize("NFKC", chars)
+
+
+class CleaningRule:
+    starts = _STARTS
+
+    def __init__(self, *, pauses_at_paragraphs: bool = False, keeps_tags: bool = False) -> None:
+        """`pauses_at_paragraphs`: another rule turns blank lines into silence."""
+        self._leaves_paragraphs, self._keeps_tags = pauses_at_paragraphs, keeps_tags
+
+    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+        if at == len(text):
+            return None
+        before = text[max(0, at - CONTEXT_CHARS) : at]
+        if at == 0 or text[at - 1] == "\n":
+            found = _line_start(text, at, ended=ended)
+            if found:
+                return found
+        char = text[at]
+        if char in " \t\r\n":
+            return _white(text, at, before, ended=ended, leaves_paragraphs=self._leaves_paragraphs)
+        if char in "*_~`":
+            return _emphasis(text, at, before, ended=ended)
+        if char == "<":
+            return None if self._keeps_tags else _tag(text, at, before, ended=ended)
+        if char in "[]!":
+            return _link(text, at, before, ended=ended)
+        if char == "&":
+            return _entity(text, at, ended=ended)
+        if char == "\\":
+            _need(text, at, 2, ended=ended)
+            escaped = _ESCAPED.match(text, at)
+            return Match(at + 2, escaped[1]) if escaped else None
+        if char == "|":
+            return _separator(_PIPE, text, at, before, ended=ended)
+        return _character(text, at, before, ended=ended)
+
+
+def _need(text: str, at: int, chars: int, *, ended: bool) -> None:
+    if not ended and len(text) - at < chars:
+        raise NeedMoreText
+
+
+def _run_end(found: re.Match[str], *, ended: bool) -> int:
+    """The end of a run, which may go on when more text comes."""
+    if not ended and found.end() == len(found.string):
+        raise NeedMoreText
+    return found.end()
+
+
+def _needs_mark(before: str) -> bool:
+    """Whether a pause after this text needs a mark of its own."""
+    end = len(before)
+    while end and _TRANSPARENT.match(before[end - 1]):
+        end -= 1
+    return end > 0 and before[end - 1] not in _MARK
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _line_start(text: str, at: int, *, ended: bool) -> Match | None:
+    """Marks of Markdown at the start of a line."""
+    if not ended and (_RULER_BEGUN.match(text, at) or _FENCE_BEGUN.match(text, at)):
+        raise NeedMoreText
+    if not ended and len(text) - at < _LOOKAHEAD and _BLOCK_BEGUN.match(text, at):
+        raise NeedMoreText
+    for pattern in (_FENCE, _RULER, _HEADING, _ITEM, _QUOTED, _ROW):
+        if found := pattern.match(text, at):
+            return Match(_run_end(found, ended=ended), "") if found.end() > at else None
+    return None
+
+
+_BLOCK_BEGUN = re.compile(rf"[ \t]{{0,12}}(?:#{{1,6}}[ \t]*|[{_BULLETS}][ \t]*(?:\[[ xX]?\]?[ \t]*)?|[>| \t]*)\Z")
+_LINE_BEGUN = re.compile(rf"[ \t]{{0,12}}(?:#{{0,6}}|[{_BULLETS}]?|\d{{1,3}}[.)]?|[-=_*~`]{{1,2}})\Z")
+
+
+_UNCLEAR = re.compile(r"[-=<]{0,3}\r?")
+
+
+def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: bool) -> Match | None:
+    """White space before a line break, an emoji, a dash or the end of the text so far."""
+    if (newlines := _NEWLINES.match(text, at)) is None:
+        rest = text[at:].lstrip(" \t")
+        if not ended and _UNCLEAR.fullmatch(rest):
+            raise NeedMoreText
+        if rest.startswith("|"):
+            return _separator(_PIPE, text, at, before, ended=ended)
+        return _character(text, at, before, ended=ended) if rest and rest[0] not in "\r\n" else None
+    if before.rstrip(" \t\r").endswith("\n") or not before.strip():
+        return None  # the text has not begun, or the break belongs to an earlier one
+    end = newlines.end()
+    if not ended and (end == len(text) or text[end:].isspace() or _LINE_BEGUN.match(text, end)):
+        raise NeedMoreText
+    line = before[before.rfind("\n") + 1 :]
+    if not any(map(str.isalnum, line)) or _FENCE.fullmatch(line):
+        return None  # a ruler; the line before it has the mark
+    blank = newlines[0].count("\n") > 1
+    pauses = blank or bool(_BLOCK_LINE.match(line) or _BLOCK_LINE.match(text, end))
+    if end == len(text) or not pauses or (blank and leaves_paragraphs) or not _needs_mark(before):
+        return None
+    return Match(end, ("\u3002" if _IS_WIDE.match(before.rstrip()[-1:]) else ".") + newlines[0].lstrip(" \t"))
+
+
+# --- inside a line ----------------------------------------------------------------------------------------------------
+
+
+def _emphasis(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    run = _EMPHASIS.match(text, at)
+    if run is None:
+        if text[at] == "~" and at + 1 == len(text) and not ended:
+            raise NeedMoreText
+        return None
+    end = _run_end(run, ended=ended)
+    if text[at] in "~`":
+        return Match(end, "")
+    left, right = before[-1:], text[end : end + 1]
+    opens = (not right.isspace() and right != "") and not left.isalnum()
+    closes = (not left.isspace() and left != "") and not right.isalnum()
+    glued = text[at] == "*" and end - at > 1 and not left.isspace() and not right.isspace()  # "**Un**believable"
+    return Match(end, "") if opens or closes or glued else None
+
+
+def _tag(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    window = text[: at + _MAX_TAG_CHARS]
+    if found := _AUTOLINK.match(window, at):
+        return Match(found.end(), found[1].removeprefix("mailto:"))
+    if _ARROW.match(text, at):
+        return _separator(_ARROW, text, at, before, ended=ended)
+    end, is_block = at, False
+    for _ in range(_MAX_RUN):
+        found = _TAG.match(window, end)
+        if found is None:
+            break
+        is_block |= (found[1] or "").lower() in _BLOCKS
+        end = found.end()
+    may_go_on = end == len(text) or (len(window) == len(text) and _TAG_BEGUN.match(window, end))
+    if may_go_on and not ended:
+        raise NeedMoreText
+    if end == at:
+        return None
+    if not is_block:
+        return Match(end, "")
+    space = "" if text[end : end + 1].isspace() or end == len(text) else " "
+    return Match(end, "." + space if _needs_mark(before) else space if before[-1:].strip() else "")
+
+
+def _link(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    if not ended and (
+        _LINK_BEGUN.match(text, at) or _LINK_END_BEGUN.match(text, at) or _FOOTNOTE_BEGUN.match(text, at)
+    ):
+        raise NeedMoreText
+    if text[at] == "]":
+        end = _LINK_END.match(text, at)
+        return Match(end.end(), "") if end and _OPEN_LINK.search(before[-_MAX_LINK_CHARS:]) else None
+    found = _FOOTNOTE.match(text, at)
+    if found:
+        return Match(_run_end(found, ended=ended), "")
+    start = _LINK_START.match(text, at)
+    return Match(start.end(), "") if start else None
+
+
+def _entity(text: str, at: int, *, ended: bool) -> Match | None:
+    if found := _ENTITY.match(text, at):
+        char = html.unescape(found[0])
+        return None if char == found[0] else Match(found.end(), folded(char))
+    if not ended and len(text) - at <= _MAX_ENTITY_CHARS and _ENTITY_BEGUN.match(text, at):
+        raise NeedMoreText
+    return None
+
+
+def _separator(pattern: re.Pattern[str], text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    """A dash, an arrow or the bar of a table: a pause between words."""
+    found = pattern.match(text, at)
+    if found is None:
+        return None
+    end = _run_end(found, ended=ended)
+    following = text[end : end + 1]
+    if not following or following in "\r\n":
+        return Match(end, "")
+    if not before.strip():
+        return Match(end, "")
+    if following in _MARK:
+        return Match(end, "")
+    return Match(end, ", " if _needs_mark(before) else " " if not before[-1].isspace() else "")
+
+
+def _dash(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    found = _DASH_RUN.match(text, at)
+    if found is None:
+        return None
+    end = _run_end(found, ended=ended)
+    left, right = before[-1:], text[end : end + 1]
+    dash = found[0].strip(" \t")
+    if _IS_WIDE.match(left) or _IS_WIDE.match(right):
+        return Match(end, found[0])  # unchanged
+    if dash[0] in _DASHES and len(dash) == 1 and left.isdigit() and right.isdigit():
+        return Match(end, "-")
+    if dash == "\u2013" and len(found[0]) == 1 and left.isalnum() and right.isalnum():
+        return Match(end, "-")
+    is_spaced = len(found[0]) > len(dash)
+    if dash.isascii() and not (found[0][0] != "-" != found[0][-1] if is_spaced else (left + right).isalpha()):
+        return Match(end, found[0])  # "--option"
+    return _separator(_DASH_RUN, text, at, before, ended=ended)
+
+
+def _emoji(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    run = _EMOJI_RUN.match(text, at)
+    if run is None:
+        return None
+    end = _run_end(run, ended=ended)
+    _need(text, end, 2, ended=ended)
+    if not before.strip() or before[-1] == "\n":
+        spaces = len(text[end : end + 2]) - len(text[end : end + 2].lstrip(" \t"))
+        return Match(end + spaces, "")
+    following = text[end : end + 2]
+    if following[:1].isalnum():
+        return Match(end, " ")
+    starts_anew = following[:1] == " " and following[1:2].isupper() and before.rstrip()[-1:].isalnum()
+    return Match(end, "," if starts_anew else "")
+
+
+_FOLD_CHARS = frozenset(_FOLDED)
+_IS_STYLED = re.compile(f"[{_STYLED}]")
+_IS_INVISIBLE = re.compile(f"[{_INVISIBLE}{_CONTROLS}]")
+_WITH_BREAKS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
+)  # scripts whose words a zero-width space separates
+
+
+def _character(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    char = text[at]
+    if char in _FOLD_CHARS:
+        run = _FOLD_RUN.match(text, at)
+        assert run is not None
+        plain = folded(run[0])
+        if run[0][0] in "\u00ab\u2039":  # French puts a space inside
+            plain = plain.rstrip()
+        elif run[0][-1] in "\u00bb\u203a":
+            plain = plain.lstrip()
+        return Match(_run_end(run, ended=ended), plain)
+    if char in _QUOTES:
+        _need(text, at, 2, ended=ended)
+        left, right = before.rstrip("".join(_QUOTES))[-1:], text[at + 1 : at + 2]
+        return None if any(map(_IS_WIDE.match, left + right)) else Match(at + 1, _QUOTES[char])
+    if _IS_STYLED.match(char):
+        styled = _STYLED_RUN.match(text, at)
+        assert styled is not None
+        return Match(styled.end(), _without_style(styled[0]))
+    if _IS_INVISIBLE.match(char):
+        if char == "\u200b" and before and _WITH_BREAKS.match(before[-1]):
+            return None
+        hidden = _INVISIBLE_RUN.match(text, at)
+        assert hidden is not None
+        return Match(hidden.end(), "")
+    if char in _JOINERS or char == "\u20e3":
+        keycap = _KEYCAP.match(text, at)
+        if keycap:
+            return Match(_run_end(keycap, ended=ended), "")
+        return Match(at + 1, "") if before[-1:].isascii() else None
+    found = _dash(text, at, before, ended=ended) or _emoji(text, at, before, ended=ended)
+    if found is None and _ARROW.match(text, at):
+        found = _separator(_ARROW, text, at, before, ended=ended)
+    if found is None and char in "-=" and not ended and len(text) - at < 3:
+        raise NeedMoreText
+    return found

@@ -1,0 +1,68 @@
+"""How far a text is rewritten before the model reads it: the level of a request, of the server and of the checkpoint.
+
+One rule: `text_level` counts where it is given. Otherwise `normalize: true` means "spoken", `normalize: false` the
+default level but at most "clean", and without either the default level counts: the server's, or else the checkpoint's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+from oscine.errors import RequestError, unknown_choice
+from oscine.text.normalization.language import AUTO, has_rules
+from oscine.types import ModelCard, TextLevel, TextOptions
+
+TEXT_LEVELS: tuple[TextLevel, ...] = get_args(TextLevel)
+ENGLISH = "english"
+
+
+def check_level(options: TextOptions) -> None:
+    """Raises RequestError."""
+    level, normalize = options.text_level, options.normalize
+    if level is not None and level not in TEXT_LEVELS:
+        message = (
+            unknown_choice("text_level", level, TEXT_LEVELS)
+            if isinstance(level, str)
+            else (f"text_level must be one of {', '.join(TEXT_LEVELS)}, got {level!r}")
+        )
+        raise RequestError(message, "text_level")
+    if normalize is not None and not isinstance(normalize, bool):
+        raise RequestError(f"normalize must be true or false, got {normalize!r}", "normalize")
+
+
+def asked_level(options: TextOptions) -> TextLevel | None:
+    """The level that the options ask for, if it does not depend on a default."""
+    return options.text_level or ("spoken" if options.normalize else None)
+
+
+def text_language(language: str, languages: Sequence[str]) -> str:
+    """The language to read a text in: that of the request, or the only one of the checkpoint."""
+    return languages[0] if language == AUTO and len(languages) == 1 else language
+
+
+def at_level(options: TextOptions, card: ModelCard, language: str, default: TextLevel | None = None) -> TextOptions:
+    """The options with the level that counts. `default`: the server's. A level that nobody asked for is lowered to
+    "clean" where a language has no rules."""
+    level = asked_level(options)
+    if level is None:
+        level = default or card.text_level
+        if level == "spoken" and (options.normalize is False or not can_be_spoken(language)):
+            level = "clean"
+    return replace(options, text_level=level, normalize=None)
+
+
+def can_be_spoken(language: str) -> bool:
+    """Whether "spoken" has rules for the language, and the libraries that they need."""
+    if language.lower() == ENGLISH:
+        return True
+    if not has_rules(language):
+        return False
+    from oscine.text.normalization.optional import import_babel, import_rbnf  # optional libraries
+
+    try:
+        import_rbnf(), import_babel("core")
+    except RequestError:
+        return False
+    return True
