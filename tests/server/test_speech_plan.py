@@ -114,3 +114,14 @@ def test_a_clip_that_clones_badly_is_spoken_with_a_warning(engine: ScriptedEngin
         assert "x-warning" not in ask(client, ref_audio=CLIP_URL, ref_text="ba " * 24).headers
         refused = ask(client, ref_audio=CLIP_URL, ref_text="auto")
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "ref_text")
+
+
+def test_plain_prose_is_prepared_without_a_thread(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under overload, threads for all requests starve the event loop."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a thread was started")
+
+    monkeypatch.setattr("oscine.server.speech_plan.asyncio.to_thread", refuse)
+    prose = "It was the best of times, it was the worst of times; was it?"
+    assert ask(client, input=prose).content == spoken(prose, 1)

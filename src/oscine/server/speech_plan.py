@@ -21,10 +21,11 @@ from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.sampling_fields import given_seed, sampling_fields
 from oscine.server.schemas import ExtraParams, Split, VoiceId, VoiceOptions
 from oscine.server.text_fields import TextFields
+from oscine.text.cleaning import is_plain
 from oscine.text.levels import text_language
 from oscine.text.preparation import Prepared, StreamingPreparation, prepare_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import ModelCard, SamplingParams, SpeechRequest
+from oscine.types import ModelCard, SamplingParams, SpeechRequest, TextOptions
 from oscine.voice import Voice
 
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
@@ -128,9 +129,9 @@ class SpeechPlanner:
     async def _script(self, request: SpeechRequest, card: ModelCard) -> list[Prepared]:
         options, language = request.text_options, text_language(request.language, card.languages)
         given = request.text, options, language, self.segmenter_config, self._max_text_chars
-        if len(request.text) > _MAX_INLINE_CHARS or (options and options.changes_words):
-            return await asyncio.to_thread(prepare_text, *given)
-        return prepare_text(*given)
+        if len(request.text) <= _MAX_INLINE_CHARS and (options is None or _is_quick(request.text, options)):
+            return prepare_text(*given)
+        return await asyncio.to_thread(prepare_text, *given)
 
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
         """For streaming text. `plan` None: the default settings."""
@@ -168,6 +169,14 @@ class SpeechPlanner:
         if model.voices.is_preset(name):
             return model.voices.resolve(name)
         return await asyncio.to_thread(model.voices.resolve, name)
+
+
+def _is_quick(text: str, options: TextOptions) -> bool:
+    """Whether preparing the text takes microseconds. Under overload, a thread for each request would starve the event
+    loop: refusals took 18 s."""
+    if not options.changes_words:
+        return True
+    return options.text_level == "clean" and not options.pronunciations and is_plain(text)
 
 
 def _request_fields(options: VoiceOptions) -> dict[str, Any]:
