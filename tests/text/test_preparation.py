@@ -142,13 +142,13 @@ def test_a_streaming_text_is_prepared_alike_however_it_is_cut(pieces: list[str],
     assert streamed(list("".join(pieces)), ALL, language) == whole
 
 
-def test_text_passes_at_once_where_nothing_can_change_it() -> None:
+def test_words_pass_when_they_are_complete_and_numbers_when_the_next_word_shows_what_they_are() -> None:
     preparation = StreamingPreparation(ALL, "english", SegmenterConfig())
     spoken = []
     for piece in ("Hel", "lo wor", "ld, os", "cine", " 5", " of", " them are here now and th", "en <", "b>"):
         results = preparation.push(piece)
         spoken.append("".join(result.text.spoken for result in results if isinstance(result, StreamPiece)))
-    assert spoken == ["Hel", "lo wor", "ld, ", "", "OSS-een ", "", "five of them are here now and th", "en", " "]
+    assert spoken == ["", "Hello", " world,", "", " OSS-een", "", " five of them are here now and", "", " then"]
 
 
 def test_a_segment_can_end_with_the_text_so_far() -> None:

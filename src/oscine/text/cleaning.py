@@ -86,7 +86,8 @@ _NEWLINES = re.compile(rf"[ \t]{{0,8}}\r?\n(?:[ \t]{{0,8}}\r?\n){{0,{_MAX_RUN}}}
 _FENCE = re.compile(r"[ \t]{0,12}(?:`{3,8}|~{3,8})[ \t]?[\w+#.\-]{0,20}[ \t]{0,4}(?=\r?\n|\Z)")
 _FENCE_BEGUN = re.compile(r"[ \t]{0,12}(?:`{1,8}|~{1,8})[ \t]?[\w+#.\-]{0,20}[ \t]{0,4}\r?\Z")
 _RULER = re.compile(
-    rf"[ \t]{{0,12}}+(?:(?:[-*_=~][ \t]?+){{3,{_MAX_RULER_CHARS}}}+|[|:\- \t]{{2,{_MAX_RULER_CHARS}}}+)(?=\r?\n|\Z)"
+    rf"[ \t]{{0,12}}+(?:(?:[-*_=~][ \t]?+){{3,{_MAX_RULER_CHARS}}}+"
+    rf"|(?=[^\n]*--)[|:\- \t]{{3,{_MAX_RULER_CHARS}}}+)(?=\r?\n|\Z)"
 )
 _RULER_BEGUN = re.compile(rf"[-*_=~|: \t]{{0,{_MAX_RULER_CHARS}}}\r?\Z")
 _HEADING = re.compile(r"[ \t]{0,12}#{1,6}[ \t]{1,8}")
@@ -108,7 +109,7 @@ _STARTS = (
     rf"|{_EMOJI}|[*_`|<&\[\]\\]|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
 )
 _UNTOUCHED = re.compile(r"[A-Za-z0-9 .,:;?'\"()/$%@^+{}!-]*\Z")
-_PLAIN_LINE = re.compile(rf"(?!{_ITEM.pattern}).*\Z")
+_PLAIN_LINE = re.compile(r"(?![ ]*[-+:])")
 
 
 def is_plain(text: str) -> bool:

@@ -13,7 +13,8 @@ from oscine.errors import RequestError
 from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.chain import Chain, Stage
 from oscine.text.cleaning import CleaningRule, is_plain
-from oscine.text.levels import asked_level, check_level
+from oscine.text.english.reader import EnglishReader, ends_sentence
+from oscine.text.levels import ENGLISH, asked_level, check_level
 from oscine.text.pauses import MAX_BREAK_S, MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
@@ -37,7 +38,7 @@ def check_text_options(options: TextOptions, language: str) -> None:
         message = f"paragraph_pause_s must be from 0 (off) to {MAX_BREAK_S:g} seconds, got {pause_s!r}"
         raise RequestError(message, "paragraph_pause_s")
     check_pronunciations(options.pronunciations)
-    if asked_level(options) == "spoken":
+    if asked_level(options) == "spoken" and language.lower() != ENGLISH:
         from oscine.text.normalization.rule import check_language  # here: an optional library
 
         check_language(language)
@@ -56,11 +57,13 @@ def stages_for(options: TextOptions, language: str) -> list[Stage]:
     words: list[Rule] = []
     if options.pronunciations:
         words.append(PronunciationRule(options.pronunciations))
-    if level == "spoken":
+    is_english = language.lower() == ENGLISH
+    if level == "spoken" and not is_english:
         from oscine.text.normalization.rule import NormalizationRule
 
         words.append(NormalizationRule(language))
-    return [TextScanner(stage) for stage in (rules, words) if stage]
+    stages: list[Stage] = [TextScanner(stage) for stage in (rules, words) if stage]
+    return [*stages, EnglishReader()] if level == "spoken" and is_english else stages
 
 
 def prepare_text(
@@ -201,7 +204,8 @@ class StreamingPreparation:
 
     def end_sentence(self, *, in_doubt: bool) -> list[StreamResult]:
         """The text paused: if it ends with a sentence, its segment ends too. `in_doubt`: also if it may go on."""
-        results = self.flush() if in_doubt else []
+        held = self._scanner.held if self._scanner else ""
+        results = self.flush() if in_doubt or ends_sentence(held.strip()) else []
         if self._failed or (self._scanner and self._scanner.held):
             return results
         return [*results, *self._pieces(self._segmenter.end_sentence(in_doubt=in_doubt))]

@@ -93,7 +93,7 @@ def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> N
         text = LiveText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
         text.push("There are 5")
         segment = await text.next_item()
-        assert isinstance(segment, LiveSegment) and segment.text == "There are "
+        assert isinstance(segment, LiveSegment) and segment.text == "There are"
         text.give_slot_back()
         assert (segment.text, segment.written, segment.complete) == ("There are five", "There are 5", True)
         text.end_segment(segment)
@@ -110,7 +110,7 @@ def test_clear_drops_words_that_were_held_back() -> None:
         segment = await text.next_item()
         assert isinstance(segment, LiveSegment)
         text.clear(segment)
-        assert (segment.text, segment.complete) == ("There are ", True)
+        assert (segment.text, segment.complete) == ("There are", True)
         assert text.pending_chars == len(segment.text)
         text.end_segment(segment)
         text.push("Go on.")

@@ -1,0 +1,265 @@
+"""The level *spoken* for English: a stage that writes out what is not words, while the text arrives.
+
+The text is read in chunks between white space. A chunk such as "5" may belong to those after it ("5 km"); it waits only
+while these can still change how it is read. What is read depends on the whole chunks alone, so on no cut of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from oscine.text.english import lexicon as lex
+from oscine.text.english import words
+from oscine.text.scanner import Piece
+
+_MAX_CHUNK = 128
+_MAX_CHUNKS = 6  # after the first one
+_TOKEN = re.compile(rf"(\s{{0,64}})(\S{{1,{_MAX_CHUNK}}})|\s{{1,64}}")
+_NAME = r"(?:[A-Z][a-z]+|[a-z]+|[AIO])"
+_PLAIN = re.compile(
+    rf"[\"']*(?:{_NAME}(?:['-]{_NAME})*|[A-Z]'[A-Z][a-z]+|[A-Z]?[a-z]+[A-Z][a-z]+)[\"']*[,;:!?]*[\"']*|[,;:!?\"'.]+"
+)
+_ENDED = re.compile(rf"[\"']*(?:({_NAME})(?:['-]{_NAME})*|[A-Z]'[A-Z][a-z]+|[A-Z]?[a-z]+[A-Z][a-z]+)\.+[\"']*[,;:!?]*")
+_EDGES = re.compile(r"([(\[{\"']*)(.*?)([)\]}\"'.,;:!?]*)\Z", re.DOTALL)
+_AREA_CODE = re.compile(r"\(\d{3}\)")
+# Another number may follow these: a sign, a month, four digits of a card, an area code.
+_JOINS = re.compile(r"\A[+(]|[^\d\s,]\Z|[A-Za-z][,.]\Z|(?:\A|\s)\d{4}\Z|[A-Za-z.]\s\d{1,2}(?:st|nd|rd|th)?,?\Z")
+_DIGIT = re.compile(r"\d|[½¼¾⅓⅔⅛⅜⅝⅞]")
+_DOTTED = frozenset({*lex.TITLES, *lex.ABBREVIATIONS, *lex.BEFORE_NUMBER})
+_FOLLOWING = frozenset(
+    {*lex.UNITS, *lex.CURRENCIES, "thousand", "million", "billion", "trillion", "am", "pm", "AM", "PM", "a.m", "p.m"}
+    | {"of", "x", "×", "-", "bn", *(name.capitalize() for name in lex.MONTHS)}
+)
+_BEGINNINGS = frozenset(
+    word[:end] for word in (*_FOLLOWING, "a.m.", "p.m.", "A.M.", "P.M.") for end in range(1, len(word) + 1)
+)
+_TRAIL = ".,;:!?)]}\"'"
+
+
+class _NeedMoreTextError(Exception):
+    pass
+
+
+class EnglishReader:
+    def __init__(self) -> None:
+        self._text = ""
+        self._before = ""  # the chunk before
+
+    @property
+    def held(self) -> str:
+        return self._text
+
+    def push(self, text: str) -> Iterator[Piece]:
+        return self._read(text, ended=False)
+
+    def finish(self, following: str = "") -> Iterator[Piece]:
+        return self._read("", ended=True, following=following)
+
+    def _read(self, added: str, *, ended: bool, following: str = "") -> Iterator[Piece]:
+        text = self._text = self._text + added
+        at = passed = 0
+        while found := _TOKEN.match(text, at):
+            end, chunk = found.end(), found[2]
+            if end == len(text) and not ended and (chunk is None or len(chunk) < _MAX_CHUNK):
+                break
+            if chunk is None or _is_plain(chunk):
+                self._before = chunk or self._before
+                at = end
+                continue
+            start = found.start(2)
+            try:
+                reading = self._reading(text, start, end, ended=ended, following=following)
+            except _NeedMoreTextError:
+                break
+            if reading is not None:
+                replaced_end, spoken = reading
+                if replaced_end == len(text) and not following:
+                    spoken = spoken.rstrip(",")  # no pause at the end
+                if spoken.startswith(",") and start > at and passed <= at:  # a pause belongs to the word before
+                    if at > passed:
+                        yield Piece(text[passed:at])
+                    yield Piece(text[at:start], ", " if self._before else text[at:start])
+                    yield Piece(text[start:replaced_end], spoken[1:].lstrip())
+                else:
+                    if start > passed:
+                        yield Piece(text[passed:start])
+                    yield Piece(text[start:replaced_end], spoken.lstrip(", "))
+                end = passed = replaced_end
+            self._before = text[start:end].split()[-1]
+            at = end
+        if ended:
+            at = len(text)
+        if at > passed:
+            yield Piece(text[passed:at])
+        self._text = text[at:]
+
+    def _reading(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str] | None:
+        """The end of what is read together, and how it is spoken. None: as it is written."""
+        chunk = text[start:end]
+        lead, core, trail = _EDGES.match(chunk).groups()  # type: ignore[union-attr]
+        if _AREA_CODE.match(chunk):
+            lead, core = "", lead + core
+        name = core.lower()
+        abbreviated = trail.startswith(".") and name in _DOTTED
+        group, after = end, ""
+        if (
+            _DIGIT.search(core)
+            or core in lex.CURRENCIES
+            or name in lex.MONTHS
+            or abbreviated
+            or words.initials.match(core + ".")
+        ):
+            group, after = _group(text, start, end, ended=ended, following=following)
+        if group > end:
+            after = text[end:].lstrip()[:1]
+        pause = "," if "(" in lead or "[" in lead else ""
+        at = start + len(lead)
+        if found := self._read_group(text[at:group], core, trail, after, abbreviated=abbreviated):
+            length, spoken = found
+            finish = at + length
+            rest_end = max(finish, end)
+            tail = text[finish:rest_end] if rest_end > finish else ""
+            more = ""
+            if tail:
+                kept = tail if all(char in _TRAIL for char in tail) else None
+                if kept is None:
+                    inner = tail.lstrip("-")
+                    if inner and words.word_pattern.fullmatch(inner.rstrip(_TRAIL)):
+                        kept = ("-" if tail[0] == "-" else " ") + inner
+                    else:
+                        kept = " " + words.fallback(tail) + tail[len(tail.rstrip(".,;:!?")) :]
+                more = _marks(kept)
+            return rest_end, pause + spoken + more
+        if lead.strip("\"'") or trail.strip("\"'.,;:!?"):
+            inner = core if _PLAIN.fullmatch(core) else words.fallback(core)
+            return end, pause + inner + _marks(trail)
+        return None
+
+    def _read_group(
+        self, group: str, core: str, trail: str, after: str, *, abbreviated: bool
+    ) -> tuple[int, str] | None:
+        """How many characters are read, and how they are spoken. `group` begins with `core` and `trail`."""
+        if not core:
+            return None
+        name = core.lower()
+        if abbreviated and name in lex.MONTHS and (dated := words.numeric(group)):
+            return dated
+        if abbreviated and (spoken := self._abbreviation(name, after)) is not None:
+            ends = (
+                "."
+                if not after or (after.isupper() and name not in lex.TITLES and name not in lex.BEFORE_NUMBER)
+                else ""
+            )
+            ends = "" if trail[1:2] in tuple(",;:!?") else ends
+            return len(core) + 1, spoken + ends
+        if core in ("w/o", "w/"):
+            return len(core), lex.ABBREVIATIONS[core]
+        if name in ("e.g", "i.e") and trail.startswith("."):
+            return len(core) + 1, lex.ABBREVIATIONS[name]
+        found = words.address(group)
+        if found is None and (_DIGIT.search(core) or core in lex.CURRENCIES or name in lex.MONTHS):
+            found = words.numeric(group)
+            if found is None and words.code.fullmatch(core):
+                found = len(core), words.mixed(core)
+        if found is not None:
+            length, spoken = found
+            if "." in group[length - 1 : length] and not (after and not after.isupper()):
+                spoken += "."  # of "p.m." at the end of a sentence
+            return length, spoken
+        if (spoken := words.roman_number(core, self._before)) is not None:
+            return len(core), spoken
+        if words.initials.fullmatch(core + ".") and trail.startswith(".") and "." in core:
+            return len(core) + 1, words.letters(core.replace(".", "")) + ("" if after and not after.isupper() else ".")
+        if core.isascii() and core.isalpha():
+            if core.isupper() and (len(core) > 1 or core not in "AIO"):
+                length = len(core) + (len(core) == 1 and trail == "." and after.isupper())  # "J. Doe"
+                return length, words.capitals(core) if len(core) > 1 else words.letters(core)
+            stem = core[:-1]
+            return (len(core), words.capitals(core)) if core[-1] == "s" and len(stem) > 1 and stem.isupper() else None
+        if core.endswith("'s") and core[:-2].isupper() and core[:-2].isalpha():
+            return len(core), words.capitals(core[:-2]) + "'s"
+        if _PLAIN.fullmatch(core):
+            return None
+        if core == "-":
+            return 1, "minus" if _DIGIT.search(self._before) else ""
+        folded = words.without_accents(core)
+        if folded != core and _PLAIN.fullmatch(folded):
+            return len(core), folded
+        if all(part.isalpha() for part in core.split("-")) and folded.isascii() and "-" in core:
+            return len(core), "-".join(
+                words.capitals(part) if part.isupper() and len(part) > 1 else part for part in folded.split("-")
+            )
+        return len(core), words.fallback(folded)
+
+    def _abbreviation(self, name: str, after: str) -> str | None:
+        if name in lex.AFTER_NAME and (not after.isupper() or (self._before[:1].isupper() and name != "dr")):
+            return lex.AFTER_NAME[name]
+        if name in lex.TITLES:
+            return lex.TITLES[name] if after.isupper() else None
+        if name in lex.BEFORE_NUMBER:
+            return lex.BEFORE_NUMBER[name] if after.isdigit() else None
+        if name in lex.MONTHS and name == "may":
+            return None
+        return lex.ABBREVIATIONS.get(name)
+
+
+def ends_sentence(chunk: str) -> bool:
+    """Whether the chunk is a plain word with the mark of a sentence's end."""
+    return bool(_PLAIN.fullmatch(chunk) and chunk.rstrip("\"'").endswith(("!", "?"))) or _is_sentence_end(chunk)
+
+
+@lru_cache(maxsize=8192)
+def _is_plain(chunk: str) -> bool:
+    if chunk.isascii() and chunk.isalpha() and chunk[0].isupper() and chunk.lower() in lex.MONTHS:
+        return False  # a day may follow
+    return bool(_PLAIN.fullmatch(chunk)) or _is_sentence_end(chunk)
+
+
+def _is_sentence_end(chunk: str) -> bool:
+    """A plain word and a full stop that is not an abbreviation."""
+    found = _ENDED.fullmatch(chunk)
+    return bool(found) and (found[1] or "").lower() not in _DOTTED and len(found[1] or "  ") > 1  # type: ignore[index]
+
+
+def _group(text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str]:
+    """The end of the chunks that may be read together, and the first character after them."""
+    for _ in range(_MAX_CHUNKS):
+        found = _TOKEN.match(text, end)
+        if found is None or found[2] is None:
+            if not ended:
+                raise _NeedMoreTextError
+            return end, following.lstrip()[:1]
+        chunk = found[2]
+        if found.end() == len(text) and not ended and len(chunk) < _MAX_CHUNK and _may_follow(chunk):
+            raise _NeedMoreTextError
+        if text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha():
+            return end, chunk[0]
+        if not _follows(chunk) or (chunk[0].isdigit() and not _JOINS.search(text[start:end]) and "/" not in chunk):
+            return end, chunk[0]
+        end = found.end()
+    found = _TOKEN.match(text, end)
+    if found is None or found[2] is None:
+        if not ended:
+            raise _NeedMoreTextError
+        return end, following.lstrip()[:1]
+    return end, found[2][0]
+
+
+def _may_follow(chunk: str) -> bool:
+    return _follows(chunk) or chunk in _BEGINNINGS or chunk.rstrip(_TRAIL) in _BEGINNINGS
+
+
+def _follows(chunk: str) -> bool:
+    return (
+        bool(_DIGIT.match(chunk.lstrip("(-")))
+        or chunk.rstrip(_TRAIL) in _FOLLOWING
+        or (chunk[0] in "(½¼¾⅓⅔⅛⅜⅝⅞" and chunk[1:2].isdigit())
+    )
+
+
+def _marks(trail: str) -> str:
+    """Closing brackets are pauses."""
+    marks = re.sub(r"[)\]}]+(?=[.,;:!?])|[\[\](){}]+\Z(?<=^)", "", trail)
+    return re.sub(r"[)\]}]+", ",", marks)

@@ -1,0 +1,323 @@
+"""Reads one group of words of an English text, such as "$3.5 million" or "Dr.", and writes it as it is spoken."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from oscine.text.english import lexicon as lex
+from oscine.text.english.numbers import cardinal, decimal, digits, ordinal, plural, roman, whole, year
+
+_NUM = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+_END = r"(?![\w%°$€£¥@/\\]|[.,:]\d|-\d)"
+_UNIT = "|".join(sorted(map(re.escape, lex.UNITS), key=len, reverse=True))
+_MONEY = "|".join(sorted(map(re.escape, lex.CURRENCIES), key=len, reverse=True))
+_MONTH = "(?:" + "|".join(sorted({name.capitalize() for name in lex.MONTHS}, key=len, reverse=True)) + r")\b\.?"
+_MAGNITUDE = r"(?:\s?(thousand|million|billion|trillion|[kKMBmb]n?|tn)\b)?"
+_HALF = r"(?:\s?([AaPp])\.?[Mm]\b\.?)"
+
+_PHONE = re.compile(
+    r"(?:(\+\d{1,3})[ .-]?)?(?:\(\d{3}\) ?|\d{3}[-.])\d{3}[-. ]\d{4}" + _END + r"|\+\d{1,3}(?:[ -]\d{2,5}){1,5}" + _END
+    + r"|\d{3}-\d{4}" + _END
+)  # fmt: skip
+_CARD = re.compile(r"\d{4}(?:[ -]\d{4}){3}" + _END)
+_ISO = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)" + _END)
+_US = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}|\d\d)" + _END)
+_DAY_MONTH = re.compile(rf"(\d\d?)(?:st|nd|rd|th)?\s(?:(of)\s)?({_MONTH})(?:,?\s(\d{{4}}){_END})?")
+_MONTH_DAY = re.compile(rf"({_MONTH})\s(\d\d?)(?:st|nd|rd|th)?(?!\d|[.:/]\d|,\d{{3}}|%)\b(?:,?\s(\d{{4}}){_END})?")
+_TIME = rf"([01]?\d|2[0-4])(?::([0-5]\d))(?::([0-5]\d))?{_HALF}?"
+_CLOCK = re.compile(_TIME + _END)
+_HOUR = re.compile(r"(1[0-2]|0?\d)" + _HALF + _END)
+_TIMES = re.compile(rf"(1[0-2]|0?\d|1\d|2[0-4])(?::([0-5]\d))?\s?-\s?([01]?\d|2[0-4])(?::([0-5]\d))?{_HALF}{_END}")
+_CLOCKS = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)\s?-\s?([01]?\d|2[0-4]):([0-5]\d)" + _END)
+_MONEY_FIRST = re.compile(rf"(-?)({_MONEY})\s?({_NUM}){_MAGNITUDE}(?![\w]|[.,]\d)")
+_MONEY_LAST = re.compile(rf"(-?)({_NUM})\s?({_MONEY})(?!\w)")
+_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM})(?!\w)")
+_MIXED = re.compile(r"(?:(\d+)\s)?(\d{1,3})/(\d{1,3})" + _END)
+_WITH_FRACTION = re.compile(r"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞])" + _END)
+_MEASURE = re.compile(rf"([-+]?)({_NUM})(?:\s?-\s?({_NUM}))?[\s-]?({_UNIT})(?![\w/²³])")
+_FEET = re.compile(r"(\d+)'\s?(\d+)(?:\"|'')?(?!\w)")
+_RANGE = re.compile(rf"({_NUM})\s?-\s?({_NUM})" + _END)
+_BY = re.compile(rf"({_NUM})\s?[x×]\s?({_NUM})(?:\s?[x×]\s?({_NUM}))?" + _END)
+_SCORE = re.compile(r"(\d{1,3}):(\d{1,3})" + _END)
+_ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,9})(?:st|nd|rd|th)\b")
+_DECADE = re.compile(r"'?(\d{3}0|\d0)'?s\b")
+_DOTTED = re.compile(r"[vV]?(\d+(?:\.\d+){2,})" + _END)
+_VERSION = re.compile(r"[vV](\d+(?:\.\d+)?)" + _END)
+_MATH = re.compile(rf"({_NUM})([+=×÷*])(?=[\d.])")
+_NUMBER = re.compile(rf"([-+]?)({_NUM})(?![\w°$€£¥@/\\]|[.,:]\d|-\d)")
+_EMAIL = re.compile(r"(?:mailto:)?([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)")
+_URL = re.compile(
+    r"(?:https?://|www\.)[^\s]*[\w/]|(?:[A-Za-z0-9-]+\.)+(?:com|org|net|io|gov|edu|info|dev|app|ai|co\.uk)(?:/[\w./?=&#%+-]*[\w/])?(?!\w)"
+)
+_FILE = re.compile(
+    rf"((?:[\w~.-]*[/\\])*[\w-]+(?:\.[\w-]+)*)\.({'|'.join(sorted(lex.EXTENSIONS, key=len, reverse=True))})(?!\w)"
+)
+_TAGGED = re.compile(r"([#@])(\w+)")
+_CODE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?![\w])")
+_INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}(?:[A-Za-z](?!\w))?")
+_WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
+_PARTS = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*|\d+(?:\.\d+)?|.", re.DOTALL)
+_ACCENTED = re.compile(r"[^\W\d_]+")
+_DENOMINATORS = {2: "half", 3: "third", 4: "quarter"}
+_SMALL = frozenset(
+    lex.words_of(
+        """a an am as at be by do go he hi if in is it me my no of oh on or so to up us we all and any are ask bad bag
+    bed big box boy but buy can car cat cut dad day did dog eat end far few fix for fun get god got had has her
+    hey him his hot how its job joy kid law let lie lot low mad man may men mom new nor not now off old one our
+    out own pay per put ran red run sad saw say see set she shy sit six son sun ten the too top toy try two use
+    war was way who why win wow yes yet you"""
+    )
+)
+_VOWEL = re.compile(r"[AEIOUY]")
+_UNSAYABLE = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ]{4}|^[BCDFGHJKLMNPQRSTVWXZ]{3}")
+
+
+def letters(text: str) -> str:
+    return " ".join(lex.LETTERS.get(char, char) for char in text.upper())
+
+
+@lru_cache(maxsize=4096)
+def capitals(word: str) -> str:
+    """A word in capitals: as a word if it is one, or else by its letters."""
+    stem, ending = (word[:-1], "s") if word.endswith("s") and len(word) > 2 else (word, "")
+    if stem in lex.SPOKEN_ACRONYMS:
+        return lex.SPOKEN_ACRONYMS[stem] + ending
+    if stem in lex.SPELLED:
+        return letters(stem) + ("'s" if ending else "")
+    if stem.lower() in _SMALL:
+        return stem.lower() + ending
+    if len(stem) <= 3 or not _VOWEL.search(stem) or _UNSAYABLE.search(stem):
+        return letters(stem) + ("'s" if ending else "")
+    return stem.lower() + ending
+
+
+def _signed(sign: str, words: str) -> str:
+    return {"-": "minus ", "+": "plus "}.get(sign, "") + words
+
+
+def number(text: str) -> str:
+    """A number without a unit; four digits may be a year."""
+    if len(text) == 4 and text.isdigit() and 1100 <= int(text) < 2100:
+        return year(int(text))
+    return decimal(text)
+
+
+def _date(day: int, month: int, year_text: str | None) -> str | None:
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return f"{lex.MONTH_NAMES[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
+
+
+def _year(text: str) -> str:
+    return year(int(text) if len(text) == 4 else 2000 + int(text))
+
+
+def _clock(hour: str, minute: str | None, half: str | None) -> str:
+    words = cardinal(int(hour))
+    if minute and int(minute):
+        words += f" {'oh ' if int(minute) < 10 else ''}{cardinal(int(minute))}"
+    elif not half and minute is not None:
+        words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
+    return words + (f" {_HALVES[half.lower()]}" if half else "")
+
+
+_HALVES = {"a": "ay em", "p": "pea em"}
+
+
+def _money(amount: str, currency: str, magnitude: str | None = None) -> str:
+    one, several, cent, cents = lex.CURRENCIES[currency]
+    if magnitude:
+        return f"{decimal(amount)} {lex.MAGNITUDES[magnitude.lower()]} {several}"
+    before, _, after = amount.replace(",", "").partition(".")
+    if len(after) == 2 and cent:
+        count = int(after)
+        euros = f"{whole(before)} {one if before == '1' else several}" if before and int(before) else ""
+        small = cardinal(count) if euros else f"{cardinal(count)} {cent if count == 1 else cents}"
+        return " ".join(filter(None, (euros, small if count else ""))) or f"zero {several}"
+    return f"{decimal(amount)} {one if amount == '1' else several}"
+
+
+def _fraction(above: str, below: str) -> str:
+    top, bottom = int(above), int(below)
+    if (above, below) == ("24", "7"):
+        return "twenty-four seven"
+    if 0 < top < bottom <= 100 and bottom > 1 and (bottom <= 10 or bottom in (12, 16, 20, 32, 100)):
+        name = _DENOMINATORS.get(bottom) or ordinal(bottom)
+        return f"{cardinal(top)} {name if top == 1 else 'halves' if bottom == 2 else name + 's'}"
+    return f"{whole(above)} {'out of' if top <= bottom else 'over'} {whole(below)}"
+
+
+def _phone(text: str) -> str:
+    groups = [
+        ("plus " if group[0] == "+" else "") + digits(re.sub(r"\D", "", group)) for group in re.findall(r"\+?\d+", text)
+    ]
+    return ", ".join(groups)
+
+
+@lru_cache(maxsize=1024)
+def numeric(text: str) -> tuple[int, str] | None:
+    """What a group of words begins with that has digits, a sign of a currency or the name of a month."""
+    if found := _PHONE.match(text) or _CARD.match(text):
+        return found.end(), _phone(found[0])
+    spoken: str | None
+    if (found := _ISO.match(text)) and (spoken := _date(int(found[3]), int(found[2]), found[1])):
+        return found.end(), spoken
+    if (found := _US.match(text)) and (spoken := _date(int(found[2]), int(found[1]), found[3])):
+        return found.end(), spoken
+    if (found := _MONTH_DAY.match(text)) and 1 <= int(found[2]) <= 31:
+        month = lex.MONTHS[found[1].rstrip(".").lower()]
+        return found.end(), f"{month} {ordinal(int(found[2]))}" + (f", {_year(found[3])}" if found[3] else "")
+    if (found := _DAY_MONTH.match(text)) and 1 <= int(found[1]) <= 31:
+        month = lex.MONTHS[found[3].rstrip(".").lower()]
+        words = f"{ordinal(int(found[1]))} {'of ' if found[2] else ''}{month}"
+        return found.end(), words + (f" {_year(found[4])}" if found[4] else "")
+    if found := _TIMES.match(text):
+        first, last = _clock(found[1], found[2], None if found[2] else "p"), _clock(found[3], found[4], found[5])
+        return found.end(), f"{first.removesuffix(' pea em')} to {last}"
+    if found := _CLOCKS.match(text):
+        return found.end(), f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"
+    if found := _CLOCK.match(text):
+        return found.end(), _clock(found[1], found[2], found[4])
+    if found := _SCORE.match(text):
+        return found.end(), f"{decimal(found[1])} to {decimal(found[2])}"
+    if found := _HOUR.match(text):
+        return found.end(), _clock(found[1], None, found[2])
+    if found := _MONEY_RANGE.match(text):
+        return found.end(), f"{decimal(found[2])} to {_money(found[3], found[1])}"
+    if found := _MONEY_FIRST.match(text):
+        return found.end(), _signed(found[1], _money(found[3], found[2], found[4]))
+    if found := _MONEY_LAST.match(text):
+        return found.end(), _signed(found[1], _money(found[2], found[3]))
+    if found := _BY.match(text):
+        return found.end(), " by ".join(decimal(one) for one in found.groups() if one)
+    if found := _MIXED.match(text):
+        words = _fraction(found[2], found[3])
+        return found.end(), f"{whole(found[1])} and {words.replace('one ', 'a ', 1)}" if found[1] else words
+    if found := _WITH_FRACTION.match(text):
+        words = lex.FRACTIONS[found[2]]
+        return found.end(), f"{whole(found[1])} and {words.replace('one ', 'a ', 1)}" if found[1] else words
+    if found := _FEET.match(text):
+        return found.end(), f"{whole(found[1])} foot {whole(found[2])}"
+    if (found := _MEASURE.match(text)) and not (found[4] == "s" and _DECADE.match(text)):
+        one, several = lex.UNITS[found[4]]
+        glued = text[found.end() - len(found[4]) - 1] == "-"
+        amount = (f"{decimal(found[2])} to {decimal(found[3])}") if found[3] else decimal(found[2])
+        return (
+            found.end(),
+            f"{_signed(found[1], amount)} {one if (found[2] == '1' and not found[3]) or glued else several}",
+        )
+    if found := _ORDINAL.match(text):
+        return found.end(), ordinal(int(found[1].replace(",", "")))
+    if found := _DECADE.match(text):
+        return found.end(), plural(_year(found[1]) if len(found[1]) == 4 else cardinal(int(found[1])))
+    if found := _DOTTED.match(text):
+        return found.end(), ("version " if text[0] in "vV" else "") + " point ".join(map(whole, found[1].split(".")))
+    if found := _VERSION.match(text):
+        return found.end(), f"version {decimal(found[1])}"
+    if found := _RANGE.match(text):
+        return found.end(), f"{number(found[1])} to {number(found[2])}"
+    if found := _MATH.match(text):
+        return found.end(), f"{decimal(found[1])} {lex.SYMBOLS[found[2]]} "
+    if found := _NUMBER.match(text):
+        return found.end(), _signed(found[1], number(found[2]))
+    return None
+
+
+@lru_cache(maxsize=1024)
+def address(text: str) -> tuple[int, str] | None:
+    """An e-mail address, a URL, a file's name, a hashtag or a handle."""
+    if found := _EMAIL.match(text):
+        return found.end(), f"{_path(found[1])} at {_path(found[2])}"
+    if found := _URL.match(text):
+        return found.end(), _path(re.sub(r"^https?://(www\.)?|^www\.", "", found[0]).rstrip("/"))
+    if found := _FILE.match(text):
+        extension = found[2]
+        spoken = extension if extension in ("log", "zip", "go") else mixed(extension.upper())
+        return found.end(), f"{_path(found[1])} dot {spoken}"
+    if found := _TAGGED.match(text):
+        if found[1] == "#":
+            return found.end(), f"{'number' if found[2].isdigit() else 'hashtag'} {_path(found[2])}"
+        return found.end(), f"at {_path(found[2])}"
+    return None
+
+
+_PATH_SIGNS = {".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", "\\": "backslash", ":": "colon"}
+
+
+def _path(text: str) -> str:
+    words = []
+    for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\w\s]|_", text):
+        if part.isdigit():
+            words.append(number(part) if len(part) < 5 else digits(part))
+        elif part in lex.DOMAINS:
+            words.append(lex.DOMAINS[part])
+        elif part.isalpha() and (len(part) < 2 or (len(part) < 3 and part not in _SMALL)):
+            words.append(letters(part))
+        elif part.isalpha():
+            words.append(capitals(part) if part.isupper() else part)
+        else:
+            words.append(_PATH_SIGNS.get(part) or lex.SYMBOLS.get(part, ""))
+    return " ".join(filter(None, words))
+
+
+def mixed(text: str) -> str:
+    """A code such as "K7Q-2PX", "H200" or "mp3"."""
+    runs = re.findall(r"[A-Za-z]+|\d+|-", text)
+    is_code = len([run for run in runs if run != "-"]) > 2
+    words = []
+    for run in runs:
+        if run == "-":
+            words.append(",")
+        elif run.isdigit():
+            words.append(digits(run) if is_code or len(run) > 4 else number(run))
+        elif run.isupper() or (len(run) < 3 and run not in _SMALL) or run in ("mp",):
+            words.append(letters(run) if is_code or len(run) < 4 else capitals(run))
+        else:
+            words.append(run)
+    return " ".join(words).replace(" ,", "," if is_code else "")
+
+
+def fallback(text: str) -> str:
+    """Anything else: its words, numbers and symbols one by one."""
+    words = []
+    for part in _PARTS.findall(text):
+        if part[0].isdigit():
+            words.append(number(part))
+        elif part[0].isascii() and part[0].isalpha():
+            words.append(capitals(part) if part.isupper() and len(part) > 1 else part)
+        elif part in lex.FRACTIONS:
+            words.append(lex.FRACTIONS[part])
+        elif part == "/" and not any(char.isdigit() for char in text):
+            words.append("")
+        elif part in lex.SYMBOLS:
+            words.append(lex.SYMBOLS[part])
+        elif part in "-'\u2013":
+            words.append("")
+        elif part in ".,;:!?" or part in '()[]{}"':
+            words.append(",")
+        else:
+            words.append(part if part.isalnum() else "")
+    return re.sub(r"(?: ?,)+", ",", " ".join(filter(None, words))).strip(" ,")
+
+
+def without_accents(text: str) -> str:
+    special = text.replace("ß", "ss").replace("æ", "ae").replace("ø", "o").replace("œ", "oe").replace("ł", "l")
+    special = special.replace("Æ", "Ae").replace("Ø", "O").replace("Ł", "L").replace("ð", "th").replace("þ", "th")
+    return "".join(char for char in unicodedata.normalize("NFKD", special) if not unicodedata.combining(char))
+
+
+def roman_number(text: str, before: str) -> str | None:
+    """A Roman numeral after "Chapter", "King" or a name."""
+    word = before.strip(".,;:").lower()
+    if not text or set(text) - set("IVXLCDM") or (value := roman(text)) is None:
+        return None
+    if word in lex.REGNAL:
+        return f"the {ordinal(value)}"
+    if word in lex.BEFORE_ROMAN or (len(text) > 1 and not set(text) - set("IVX") and before[:1].isupper()):
+        return cardinal(value)
+    return None
+
+
+initials, code, word_pattern, accented = _INITIALS, _CODE, _WORD, _ACCENTED
