@@ -103,20 +103,20 @@ class EnglishReader:
             lead, core = "", lead + core
         name = core.lower()
         abbreviated = trail.startswith(".") and name in _DOTTED
-        group, after = end, ""
+        group, after, beyond = end, "", ""
         if (
             _DIGIT.search(core)
             or core in lex.CURRENCIES
             or name in lex.MONTHS
             or abbreviated
             or words.initials.match(core + ".")
+            or (core.isupper() and trail == "." and len(core) == 1)
         ):
-            group, after = _group(text, start, end, ended=ended, following=following)
-        if group > end:
-            after = text[end:].lstrip()[:1]
+            group, beyond = _group(text, start, end, ended=ended, following=following)
+            after = text[end:].lstrip()[:1] if group > end else beyond
         pause = "," if "(" in lead or "[" in lead else ""
         at = start + len(lead)
-        if found := self._read_group(text[at:group], core, trail, after, abbreviated=abbreviated):
+        if found := self._read_group(text[at:group], core, trail, after, beyond, abbreviated=abbreviated):
             length, spoken = found
             finish = at + length
             rest_end = max(finish, end)
@@ -138,7 +138,7 @@ class EnglishReader:
         return None
 
     def _read_group(
-        self, group: str, core: str, trail: str, after: str, *, abbreviated: bool
+        self, group: str, core: str, trail: str, after: str, beyond: str, *, abbreviated: bool
     ) -> tuple[int, str] | None:
         """How many characters are read, and how they are spoken. `group` begins with `core` and `trail`."""
         if not core:
@@ -165,7 +165,7 @@ class EnglishReader:
                 found = len(core), words.mixed(core)
         if found is not None:
             length, spoken = found
-            if "." in group[length - 1 : length] and not (after and not after.isupper()):
+            if group[length - 1] == "." and (not beyond or beyond.isupper()):
                 spoken += "."  # of "p.m." at the end of a sentence
             return length, spoken
         if (spoken := words.roman_number(core, self._before)) is not None:
@@ -174,7 +174,8 @@ class EnglishReader:
             return len(core) + 1, words.letters(core.replace(".", "")) + ("" if after and not after.isupper() else ".")
         if core.isascii() and core.isalpha():
             if core.isupper() and (len(core) > 1 or core not in "AIO"):
-                length = len(core) + (len(core) == 1 and trail == "." and after.isupper())  # "J. Doe"
+                is_initial = len(core) == 1 and trail == "." and after.isupper() and not self._before.islower()
+                length = len(core) + is_initial  # "J. Doe"
                 return length, words.capitals(core) if len(core) > 1 else words.letters(core)
             stem = core[:-1]
             return (len(core), words.capitals(core)) if core[-1] == "s" and len(stem) > 1 and stem.isupper() else None
@@ -197,7 +198,7 @@ class EnglishReader:
         if name in lex.AFTER_NAME and (not after.isupper() or (self._before[:1].isupper() and name != "dr")):
             return lex.AFTER_NAME[name]
         if name in lex.TITLES:
-            return lex.TITLES[name] if after.isupper() else None
+            return lex.TITLES[name]
         if name in lex.BEFORE_NUMBER:
             return lex.BEFORE_NUMBER[name] if after.isdigit() else None
         if name in lex.MONTHS and name == "may":
