@@ -161,3 +161,12 @@ def test_a_server_that_cannot_normalize_says_what_to_install(
     assert "pip install 'oscine[normalize]'" in answer.json()["error"]["message"]
     with pytest.raises(ConfigError, match=r"server\.normalize: .*oscine\[normalize\]"):
         TextFields(ServerConfig(normalize=True))
+
+
+def test_the_response_says_what_is_read_where_that_is_not_the_text(client: httpx.Client) -> None:
+    answer = say(client, "“Hi” – it’s $5…", text_level="spoken", language="english")
+    assert answer.headers["x-read-as"] == "%22Hi%22, it's five dollars..."
+    assert "x-read-as" not in say(client, "Plain prose.", text_level="spoken", language="english").headers
+    assert len(say(client, "It is 5. " * 200, text_level="spoken", language="english").headers["x-read-as"]) <= 1500
+    events = say(client, "5 km", text_level="spoken", language="english", stream_format="sse").text
+    assert '"text": "5 km", "spoken": "five kilometers"' in events

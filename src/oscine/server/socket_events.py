@@ -60,6 +60,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "total_sentences": _INTEGER,
     "index": _typed("integer", "The segment."),
     "text": _TEXT,
+    "spoken": {"type": "string", "description": "What the model read, if it is not the same."},
     "start_s": _NUMBER,
     "end_s": _NUMBER,
     "words": _typed("array", items=_WORD),
@@ -122,7 +123,9 @@ LIVE: dict[str, Event] = {
         "word_timestamps",
     ),
     "audio.segment": Event(
-        "A segment of the text was sent. Only where asked for.", "utterance_index index text start_s end_s", "warning"
+        "A segment of the text was sent. Only where asked for.",
+        "utterance_index index text start_s end_s",
+        "spoken warning",
     ),
     "audio.words": Event(
         "When the words of a segment are spoken. Only where asked for.", "utterance_index index words", "warning"

@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 SPEECH_PATH = "/v1/audio/speech"
 
 _MEDIA_TYPES = {"events": "text/event-stream; charset=utf-8", "json": "application/json"}
+_MAX_READ_AS_CHARS = 500  # of the header x-read-as; events have the whole text
+_UNQUOTED = " ,.;:!?'()-"
 _SAMPLES = ("pcm", "wav", "flac")  # formats whose samples have a number of bits
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _OK: dict[int | str, dict[str, Any]] = {
@@ -228,6 +230,7 @@ class SpeechHandler:
             "x-channels": "1",
             **({"x-bit-depth": "16"} if plan.format.name in _SAMPLES else {}),
             "x-seed": str(plan.seed),
+            **({"x-read-as": quote(read_as[:_MAX_READ_AS_CHARS], safe=_UNQUOTED)} if (read_as := plan.read_as) else {}),
             **({"x-model": quote(plan.model.name)} if self._service.models.several else {}),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
             **({"x-warning": "; ".join(warnings)} if (warnings := plan.client_warnings) else {}),
@@ -290,6 +293,7 @@ def segment_fields(plan: SpeechPlan, segment: SegmentTiming) -> dict[str, Any]:
     return {
         "index": segment.index,
         "text": segment.text,
+        **({"spoken": segment.spoken.spoken} if segment.spoken else {}),
         "start_s": round(segment.start_s / plan.speed, 3),
         "end_s": round(segment.end_s / plan.speed, 3),
     }

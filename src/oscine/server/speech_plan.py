@@ -66,6 +66,12 @@ class SpeechPlan:
         return sum(isinstance(item, SpokenText) for item in self.script)
 
     @property
+    def read_as(self) -> str | None:
+        """What the model reads, if it is not what was written."""
+        texts = [item for item in self.script if isinstance(item, SpokenText)]
+        return " ".join(one.spoken for one in texts) if any(one.replacements for one in texts) else None
+
+    @property
     def is_converted(self) -> bool:
         return self.format.codec is not None or self.speed != 1 or self.out_rate_hz != self.rate_hz
 

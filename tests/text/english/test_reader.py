@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from oscine.text.english import words
 from oscine.text.english.reader import EnglishReader, ends_sentence
+from oscine.text.preparation import prepare_text
+from oscine.text.spoken_text import SpokenText
+from oscine.types import TextOptions
 
 _GUIDE = (Path(__file__).parents[3] / "docs/guides/text.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(
@@ -133,3 +136,30 @@ def test_random_characters_are_read_without_an_error() -> None:
     draw = random.Random(5)
     for _ in range(300):
         said(["".join(draw.choices("aB1 .,$€%/-:@#&()'\"½éßIVX\n*+=<>_", k=30))])
+
+
+SENTENCES = [
+    line.split("\t") for line in (Path(__file__).parent / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+]
+# Read wrongly: what would be right is in the file.
+KNOWN = {
+    "The IMF and the WHO published a report.",
+    "Buy 2, get 1 free :)",
+    "A 16GB phone costs more.",
+    "5 × 3 = 15",
+    "The total is 1.5k.",
+    "It's A/B tested.",
+}
+
+
+@pytest.mark.parametrize(("written", "spoken"), [line[1:] for line in SENTENCES])
+def test_sentences_as_people_write_them_are_written_out(written: str, spoken: str) -> None:
+    (prepared,) = prepare_text(written, TextOptions(text_level="spoken"), "english")
+    assert isinstance(prepared, SpokenText)
+    assert (prepared.spoken == spoken) == (written not in KNOWN)
+    assert prepared.written.strip() == written
+
+
+def test_the_set_has_sentences_that_no_rule_was_tuned_on() -> None:
+    assert len(SENTENCES) >= 150
+    assert sum(line[0] == "held out" for line in SENTENCES) >= 40
