@@ -35,7 +35,7 @@ def test_continuations_count_as_load_for_new_requests() -> None:
     rig.ticks(3)
     for tag in (2, 3):
         rig.say(tag, frames=5, continues=True)
-    with pytest.raises(OverloadedError, match="2 requests are queued"):
+    with pytest.raises(OverloadedError, match="2 requests queued"):
         rig.say(4, frames=5)
     rig.run()
     assert rig.say(4, frames=5) and rig.loop.status().queued == 1

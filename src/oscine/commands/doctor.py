@@ -186,7 +186,7 @@ def _compare(model: str, kind: str, request: SpeechRequest, official_python: Pat
             greedy = replace(greedy, voice=tts.clone(clip, _TRANSCRIPT))
             fields |= {"ref_audio": str(clip), "ref_text": _TRANSCRIPT}
         elif kind == "voice_design":
-            fields["instructions"] = greedy.instructions
+            fields["instruct"] = greedy.instructions  # as the official package calls them
         else:
             fields["speaker"] = greedy.voice
         ours = tts.speak_batch([greedy])[0].codes

@@ -28,6 +28,7 @@ from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard, SamplingParams, SpeechRequest, TextOptions
 from oscine.voice import Voice
 
+_MAX_CLEANED_CHARS = 300  # of any content; cleaning them takes up to 2 ms
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 _TEXT_MODES: dict[bool | None, Any] = {None: None, True: "whole", False: "streaming"}
 
@@ -178,11 +179,13 @@ class SpeechPlanner:
 
 
 def _is_quick(text: str, options: TextOptions) -> bool:
-    """Whether preparing the text takes microseconds. Under overload, a thread for each request would starve the event
-    loop: refusals took 18 s."""
+    """Whether preparing the text takes at most some milliseconds. Under overload, a thread for each request would
+    starve the event loop: refusals took 18 s."""
     if not options.changes_words:
         return True
-    return options.text_level == "clean" and not options.pronunciations and is_plain(text)
+    if options.text_level != "clean" or options.pronunciations:
+        return False
+    return len(text) <= _MAX_CLEANED_CHARS or is_plain(text)
 
 
 def _request_fields(options: VoiceOptions) -> dict[str, Any]:
