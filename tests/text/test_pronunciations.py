@@ -62,3 +62,24 @@ def test_bad_entries_are_refused(entries: object, message: str) -> None:
     with pytest.raises(RequestError, match=message) as error:
         check_pronunciations(entries)
     assert error.value.param == "pronunciations"
+
+
+def test_the_work_at_a_place_does_not_grow_with_the_entries_that_share_its_first_letter() -> None:
+    looked_at = 0
+
+    class Counted(str):
+        def startswith(self, *args: object) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return super().startswith(*args)  # type: ignore[arg-type]
+
+        def __len__(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__len__()
+
+    rule = PronunciationRule({Counted(f"a{number}"): "x" for number in range(200)})
+    text, before = "a " * 1000, looked_at
+    assert all(rule.match(text, at, ended=True) is None for at in range(0, len(text), 2))
+    assert looked_at - before < 1000
+    assert rule.match("a17 b", 0, ended=True) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 from oscine.errors import RequestError
 from oscine.text.scanner import Match, NeedMoreText
@@ -41,6 +42,9 @@ def _check_entry(word: object, spoken: object) -> None:
             raise RequestError(f"pronunciations: a {what} has {len(text)} characters, the limit is {limit}", _PARAM)
 
 
+_Trie = dict[str, Any]  # by character; "": the entry that ends here
+
+
 class PronunciationRule:
     """The longest word that matches counts. A word without capitals matches in any case, others as they are."""
 
@@ -49,12 +53,36 @@ class PronunciationRule:
         for word, spoken in sorted(entries.items(), key=lambda entry: -len(entry[0])):
             for first in {word[0], word[0].upper()[:1]} if word == word.lower() else {word[0]}:
                 self._by_first.setdefault(first, []).append((word, spoken))
+        self._as_written: _Trie = {}
+        self._in_any_case: _Trie = {}
+        for word, spoken in entries.items():
+            node = self._in_any_case if word == word.lower() else self._as_written
+            for char in word:
+                node = node.setdefault(char, {})
+            node[""] = word, spoken
         self.starts = f"[{''.join(map(re.escape, sorted(self._by_first)))}]"
+
+    def _that_match(self, text: str, at: int) -> list[tuple[str, str]]:
+        """Entries that the text at this place equals, longest first: it looks at each character, not at each entry."""
+        found: list[tuple[str, str]] = []
+        for trie, is_folded in ((self._as_written, False), (self._in_any_case, True)):
+            node = trie
+            for char in text[at : at + MAX_WORD_CHARS]:
+                following = node.get(char.lower() if is_folded else char)
+                if following is None:
+                    break
+                node = following
+                if "" in node:
+                    found.append(node[""])
+        return sorted(found, key=lambda entry: -len(entry[0]))
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if at and _joined(text[at - 1], text[at]):
             return None
-        for word, spoken in self._by_first[text[at]]:
+        entries = self._by_first[text[at]]
+        if ended or len(text) - at > MAX_WORD_CHARS:  # no entry can go on after the text
+            entries = self._that_match(text, at)
+        for word, spoken in entries:
             given = text[at : at + len(word)]
             if word == word.lower():
                 given = given.lower()

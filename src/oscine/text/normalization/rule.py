@@ -21,6 +21,7 @@ def _window(words: int) -> re.Pattern[str]:
     return re.compile(rf"(?:\s*+(?:[{WIDE}]|[^\s{WIDE}]{{1,40}}+)){{{words}}}+")
 
 
+_BEFORE_NUMBER = re.compile(rf"[{_CURRENCY_SIGNS}]?\.?\s{{0,3}}(?:\d|\Z)")
 _WINDOW = _window(6)  # a match depends on the text up to here
 _GUESS_WINDOW = _window(12)  # and the guess of its language up to here
 
@@ -37,7 +38,7 @@ class NormalizationRule:
     # A number that is no part of a longer one or of a word such as "H200"; a currency's sign; the start of a word.
     starts = (
         rf"(?<![^\W\d_{WIDE}])(?<!\d)(?<!\d[.,:/])(?:\d|[-−](?=[\d{_CURRENCY_SIGNS}]|$))"
-        rf"|[{_CURRENCY_SIGNS}]|(?<!\w){LETTER}"
+        rf"|[{_CURRENCY_SIGNS}](?=\s?(?:\d|\Z))|(?<!\w){LETTER}"
     )
 
     def __init__(self, name: str) -> None:
@@ -69,7 +70,7 @@ class NormalizationRule:
         word = text[at:end].lower()
         if end == len(text) and not ended:
             return any(name.startswith(word) for code in codes for name in _first_words(code))
-        return any(word in _first_words(code) for code in codes)
+        return bool(_BEFORE_NUMBER.match(text, end)) and any(word in _first_words(code) for code in codes)
 
 
 @cache
