@@ -50,6 +50,18 @@ def tiled_row(result: Result) -> list[str]:
     )
 
 
+def recordings_row(result: Result) -> list[str]:
+    """The row of benchmarks/same_recordings.py."""
+    names = {"demo": "the demo voice", "1b7": "1.7B", "0b6": "0.6B"}
+    outcomes = [
+        f"{names[size]}, {callers} callers: {one['equal']} of {one['recordings']}"
+        for size, loads in result["figures"].items()
+        if size in names
+        for callers, one in loads.items()
+    ]
+    return _row("recordings under load that equal those made alone, byte for byte", "; ".join(outcomes), result)
+
+
 def sanitizer_row(result: Result) -> list[str]:
     """The row of benchmarks/sanitize.py."""
     runs = {name: one for name, one in result["figures"].items() if isinstance(one, dict)}
@@ -79,6 +91,7 @@ def _held(section: Row) -> str:
 # By the name of the result.
 CHECK_ROWS: dict[str, Callable[[Result], list[str]]] = {
     "gpu-tests": gpu_tests_row,
+    "same-recordings": recordings_row,
     "cuda-checks": kernels_row,
     "cuda-tiled": tiled_row,
     "sanitize": sanitizer_row,

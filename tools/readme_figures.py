@@ -53,8 +53,8 @@ and after {crowd_ms} ms with 128 callers at once ({omni}: {omni_crowd_ms}). A GP
 * **Many listeners.** 32 callers get {x_32:.0f} seconds of audio per second (nari: {nari_x_32:.0f}, {omni}:
 {omni_x_32:.0f}), 128 callers {x:.0f} ({omni}: {omni_x:.0f}). At {rate:.0f} requests per second no playback has a gap,
 and first audio comes within {rate_ms:.0f} ms (p95). An overloaded server answers 429 with a time to retry.
-* **Exact.** Greedy codes equal those of the official package in every mode, and streamed audio equals whole audio. A
-stream gets the same codes alone and in a full batch. Tests run the official package beside ours.
+* **Exact.** Greedy codes equal those of the official package in every mode, and streamed audio equals whole audio. On a
+GPU, a recording under load equals the one made alone, byte for byte. Tests run the official package beside ours.
 * **Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. A
 barge-in stops within a frame (80 ms) and tells which words were played.
 * **Easy to try.** A small demo voice ships in the package and speaks {demo_x:.1f} x real time on two slow cores, for up

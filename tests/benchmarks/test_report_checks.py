@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.report import RESULTS, Report
-from benchmarks.report_checks import gpu_tests_row, kernels_row, sanitizer_row, tiled_row
+from benchmarks.report_checks import gpu_tests_row, kernels_row, recordings_row, sanitizer_row, tiled_row
 from oscine_bench.record import script_result
 
 TILED = {
@@ -66,3 +66,10 @@ def test_an_unusable_check_is_named_and_the_others_are_shown(broken: str, tmp_pa
     (tmp_path / "sanitize.json").write_text((RESULTS / "sanitize.json").read_text())
     assert "## What was checked on a GPU" in report.benchmarks() and "compute-sanitizer" in report.benchmarks()
     assert [complaint.split()[0] for complaint in report.complaints] == ["gpu-tests"]
+
+
+def test_recordings_that_differ_are_counted() -> None:
+    result = json.loads((RESULTS / "same-recordings.json").read_text())
+    assert "the demo voice, 64 callers: 128 of 128" in recordings_row(result)[1]
+    result["figures"]["1b7"]["64"]["equal"] = 127
+    assert "1.7B, 64 callers: 127 of 128" in recordings_row(result)[1]
