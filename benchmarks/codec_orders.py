@@ -92,7 +92,7 @@ VARIANTS: dict[str, dict[Shape, Four]] = {
 
 
 def compile_all(variants: Sequence[str], row_counts: Sequence[int], config: Any) -> None:
-    """In parallel and without the GPU, before this process uses it: compilation forks."""
+    """Compiles in parallel and without the GPU, before this process uses it: compilation forks."""
     slots = max(*row_counts, max(STEP_ROWS))
     recordings: list[Any] = []
     codec = CudaCodec(random_codec(config, "meta"), slots, slots)
@@ -127,7 +127,7 @@ def using_variant(name: str) -> Iterator[None]:
 
 
 def samples(codec: CudaCodec, codes: torch.Tensor, first: int, rows: int) -> torch.Tensor:
-    """Of streams `first` .. from their start."""
+    """Samples of streams `first` .. from their start."""
     slots = torch.arange(first, first + rows, dtype=torch.int32, device="cuda")
     for slot in slots.tolist():
         codec.reset(slot)
@@ -139,7 +139,7 @@ def samples(codec: CudaCodec, codes: torch.Tensor, first: int, rows: int) -> tor
 
 
 def different_rows(codec: CudaCodec, row_counts: Sequence[int], slots: int) -> dict[str, int]:
-    """For each batch size: how many of all rows have other samples than in the smallest batches."""
+    """Counts for each batch size how many of all rows have other samples than in the smallest batches."""
     generator = torch.Generator("cuda").manual_seed(0)
     size = codec._tables.shape[0] // 16
     codes = torch.randint(0, size, (slots, _FRAMES, 16), generator=generator, device="cuda")

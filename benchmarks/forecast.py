@@ -39,7 +39,7 @@ PHASES = ("idle", "beside another program", "idle again")
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Of a refused request. `at_s` is counted from the burst."""
+    """The forecast of a refused request. `at_s` is counted from the burst."""
 
     at_s: float
     forecast_s: float

@@ -50,7 +50,7 @@ def _split_pairs(value: object) -> object:
 
 
 def _check_aliases(aliases: dict[str, str]) -> dict[str, str]:
-    """In lower case, as voices are compared."""
+    """Puts aliases in lower case, as voices are compared."""
     lower = {alias.strip().lower(): voice.strip().lower() for alias, voice in aliases.items()}
     for alias, voice in lower.items():
         if not alias or not voice or alias in (voice, "default"):
@@ -455,5 +455,5 @@ class ServerConfig:
 
     @property
     def http_format(self) -> FormatName:
-        """Of an HTTP request without a response_format."""
+        """The format of an HTTP request without a response_format."""
         return self.default_format or "mp3"

@@ -114,7 +114,7 @@ FRAMES, FRAMES_PER_ID = 60, 2  # the engine guesses four at first
 
 
 def forecast_and_wait(loop: EngineLoop, runner: ScriptedRunner) -> tuple[float, float]:
-    """Of the first request of a burst that gets no slot: when a slot should be free, and when one is."""
+    """Returns for the first request of a burst that gets no slot when a slot should be free, and when one is."""
     begun_s, tags, running = runner.clock.now_s, iter(range(1, 31)), []
     while True:
         listener = Listener(runner.clock)

@@ -12,7 +12,7 @@ class SpeechLength:
     """The loop adds speeches; any thread may read."""
 
     def __init__(self, frames_per_text_id: float) -> None:
-        """With the guess that holds until speeches have ended."""
+        """Starts with the guess that holds until speeches have ended."""
         self._ids, self._frames = _GUESSED_IDS, _GUESSED_IDS * frames_per_text_id
         self.frames_per_text_id = frames_per_text_id
 

@@ -157,7 +157,8 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/version", tags=["about"], summary="Version and model")
     async def version() -> dict[str, Any]:
-        """With several models, `model` and `kind` are those of the first one, and `models` lists all."""
+        """Versions and models. `model` and `kind` are those of the first model, and `models` lists all if there are
+        several."""
         cards = service.models.cards
         about = {"version": __version__, "model": cards[0].name, "kind": cards[0].kind}
         return {**about, "models": {card.name: card.kind for card in cards}} if len(cards) > 1 else about

@@ -58,7 +58,7 @@ PROTOCOLS = {
 
 
 def asyncapi(*, has_keys: bool) -> dict[str, Any]:
-    """In AsyncAPI's words the server receives what clients send."""
+    """The document of the WebSockets. In AsyncAPI's words the server receives what clients send."""
     schemas: dict[str, Any] = {}
     channels, operations = {}, {}
     for name, protocol in PROTOCOLS.items():

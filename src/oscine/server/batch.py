@@ -80,7 +80,7 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
 
 
 async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
-    """In pieces: hours of audio as one JSON document would hold the event loop."""
+    """Writes in pieces: hours of audio as one JSON document would hold the event loop."""
     about = response.model_dump_json(exclude={"results"})
     await writer.write(f'{about[:-1]},"results":['.encode())
     for number, result in enumerate(response.results):

@@ -44,7 +44,8 @@ def is_consent_id(text: str) -> bool:
 
 
 class ConsentStore:
-    """Without a folder, only what the recordings are is kept, until the process ends."""
+    """Keeps consents and their recordings in a folder. If there is none, only what the recordings are is kept, until
+    the process ends."""
 
     def __init__(self, voices_folder: Path | None, max_consents: int, max_bytes: int) -> None:
         self._folder = voices_folder / "consents" if voices_folder else None

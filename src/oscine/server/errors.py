@@ -143,7 +143,7 @@ def _methods(request: Request) -> list[str]:
 
 
 def _http_error(request: Request, error: HTTPException) -> ApiError:
-    """For errors of the framework itself."""
+    """Translates errors of the framework itself."""
     path = f"{request.method} {request.url.path}"
     messages = {
         404: f"{path} does not exist; see /docs for the endpoints",

@@ -52,7 +52,7 @@ async def read_form(
 
 
 def mime_type(file: UploadFile) -> str | None:
-    """Of the file, as the client named it."""
+    """The media type of the file, as the client named it."""
     named = (file.content_type or "").partition(";")[0].strip().lower()
     return named if len(named) <= _MAX_MIME_TYPE_CHARS and _MIME_TYPE.fullmatch(named) else None
 

@@ -26,7 +26,7 @@ def listed_fields(names: set[str]) -> tuple[str, ...]:
 
 
 def field_warnings(unknown: Sequence[UnknownField]) -> tuple[str, ...]:
-    """For misspelled fields."""
+    """Warns of misspelled fields."""
     return tuple(
         f"the field '{_shown(field.path)}' is unknown and was ignored; did you mean '{field.meant}'?"
         for field in unknown[:_MAX_WARNINGS]

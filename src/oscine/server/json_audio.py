@@ -17,6 +17,6 @@ async def write_with_audio(writer: ResponseWriter, fields: str, name: str, audio
 
 
 async def write_base64(writer: ResponseWriter, audio: bytes) -> None:
-    """In pieces: hours of audio at once would hold the event loop."""
+    """Writes in pieces: hours of audio at once would hold the event loop."""
     for begin in range(0, len(audio), _SLICE_BYTES):
         await writer.write(base64.b64encode(audio[begin : begin + _SLICE_BYTES]))

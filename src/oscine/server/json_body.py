@@ -52,7 +52,7 @@ class DirectJsonApp(Generic[_Body]):
         await response(scope, receive, send)
 
     async def _given(self, request: Request) -> Any:
-        """As FastAPI reads it: a body of another type is bytes, which no model takes."""
+        """Reads a body as FastAPI does: a body of another type is bytes, which no model takes."""
         body = await request.body()
         if not body:
             raise invalid_field([{"type": "missing", "loc": ("body",), "input": None}])
@@ -175,7 +175,7 @@ class TakenStrings:
 
 
 def _long_strings(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where the contents of long strings begin and end."""
+    """Yields where the contents of long strings begin and end."""
     begin = body.find(b'"') + 1
     for _ in range(_MAX_STRINGS):
         end = _string_end(body, begin)

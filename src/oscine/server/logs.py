@@ -49,7 +49,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 def _escaped(text: str) -> str:
-    """On one line and without terminal control codes, because clients' data may be in it."""
+    """Puts a text on one line without terminal control codes, because clients' data may be in it."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

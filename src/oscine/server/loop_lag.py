@@ -10,7 +10,7 @@ INTERVAL_S = 0.02  # a shorter hold of the loop may be missed
 
 
 async def watch_loop_lag(observe: Callable[[float], object]) -> None:
-    """Until it is cancelled."""
+    """Measures until it is cancelled."""
     while True:
         due_s = time.monotonic() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)

@@ -94,7 +94,7 @@ class ModelAdmin:
         return left
 
     async def _run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """On a thread. What is wrong with the checkpoint or the settings is the client's to know."""
+        """Runs work on a thread. What is wrong with the checkpoint or the settings is the client's to know."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
         except CheckpointError as error:

@@ -35,7 +35,7 @@ class LoadedModel:
 
     @staticmethod
     def of(engine: SpeechEngine, card: ModelCard, health: Callable[[], EngineHealth] | None = None) -> LoadedModel:
-        """Without `health`, the engine's status says whether it is ready."""
+        """The engine's status says whether it is ready if there is no `health`."""
         return LoadedModel(
             card, engine, health or (lambda: EngineHealth("ready" if engine.status().ready else "starting"))
         )
@@ -137,7 +137,7 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """At least one model, in the order in which they were configured and added."""
+    """The served models, at least one, in the order in which they were configured and added."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class ModelRegistry:
         return self._best(needs, self.find(name))
 
     def _best(self, needs: Needs, named: ServedModel | None) -> ServedModel:
-        """Of those that can do it, the best one that is ready; if none is, the best one."""
+        """The best model that is ready among those that can do it; if none is ready, the best one."""
         if named is not None:
             named.check_served()
         cards = choose_models(needs, self.cards, named.name if named else None, self._store.names)

@@ -64,7 +64,7 @@ class ClipPolicy:
 
     @property
     def max_chars(self) -> int:
-        """Of a clip in a request: base64 with line ends and some escapes."""
+        """Characters of a clip in a request: base64 with line ends and some escapes."""
         return 2 * self.max_bytes + _MAX_URL_CHARS
 
 

@@ -135,7 +135,7 @@ class LenientModel(BaseModel):
         return model
 
     def unknown_fields(self, container: str = "") -> Iterator[UnknownField]:
-        """Of this object and those in it."""
+        """Unknown fields of this object and those in it."""
         for name in self._unknown:
             yield UnknownField(name, container, tuple(type(self).model_fields))
         for name, value in self.__dict__.items():
@@ -388,7 +388,7 @@ def _most_specific(errors: list[Any]) -> Any:
 
 
 def _path(loc: tuple[str | int, ...]) -> list[str]:
-    """Without the components that FastAPI and pydantic add: the body, and the type that was tried."""
+    """Drops the components that FastAPI and pydantic add: the body, and the type that was tried."""
     names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
     tried = ("str", "constrained-str", "VoiceId")
     return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]

@@ -79,8 +79,8 @@ class Service:
         return AsyncEncoder(open_encoder(plan.format.name, **plan.encoding), pool)
 
     def file_encoder(self, plan: SpeechPlan) -> AsyncEncoder:
-        """For a whole file. It takes the audio as it is generated: a long file at once would hold a thread for seconds,
-        and other streams need the few threads too."""
+        """An encoder of a whole file. It takes the audio as it is generated: a long file at once would hold a thread
+        for seconds, and other streams need the few threads too."""
         return AsyncEncoder(open_file_encoder(plan.format.name, **plan.encoding), self.encode_pool)
 
     def word_timer(self, plan: SpeechPlan) -> WordTimer:

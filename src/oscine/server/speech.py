@@ -305,7 +305,7 @@ def usage_fields(usage: Usage) -> dict[str, int]:
 
 
 def _usage_of_all(usage: Usage) -> dict[str, int]:
-    """With SGLang-Omni's names too."""
+    """The usage with SGLang-Omni's names too."""
     return {**usage_fields(usage), "prompt_tokens": usage.text_ids, "completion_tokens": usage.frames}
 
 

@@ -141,7 +141,7 @@ class SpeechPlanner:
         return await asyncio.to_thread(prepare_text, *given)
 
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
-        """For streaming text. `plan` None: the default settings."""
+        """Prepares streaming text. `plan` None: the default settings."""
         options = (plan.request.text_options if plan else None) or self._text_fields.defaults
         language = text_language(plan.request.language, plan.model.card.languages) if plan else AUTO
         config = self.segmenter_config
@@ -151,7 +151,7 @@ class SpeechPlanner:
         return StreamingPreparation(options, language, config)
 
     async def _voice(self, model: ServedModel, options: VoiceOptions) -> str | Voice | ClonedVoice | None:
-        """From a clip, an embedding or a name."""
+        """Finds the voice from a clip, an embedding or a name."""
         clip, transcript = _reference(options)
         if options.speaker_embedding is not None:
             if clip is not None:

@@ -102,7 +102,7 @@ def _meant_value(name: str, kind: str, given: object) -> Any:
 
 
 def meant_values(errors: Sequence[Any]) -> dict[str, Any]:
-    """For pydantic's errors: the fields that mean something else than they say, and what."""
+    """Maps the fields of pydantic's errors that mean something else than they say to what they mean."""
     found = {}
     for error in errors:
         name, *inner = error["loc"] or ("",)

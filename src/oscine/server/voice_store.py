@@ -98,7 +98,7 @@ class VoiceStore:
         return is_voice_id(stem) and stem not in self._reserved
 
     def get(self, name: str) -> StoredVoice | None:
-        """By name or id. Raises VoiceError for a voice whose file is damaged."""
+        """Finds a voice by its name or id. Raises VoiceError for a voice whose file is damaged."""
         stem = voice_id(name)
         if not self._is_valid(stem):
             return None
@@ -147,7 +147,7 @@ class VoiceStore:
         return sorted(filter(self._is_valid, stems))
 
     def all(self) -> list[StoredVoice]:
-        """Without damaged ones, which are logged."""
+        """All voices but damaged ones, which are logged."""
         if self._folder is None:
             return [self._unsaved[stem] for stem in sorted(self._unsaved)]
         stems = self._stems()

@@ -67,7 +67,7 @@ class VoiceUpload(StrictModel):
 
     @property
     def mime_type(self) -> str | None:
-        """Of the clip, as the client named it."""
+        """The media type of the clip, as the client named it."""
         return None if self.audio_sample is None else mime_type(self.audio_sample)
 
     def embedded_voice(self) -> Voice:

@@ -241,7 +241,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
 
     @router.get("/{name}/embedding", summary="A voice's speaker embedding", responses=described(400, 401, 404))
     async def voice_embedding(name: str) -> VoiceEmbedding:
-        """Of an uploaded voice; for `speaker_embedding`, here or on another server of this checkpoint."""
+        """The embedding of an uploaded voice; for `speaker_embedding`, here or on another server of this checkpoint."""
         stored = await _stored(store, name)
         return VoiceEmbedding(name=stored.name, embedding=stored.voice.speaker.tolist())
 
@@ -252,7 +252,8 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         responses={200: {"content": _VOICE_FILE}, **described(400, 401, 404)},
     )
     async def export_voice(name: str) -> Response:
-        """For the import of another server of this checkpoint, `oscine voices add`, or `Voice.load`."""
+        """The voice as a file: for the import of another server of this checkpoint, `oscine voices add`, or
+        `Voice.load`."""
         stored, content = await asyncio.to_thread(store.export, name)
         audit("voice exported", voice=stored.name, content_hash=stored.voice.content_hash)
         disposition = f'attachment; filename="{stored.id}.safetensors"'  # an id has no quotes
@@ -264,7 +265,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
 
     @router.delete("/{name}", summary="Delete an uploaded voice", responses=described(401, 404))
     async def delete_voice(name: str) -> VoiceDeleted:
-        """By name or id. Speech that already uses it continues."""
+        """Deletes a voice by its name or id. Speech that already uses it continues."""
         deleted = await asyncio.to_thread(store.delete, name)
         audit("voice deleted", voice=deleted)
         return VoiceDeleted(id=voice_id(deleted), name=deleted)

@@ -13,13 +13,13 @@ _MAX_HEADER_BYTES = 4096  # proxies refuse larger ones
 
 
 def word_event(segment: SegmentWords) -> dict[str, Any]:
-    """Of our own events."""
+    """The fields of our own events."""
     words = [{"word": word.word, "start_s": word.start_s, "end_s": word.end_s} for word in segment.words]
     return {"index": segment.index, "words": words, **({"warning": segment.warning} if segment.warning else {})}
 
 
 def verbose_words(segments: Sequence[SegmentWords]) -> list[dict[str, Any]]:
-    """As in OpenAI's verbose_json."""
+    """Words as in OpenAI's verbose_json."""
     words = (word for segment in segments for word in segment.words)
     return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
 

@@ -38,7 +38,7 @@ class WordTimer:
         self._segments: deque[tuple[SegmentTiming, asyncio.Task[SegmentWords]]] = deque()
 
     def push(self, chunk: NarrationChunk) -> None:
-        """For every chunk of the speech."""
+        """Takes every chunk of the speech."""
         self._pcm += chunk.pcm
         segment = chunk.segment
         if segment is None:

@@ -85,7 +85,7 @@ def test_a_unit_of_one_launch_has_the_sums_of_two(planned: CudaCodec) -> None:
 
 
 def samples(codec: CudaCodec, codes: Tensor, slots: Sequence[int]) -> Tensor:
-    """Of streams from their start: codes [streams, frames, 16] -> [streams, frames, samples]."""
+    """Samples of streams from their start: codes [streams, frames, 16] -> [streams, frames, samples]."""
     device, width = codes.device, codec_width(codec)
     slot = torch.tensor(slots, dtype=torch.int32, device=device)
     for one in slots:

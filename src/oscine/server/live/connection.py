@@ -116,7 +116,7 @@ class LiveConnection:
         return SUBPROTOCOL if self.is_own_client else None
 
     def ask_for_events(self, names: Collection[str]) -> None:
-        """Of OWN_EVENTS; the others are always sent."""
+        """Chooses among OWN_EVENTS; the others are always sent."""
         self._own_events = names
 
     async def open(self) -> None:

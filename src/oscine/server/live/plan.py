@@ -22,8 +22,8 @@ async def live_plan(service: Service, connection: LiveConnection, model: ServedM
 
 
 def _sends_whole_files(config: LiveConfig, plan: SpeechPlan, server: ServerConfig, *, for_vllm_omni: bool) -> bool:
-    """As over HTTP, a file whose header states its length is sent when it is complete, unless the client asks for a
-    stream. vLLM-Omni sends no file as a stream then."""
+    """Whether each file is sent in one frame. As over HTTP, a file whose header states its length is sent when it is
+    complete, unless the client asks for a stream. vLLM-Omni sends no file as a stream then."""
     if config.streams is not None:
         return not config.streams
     return for_vllm_omni or (plan.format.needs_length and not server.stream_wav)

@@ -24,12 +24,12 @@ class LiveSegment:
 
     @property
     def text(self) -> str:
-        """As the model reads it."""
+        """The text as the model reads it."""
         return self.content.spoken
 
     @property
     def written(self) -> str:
-        """As the user wrote it."""
+        """The text as the user wrote it."""
         return self.content.written
 
     def push(self, text: SpokenText, *, complete: bool) -> None:

@@ -104,12 +104,12 @@ class LiveUtterance:
         self._text.clear(self._segment)
 
     def end_sentence(self) -> None:
-        """With files for sentences, and if the text so far ends with one: it does not wait for the next word."""
+        """Ends the current sentence without waiting for the next word, if each sentence is a file of its own."""
         if self._split:
             self._text.end_sentence()
 
     def give_slot_back(self) -> None:
-        """If the text has paused for too long: its words so far are spoken, and its slot is free for others."""
+        """Speaks the words so far and frees the slot for others, if the text has paused for too long."""
         if time.monotonic() - self._active_s < self._service.config.live_pause_s:
             return
         if self._split and self._connection.speaks_at_pauses:

@@ -27,7 +27,7 @@ class LiveWords:
 
     @property
     def start_fields(self) -> dict[str, bool]:
-        """Of `audio.start`."""
+        """Fields of `audio.start`."""
         return {"word_timestamps": True} if self._plan.words == "chunks" else {}
 
     async def send_audio(self, data: bytes, chunk: NarrationChunk) -> None:

@@ -51,7 +51,7 @@ def whole(text: str) -> str:
 
 
 def decimal(text: str) -> str:
-    """From "3", "1,234.50" or ".5"."""
+    """Reads "3", "1,234.50" or ".5"."""
     before, point, after = text.replace(",", "").partition(".")
     return whole(before or "0") + (f" point {digits(after)}" if point and after else "")
 
@@ -64,7 +64,7 @@ def ordinal(number: int) -> str:
 
 
 def year(number: int) -> str:
-    """In pairs from 1100 to 1999 and from 2010 to 2099."""
+    """Reads pairs of digits from 1100 to 1999 and from 2010 to 2099."""
     century, rest = divmod(number, 100)
     if not 1100 <= number < 2100 or 2000 <= number < 2010:
         return cardinal(number)
