@@ -119,11 +119,12 @@ def test_every_item_of_a_batch_has_its_own_options(client: httpx.Client, engine:
         ("a <break time='11s'/>", {}, "input"),
         ("<break/>", {}, "input"),
         ("a", {"paragraph_pause_s": 11}, "paragraph_pause_s"),
-        ("a", {"paragraph_pause_s": "1"}, "paragraph_pause_s"),
+        ("a", {"paragraph_pause_s": "soon"}, "paragraph_pause_s"),
         ("a", {"pronunciations": {"": "b"}}, "pronunciations"),
         ("a", {"pronunciations": {"a": 1}}, "pronunciations.a"),
-        ("a", {"normalize": "yes"}, "normalize"),
-        ("a", {"markup": 1}, "markup"),
+        ("a", {"normalize": "perhaps"}, "normalize"),
+        ("a", {"markup": 7}, "markup"),
+        ("a", {"text_level": "spokn"}, "text_level"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(

@@ -275,7 +275,8 @@ def _stripped(pieces: list[Piece]) -> list[Piece]:
 
 
 def has_words(text: str) -> bool:
-    return any(map(str.isalnum, text))
+    """Also of a text that is refused later, for a lone surrogate."""
+    return any(map(str.isalnum, text)) or any("\ud800" <= char <= "\udfff" for char in text)
 
 
 class PauseLimit:

@@ -8,7 +8,7 @@ import pytest
 
 from oscine.config import ServerConfig
 from tests.server.live.live_client import HELD_SAMPLES, Client, Server, server_of
-from tests.server.scripted_engine import ScriptedEngine, spoken
+from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine, spoken
 
 SLOTS = 3
 SECOND_WORDS = "and then the rest."
@@ -32,7 +32,7 @@ def pausing(server: Server, stack: ExitStack) -> Client:
     client = stack.enter_context(server.client())
     client.configure(seed=3)
     client.write("Hello ")
-    client.receive_frames(6)
+    client.receive_frames(5)  # the space waits for what follows it
     return client
 
 
@@ -45,7 +45,8 @@ def test_paused_texts_give_their_slots_to_others(server: Server, engine: Scripte
         all_segments = []
         for client in clients:  # they continue where they paused
             received = client.say(SECOND_WORDS)
-            assert len(received.sound) == len(spoken(SECOND_WORDS, 3)) + 2 * HELD_SAMPLES
+            space = 2 * FRAME_SAMPLES  # after "Hello"
+            assert len(received.sound) == space + len(spoken(SECOND_WORDS, 3)) + 2 * HELD_SAMPLES
             all_segments.append([event["text"] for event in received.all("audio.segment")])
             assert received.one("audio.done")["finish_reason"] == "stop"
     assert ["Hello ", SECOND_WORDS] in all_segments  # one slot was enough: the others may have kept theirs

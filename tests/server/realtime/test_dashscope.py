@@ -91,7 +91,7 @@ def test_server_commit_speaks_the_last_words_when_the_text_pauses(engine: Script
         client.send("session.finish")
         code, received = client.raw.closed()
     assert code == 1000 and received.kinds[-1] == "session.finished"
-    assert [request.text for request in engine.submitted] == ["Hello ", "there."] and engine.submitted[1].resumes
+    assert [request.text for request in engine.submitted] == ["Hello", "there."] and engine.submitted[1].resumes
     assert received.one("response.done")["response"]["usage"]["characters"] == len("Hello there.")
     assert len(sound(received)) == len(spoken("Hello there.", 3))
 
