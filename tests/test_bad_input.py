@@ -23,6 +23,7 @@ from tests.variants import change_json, linked
 pytestmark = pytest.mark.slow
 
 SPECIAL_TEXT = "".join(ADDED_TOKENS)
+RAW = {"text_level": "raw"}  # by default, such characters are taken out
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +50,20 @@ REFUSED: dict[str, Refused] = {
     "white space": Refused({"text": " \t\r\n\u3000"}, "text", ("only white space (5 characters)", "at least one word")),
     "bytes as text": Refused({"text": b"hello"}, "text", ("must be a string, got bytes",)),
     "no text": Refused({"text": None}, "text", ("must be a string, got NoneType",)),
-    "NUL": Refused({"text": "ab\0c"}, "text", ("NUL character at index 2", "remove it")),
+    "marks alone": Refused({"text": "?!... 👍🏽 -- ;"}, "text", ("no words, only marks", "at least one word")),
+    "NUL": Refused({"text": "ab\0c", **RAW}, "text", ("NUL character at index 2", "remove it")),
     "lone surrogate": Refused({"text": "ab\ud83d"}, "text", ("(U+D83D) at index 2", "send the whole character")),
     # Long texts are spoken in segments, and no segment ends without a word after it.
     "a hundred thousand marks": Refused(
-        {"text": "?! " * 50_000}, "text", ("positions, this checkpoint has 32768", "split the text"),
+        {"text": "?! " * 50_000, **RAW}, "text", ("positions, this checkpoint has 32768", "split the text"),
         error=TooLongError,
     ),
     "a hundred thousand marks, streaming": Refused(
-        {"text": "?! " * 50_000, "text_mode": "streaming"}, "text", ("positions, this checkpoint has 32768",),
+        {"text": "?! " * 50_000, "text_mode": "streaming", **RAW}, "text", ("positions, this checkpoint has 32768",),
         error=TooLongError,
     ),
     "a bad character in a later segment": Refused(
-        {"text": "hello you. " * 100 + "ab\0c"}, "text", ("NUL character", "remove it")
+        {"text": "hello you. " * 100 + "ab\0c", **RAW}, "text", ("NUL character", "remove it")
     ),
     "misspelled voice": Refused(
         {"voice": "ryam"}, "voice", ("unknown voice 'ryam'", "did you mean 'ryan'?", CUSTOM_VOICES), error=VoiceError
@@ -208,10 +210,10 @@ def test_no_requests_give_no_speech(speakers: Speakers) -> None:
 # Odd requests that are spoken
 
 SPOKEN: dict[str, tuple[str, dict[str, Any]]] = {
-    "only punctuation": ("1b7-custom_voice", {"text": "?!... -- ;"}),
-    "emoji": ("1b7-custom_voice", {"text": "👍🏽 👨‍👩‍👧‍👦 🇩🇪"}),
+    "only punctuation": ("1b7-custom_voice", {"text": "?!... -- ;", **RAW}),
+    "emoji": ("1b7-custom_voice", {"text": "👍🏽 👨‍👩‍👧‍👦 🇩🇪", **RAW}),
     "right to left": ("1b7-custom_voice", {"text": "שלום עולם, مرحبا"}),
-    "only zero-width": ("1b7-custom_voice", {"text": "\u200b\u200d\ufeff"}),
+    "only zero-width": ("1b7-custom_voice", {"text": "\u200b\u200d\ufeff", **RAW}),
     "one letter": ("0b6-custom_voice", {"text": "a", "text_mode": "streaming"}),
     "newlines first": ("1b7-base", {"text": "\n\n\n\n\nhello"}),
     "control characters": ("1b7-base", {"text": "a\x07\x1b[31mred\x7f"}),
