@@ -54,7 +54,8 @@ def write_layout(folder: Path, sizes: Sizes, vocabulary: Path, generation: dict[
     entries: dict[str, int] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     assert len(entries) <= sizes.text_tokens, (len(entries), sizes.text_tokens)
     _write_json(folder / "tokenizer_config.json", _tokenizer_config(len(entries)))
-    _write_json(folder / "config.json", talker_config(sizes, entries))
+    # The voice learns words: numbers, signs and abbreviations are written out before it reads them.
+    _write_json(folder / "config.json", {**talker_config(sizes, entries), "oscine_text_level": "spoken"})
     _write_json(folder / "generation_config.json", generation or GENERATION)
     _write_json(folder / "preprocessor_config.json", TALKER_PREPROCESSOR)
     _write_json(folder / "instructions.json", EXAMPLES)
