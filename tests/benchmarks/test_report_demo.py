@@ -172,6 +172,8 @@ def test_weights_are_known_by_every_file_that_determines_the_speech(
     assert fingerprint(folder) == fingerprint(source)
     (folder / CARD).write_text("words")
     (folder / "instructions.json").write_text("{}")
+    config = (folder / "config.json").read_text().replace("{", '{\n  "oscine_text_level": "raw",', 1)
+    (folder / "config.json").write_text(config)
     assert fingerprint(folder) == fingerprint(source)
     (folder / "generation_config.json").write_text("{}")
     assert fingerprint(folder) != fingerprint(source)
