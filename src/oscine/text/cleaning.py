@@ -335,7 +335,7 @@ def _emoji(text: str, at: int, before: str, *, ended: bool) -> Match | None:
     if run is None:
         return None
     end = _run_end(run, ended=ended)
-    _need(text, end, 2, ended=ended)
+    _need(text, end, 3, ended=ended)  # two spaces may be followed by another emoji of the run
     if not before.strip() or before[-1] == "\n":
         spaces = len(text[end : end + 2]) - len(text[end : end + 2].lstrip(" \t"))
         return Match(end + spaces, "")

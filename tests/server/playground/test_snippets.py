@@ -41,7 +41,9 @@ def duration_s(file: Path) -> float:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_copied_code_runs_and_speaks_as_the_page_is_set(one: Visit, tmp_path: Path, form: str) -> None:
+def test_copied_code_runs_and_speaks_as_the_page_is_set(opened: Opener, tmp_path: Path, form: str) -> None:
+    # The text arrives as it was typed.
+    one = opened(config=ServerConfig(text_level="raw"), permissions=["clipboard-read", "clipboard-write"])
     one.page.fill("#text", TEXT)
     one.page.fill("#seed", str(SEED))
     one.page.fill("#instructions", "whisper, it's late")

@@ -16,7 +16,7 @@ def test_words_are_spoken_while_they_are_typed(one: Visit) -> None:
     one.page.focus("#live-line")
     one.page.keyboard.type("Hi yo")
     one.page.wait_for_selector("text=Waiting for more text")
-    assert one.stats()["samplesPlayed"] >= 2 * FRAME_SAMPLES  # "Hi", before the rest is typed
+    assert one.stats()["samplesPlayed"] > FRAME_SAMPLES  # "Hi" but for its last samples, before the rest is typed
     assert one.page.input_value("#live-line") == "yo"
     one.page.keyboard.type("u")
     one.page.keyboard.press("Enter")
