@@ -176,7 +176,7 @@ def joined_failures(of_clients: Sequence[dict[str, Row]]) -> dict[str, Row]:
 
 
 def cpu_us_per_request(used: Used, idle_share: float, sent: int) -> float | None:
-    """None: an idle process uses nearly as much."""
+    """Returns None if an idle process uses nearly as much."""
     if not sent or used.front_end_share < MIN_TIMES_IDLE * idle_share:
         return None
     return 1e6 * (used.front_end_share - idle_share) * used.took_s / sent

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 FOLDERS = ("src", "benchmarks", "tools", "training", "tests")
 # "Of one weight." tells what it is about, not what it is.
-FRAGMENT = re.compile(r"(Of|For|With|As|In|Where|On|By|At|From|Without|Because|If|Until|Beside|None:)\b")
+FRAGMENT = re.compile(r"(Of|For|With|As|In|Where|On|By|At|From|Without|Because|If|Until|Beside)\b|None:")
 
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:

@@ -68,7 +68,7 @@ class RateSearch:
     high: float | None = None  # the lowest that failed
 
     def next_rate(self) -> float | None:
-        """None: the search is complete."""
+        """Returns None when the search is complete."""
         if self.low is None and self.high is None:
             return min(self.first, self.max_rate)
         if self.low is None:

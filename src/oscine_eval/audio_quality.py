@@ -39,7 +39,7 @@ class Dnsmos:
         self.about = {"name": "DNSMOS, speechmos", "version": _version("speechmos")}
 
     def rate(self, audio: Samples) -> DnsmosScores | None:
-        """None: too short to rate."""
+        """Returns None for audio too short to rate."""
         if len(audio) < _MIN_SAMPLES:
             return None
         scores = self._library.run(np.clip(audio, -1.0, 1.0), sr=RATE_HZ)  # it refuses resampled peaks above 1

@@ -194,7 +194,7 @@ def _write_wav(path: Path, audio: ReceivedAudio) -> None:
 
 
 def sent_seed(target: Target, request: PlannedRequest) -> int | None:
-    """None: the request has no seed, or one that is not an integer."""
+    """Returns None if the request has no seed, or one that is not an integer."""
     seed = target.session(request).get("seed")  # the same field as over HTTP
     return seed if isinstance(seed, int) else None
 

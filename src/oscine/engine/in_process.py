@@ -164,7 +164,7 @@ class InProcessEngine:
         )
 
     def _echo_trimmer(self, request: SpeechRequest) -> EchoTrimmer | None:
-        """None: it is not wanted, or there can be no echo."""
+        """Returns None if it is not wanted, or there can be no echo."""
         config, voice = self._config.trim_echo, request.voice
         wanted = config.enabled if request.trim_echo is None else request.trim_echo
         if not wanted or isinstance(voice, str | None) or voice.reference_codes is None or voice.transcript is None:

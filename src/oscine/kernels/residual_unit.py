@@ -129,7 +129,7 @@ class UnitLayers:
         return width, self.channels - width
 
     def tile(self, rows: int) -> UnitTile | None:
-        """None: two launches."""
+        """Returns None for two launches."""
         tile = unit_tile(self.channels, rows)
         if tile is None:
             return None

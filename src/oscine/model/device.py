@@ -62,12 +62,12 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """None: the system does not report it."""
+    """Returns None if the system does not report it."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _meminfo("MemAvailable")
 
 
 def total_bytes(device: torch.device) -> int | None:
-    """None: the system does not report it."""
+    """Returns None if the system does not report it."""
     return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else _meminfo("MemTotal")
 
 

@@ -197,8 +197,8 @@ class SlotRunner:
                 _log.warning("there is no memory for a cached prefix of %d rows", shared)
 
     def _codec_state(self, slot: int, prompt: Prompt) -> tuple[Tensor, ...] | None:
-        """None: silence; or the state after the reference of an in-context voice. A reference is decoded once per
-        voice, in the free slot; the host waits for that."""
+        """Returns None for silence, or the state after the reference of an in-context voice. A reference is decoded
+        once per voice, in the free slot; the host waits for that."""
         codec = self.backend.codec
         if prompt.reference_codes is None or isinstance(codec, SilentCodec):
             return None

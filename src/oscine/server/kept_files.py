@@ -43,7 +43,7 @@ class KeptFiles:
         self._bytes: Counter[str] = Counter()  # by key
 
     def add(self, data: bytes, media_type: str, suffix: str, key: str) -> KeptFile | None:
-        """None: there is no room for it. Called on the event loop, which deletes the file when it expires."""
+        """Returns None if there is no room. Called on the event loop, which deletes the file when it expires."""
         if not self._make_room(len(data), key):
             return None
         name = f"{secrets.token_urlsafe(_TOKEN_BYTES)}.{suffix}"

@@ -59,7 +59,7 @@ def _reads_a_stream(headers: Headers) -> bool:
 
 
 def _preferred(accept: str) -> Literal["bytes", "events"] | None:
-    """None: the client has not said; `*/*` accepts both."""
+    """Returns None if the client has not said; `*/*` accepts both."""
     quality = {"bytes": 0.0, "events": 0.0}
     for item in accept.lower().split(","):
         kind = item.partition(";")[0].strip()

@@ -10,7 +10,7 @@ _NAMES = tuple(ExtraParams.model_fields)
 
 
 def given_seed(options: VoiceOptions) -> int | None:
-    """None: random."""
+    """Returns None for a random seed."""
     seed: int | None = _either(options, "seed")
     return None if seed == RANDOM_SEED else seed
 

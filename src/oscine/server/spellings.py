@@ -42,7 +42,7 @@ def _format_name(given: Any) -> Any:
 
 
 def meant_boolean(given: object) -> bool | None:
-    """None: it is neither."""
+    """Returns None if it is neither."""
     if isinstance(given, int):
         given = str(given)
     return _BOOLEANS.get(given.strip().lower()) if _is_short(given) else None

@@ -151,7 +151,7 @@ def install_hint(cuda: str | None) -> str:
 
 
 def default_folder() -> Path | None:
-    """None: the user has no home."""
+    """Returns None if the user has no home."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return Path(base).expanduser() / "oscine" / "kernels"

@@ -135,7 +135,7 @@ class LiveText:
             self._growing = None
 
     async def next_item(self) -> LiveSegment | Pause | RequestError | None:
-        """None: the text has ended and nothing is left."""
+        """Returns None when the text has ended and nothing is left."""
         while True:
             self._drop_blank_segments()
             if self._waiting:

@@ -53,7 +53,7 @@ def has_rules(language: str) -> bool:
 
 
 def code_of(language: str) -> str | None:
-    """None: to be guessed. Raises RequestError for a language without rules."""
+    """Returns None for one to be guessed. Raises RequestError for a language without rules."""
     name = str(language).lower()
     if name == AUTO:
         return None
