@@ -14,7 +14,7 @@ import pytest
 from client_table import CLIENTS
 from oscine import __version__
 from oscine.audio import write_wav
-from readme_figures import RESULTS, blocks, filled, memory
+from readme_figures import PAGES, RESULTS, blocks, filled, memory
 from tests.conftest import CheckpointMaker, require_environment
 from tests.docs.audio_files import seconds
 from tests.docs.live_server import ROOT, demo_server, environment
@@ -133,5 +133,6 @@ def test_the_figures_are_those_of_the_results() -> None:
     stored = json.loads((RESULTS / "memory.json").read_text(encoding="utf-8"))
     assert stored == result, "run `python tools/readme_figures.py`"
     made = blocks(result)
-    for page in (README, (ROOT / "docs" / "install.md").read_text(encoding="utf-8")):
-        assert filled(page, made) == page, "run `python tools/readme_figures.py`"
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert filled(text, made) == text, "run `python tools/readme_figures.py`"
