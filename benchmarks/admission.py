@@ -25,15 +25,15 @@ from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.report_latency import admission_table
 from benchmarks.results import save
 from benchmarks.server import SIZES, checkpoint
+from oscine.audio.pcm import CODEBOOKS
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig
 from oscine.engine.build import plan_slots, prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.loop import EngineLoop
-from oscine.engine.remote.heap import freeze_gc
 from oscine.engine.session import Session, StreamSpec
-from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.device import choose_device, choose_dtype
+from oscine.process.child import freeze_gc
 from oscine.runner.backend import BackendOptions
 from oscine.runner.factory import choose_kernels, make_backend
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket

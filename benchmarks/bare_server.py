@@ -18,7 +18,7 @@ from typing import cast
 import httptools
 
 from benchmarks.instant_engine import InstantEngine
-from oscine.server.listener import bind
+from oscine.server.http.listener import bind
 from oscine.types import AudioChunk, SpeechRequest
 from oscine_bench.session import run_async
 

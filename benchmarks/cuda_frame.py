@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.cuda_report import Report, graph_us
 from benchmarks.predictor_part import place_code_0, predict
 from checkpoint_shapes import published_codec_config, published_config
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.operations import TritonOperations
 from oscine.model.config import ModelConfig, read_config

@@ -41,9 +41,8 @@ from oscine.kernels.cuda.attention import (
 from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
-from oscine.kernels.cuda.program import Program
+from oscine.kernels.cuda.program import Program, from_tiles, in_tiles, tile_launch
 from oscine.kernels.cuda.sample import sample_launch
-from oscine.kernels.cuda.tiles import from_tiles, in_tiles, tile_launch
 from oscine.kernels.fp8 import Weight
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.sample import Draws, FirstCode

@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.results import save
 from oscine import Oscine, Speech
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
+from oscine.audio.pcm import rms_dbfs
 from oscine.config import EchoConfig
-from oscine.engine.echo_trimming import EchoTrimmer
-from oscine.levels import rms_dbfs
+from oscine.engine.trimming import EchoTrimmer
 
 SENTENCES = (  # beginning and end of a reference, and another text
     (

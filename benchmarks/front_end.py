@@ -36,14 +36,14 @@ from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, f
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
 from benchmarks.report_latency import busy_before, front_end_table
 from benchmarks.results import save
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import ServerConfig
 from oscine.engine.remote.client import EngineClient
-from oscine.frames import FRAME_RATE_HZ
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
-from oscine.server.loop_lag import watch_loop_lag
-from oscine.server.web_server import WebServer
+from oscine.server.http.metrics import watch_loop_lag
+from oscine.server.http.web_server import WebServer
 from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import ChunkConfig
-from oscine.frames import FRAME_RATE_HZ
 from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechRequest, Usage
 from oscine.voice import Voice
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oscine.audio import Clip, read_clip
+from oscine.audio.clips import Clip, read_clip
 
 VOICES = {"festival-slt": "cmu_us_slt_arctic_hts", "festival-kal": "kal_diphone"}
 ESPEAK = "espeak-ng"

@@ -16,11 +16,11 @@ import torch
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.playback import BackgroundStreams, PlaybackClock, submit
 from benchmarks.ticks import time_ticks
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device
 from oscine.engine.in_process import InProcessEngine
 from oscine.errors import ConfigError, OverloadedError, RequestError
-from oscine.frames import FRAME_RATE_HZ
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
@@ -28,8 +28,8 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import weight_bytes
 from oscine.prompt.cloning import VoiceCloner
 from oscine.runner.backend import Backend, BackendOptions
-from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
 from oscine.runner.factory import choose_backend, choose_kernels, make_backend
+from oscine.runner.kv_cache import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest

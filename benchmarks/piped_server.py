@@ -15,10 +15,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
-from oscine.engine.remote.heap import freeze_gc
-from oscine.server.listener import bind, raise_file_limit
-from oscine.server.logs import log_to_stderr
-from oscine.server.web_server import WebServer
+from oscine.process.child import freeze_gc
+from oscine.server.http.listener import bind, raise_file_limit
+from oscine.server.http.logs import log_to_stderr
+from oscine.server.http.web_server import WebServer
 
 _STOP_S = 60.0
 

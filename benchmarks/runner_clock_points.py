@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.clock_points import ClockPoints, clock
 from oscine.runner.backend import Backend, CaptureProgress
-from oscine.runner.cuda.side_stream import SideStream
+from oscine.runner.cuda.graphs import SideStream
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import Prompt, SamplingParams

@@ -41,7 +41,7 @@ from benchmarks.cuda_kernels import (
     WindowCase,
 )
 from benchmarks.results import save
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.cuda.compiler import default_cache
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program

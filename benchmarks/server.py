@@ -33,9 +33,9 @@ import numpy as np
 
 from benchmarks.results import command_words
 from benchmarks.server_process import Figures, Footprints, ServerProcess
-from oscine.audio import pcm16, wav_header
+from oscine.audio.clips import pcm16, wav_header
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.errors import OscineError
-from oscine.frames import FRAME_RATE_HZ
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.record import make_result, write_result
 from oscine_bench.report import COLUMNS, load_name, warnings

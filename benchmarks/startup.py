@@ -34,7 +34,7 @@ _BUILD = """
 import json, sys, time
 begun = time.time()
 stages = {"start of Python": begun - float(sys.argv[1])}
-from oscine.engine.remote.heap import importing
+from oscine.process.child import importing
 with importing():
     import torch
 stages["import torch"] = time.time() - begun

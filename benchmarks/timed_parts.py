@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.clock_points import ClockPoints, clock
 from oscine.config import EngineConfig
+from oscine.server.api.schemas import VoiceOptions
 from oscine.server.model_registry import ServedModel
-from oscine.server.schemas import VoiceOptions
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.types import (
     AudioChunk,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from oscine.audio import Clip
-from oscine.frames import Samples
+from oscine.audio.clips import Clip
+from oscine.audio.pcm import Samples
 
 RATE_HZ = 24_000
 

@@ -13,11 +13,11 @@ import pytest
 
 import oscine
 from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
-from oscine.audio import pcm16, read_clip
-from oscine.encoding.encoders import encode_whole
+from oscine.audio.clips import pcm16, read_clip
+from oscine.audio.encoders import encode_whole
 from oscine.errors import ConfigError, EngineError, OscineError, RequestError
-from oscine.narration import NarrationChunk
-from oscine.segmenter import segment_text
+from oscine.speech.narration import NarrationChunk
+from oscine.text.segmenter import segment_text
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import speak_whole
 from tests.file_length import assert_length

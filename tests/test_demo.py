@@ -19,7 +19,7 @@ from benchmarks.report_demo import kept_in_real_time
 from benchmarks.server_process import ServerProcess
 from demo_files import CARD, DEMO, files, fingerprint
 from oscine import Oscine, VoiceError
-from oscine.audio import Clip, read_clip, resample
+from oscine.audio.clips import Clip, read_clip, resample
 from oscine_eval.recognizer import RATE_HZ as RECOGNIZER_HZ
 from oscine_eval.transcriber import TranscriberConfig
 from oscine_eval.transcriber_process import open_transcriber

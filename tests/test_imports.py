@@ -20,48 +20,29 @@ ALLOWED: dict[str, set[str]] = {
     ROOT: set(),
     "commit": set(),
     "errors": set(),
-    "frames": set(),
-    "levels": set(),
     "kernels": set(),
-    "log_writer": set(),
     "process": set(),
-    "segmenter": set(),
-    "decoding": {"errors", "frames", "process"},
-    "audio": {"decoding", "errors", "frames"},
-    "align": {"audio", "errors", "frames", "process", "text"},
-    "clip_checks": {"audio", "frames"},
-    "voice": {"audio", "errors", "frames"},
-    "types": {"errors", "frames", "voice"},
-    "config": {"frames"},
-    "capabilities": {"errors", "types", "voice"},
-    "text": {"errors", "segmenter", "types"},
-    "utterance": {"errors", "types"},
-    "narration": {"frames", "text", "types", "utterance"},
-    "encoding": {"audio", "errors"},
-    "speech": {"audio", "encoding", "errors", "frames", "types"},
+    "audio": {"errors", "process"},
+    "voice": {"audio", "errors"},
+    "types": {"audio", "errors", "voice"},
+    "config": {"audio"},
+    "text": {"errors", "types"},
+    "align": {"audio", "errors", "process", "text"},
+    "speech": {"align", "audio", "errors", "text", "types", "voice"},
     "speech_options": {"errors", "types", "voice"},
-    "model": {"errors", "frames", "types"},
-    "runner": {"errors", "frames", "kernels", "model", "process", "types"},
-    "export": {ROOT, "commit", "errors", "frames", "model"},
-    "prompt": {"audio", "capabilities", "decoding", "errors", "frames", "model", "types", "voice"},
-    "engine": {
-        *("audio", "capabilities", "config", "decoding", "errors", "frames", "levels", "model", "prompt", "runner"),
-        *("log_writer", "process", "types", "voice"),
-    },
-    "api": {
-        *("audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "engine", "errors", "frames"),
-        *("model", "narration", "speech", "speech_options", "text", "types"),
-    },
+    "model": {"audio", "errors", "types"},
+    "runner": {"audio", "errors", "kernels", "model", "process", "types"},
+    "export": {ROOT, "audio", "commit", "errors", "model"},
+    "prompt": {"audio", "errors", "model", "speech", "types", "voice"},
+    "engine": {"audio", "config", "errors", "model", "process", "prompt", "runner", "speech", "types", "voice"},
+    "api": {"audio", "config", "engine", "errors", "model", "speech", "speech_options", "text", "types"},
     # Gets an engine, never builds one.
-    "server": {
-        *(ROOT, "align", "audio", "capabilities", "clip_checks", "config", "decoding", "encoding", "errors", "frames"),
-        *("levels", "log_writer", "narration", "segmenter", "text", "types", "utterance", "voice"),
-    },
+    "server": {ROOT, "align", "audio", "config", "errors", "process", "speech", "text", "types", "voice"},
 }
 EVERYTHING = {"__main__", "commands", "deploy"}
 _TORCHLESS = (
-    *("types", "errors", "config", "segmenter", "utterance", "narration", "audio", "voice", "capabilities", "encoding"),
-    *("speech", "speech_options", "export", "text.preparation", "commands.main", "commands.serve", "server.app"),
+    *("types", "errors", "config", "speech_options", "voice", "export", "text.preparation", "audio.encoders"),
+    *("speech.narration", "speech.capabilities", "speech.result", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 # module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads
@@ -144,13 +125,12 @@ MEASURING = {"oscine_bench": set(), "oscine_eval": {"oscine_bench"}}
 def test_the_measuring_packages_do_not_import_the_engine(package: str) -> None:
     shared = {
         "oscine",
-        "oscine.audio",
+        "oscine.audio.clips",
         "oscine.commit",
         "oscine.errors",
-        "oscine.frames",
-        "oscine.levels",
+        "oscine.audio.pcm",
         "oscine.process.framing",
-        "oscine.speech",
+        "oscine.speech.result",
         "oscine.types",
     }
     for file in sorted((PACKAGE.parent / package).rglob("*.py")):
@@ -205,7 +185,7 @@ def test_imports_for_the_type_checker_do_not_count_and_others_do() -> None:
 if TYPE_CHECKING:
     from oscine.voice import Voice
 else:
-    import oscine.audio
+    import oscine.audio.clips
 def later():
     from oscine.api import Oscine
     from oscine import types, __version__

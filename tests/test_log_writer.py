@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oscine.log_writer import LogWriter
+from oscine.process.log_writer import LogWriter
 
 LINE = "x" * 200
 LOST = re.compile(r"(\d+) log lines were lost")

@@ -16,9 +16,9 @@ import torch
 
 from oscine import Oscine, Speech, SpeechRequest, Voice
 from oscine.api import offline_config
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
+from oscine.audio.pcm import CODEBOOKS
 from oscine.config import RunawayConfig
-from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.device import Dtype
 from oscine.model.speech_model import SpeechModel

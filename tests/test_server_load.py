@@ -18,7 +18,7 @@ from benchmarks.server_trials import (
     overload,
     vanishing,
 )
-from oscine.frames import FRAME_RATE_HZ
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine_bench.load import OfferedLoad, RunLength
 from tests.conftest import CheckpointMaker
 

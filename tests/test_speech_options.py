@@ -8,7 +8,7 @@ import pytest
 
 from oscine import Oscine, SpeechOptions, SpeechRequest, TextOptions
 from oscine.errors import RequestError
-from oscine.server.schemas import VoiceOptions
+from oscine.server.api.schemas import VoiceOptions
 from oscine.speech_options import options, speech_request
 
 # Set by who continues a speech, or by the API itself.

@@ -11,8 +11,8 @@ from pathlib import Path
 import soundfile
 
 from benchmarks.labelled_speech import synthesize
-from oscine.align.log_mel import RATE_HZ
-from oscine.audio import resample
+from oscine.align.whisper import RATE_HZ
+from oscine.audio.clips import resample
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "src" / "oscine" / "align"

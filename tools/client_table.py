@@ -53,8 +53,8 @@ CLIENTS = (
     ClientRow("Open WebUI", None, "test_clients.py", ("open_webui",)),
     ClientRow("vLLM-Omni's clients", None, "test_vllm_omni_requests.py"),
     ClientRow("SGLang-Omni's clients", None, "test_sglang_omni_requests.py"),
-    ClientRow("SGLang-Omni's WebSocket clients", None, "realtime/test_sglang_omni.py"),
-    ClientRow("nari-qwen3-tts's clients", None, "realtime/test_nari.py"),
+    ClientRow("SGLang-Omni's WebSocket clients", None, "dialects/test_sglang_omni.py"),
+    ClientRow("nari-qwen3-tts's clients", None, "dialects/test_nari.py"),
 )
 
 

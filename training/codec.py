@@ -50,7 +50,7 @@ from recognizer import PhoneRecognizer
 from sizes import BY_NAME, FRAME_SAMPLES, Sizes, codec_config
 from torch import Tensor, nn
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec, ResidualUnit
 from oscine.model.config import parse_codec_config
 

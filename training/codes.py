@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import paths  # noqa: F401
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ from sizes import FRAME_SAMPLES
 from teacher import LABEL_SAMPLES
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 
 FRAME_LABELS = FRAME_SAMPLES // LABEL_SAMPLES
 

@@ -25,12 +25,11 @@ from sizes import Sizes, codec_config, talker_config
 from torch import Tensor, nn
 
 from checkpoint_shapes import ADDED_TOKENS, CHAT_TOKENS, MARKUP_TOKENS, SPEECH_TOKENS
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.names import Names, codec_decoder_names, speech_names
-from oscine.model.predictor import Predictor
-from oscine.model.talker import Talker
+from oscine.model.speech_model import Predictor, Talker
 from oscine.model.weights import tensor_views
 from random_checkpoint import CODEC_PREPROCESSOR, TALKER_PREPROCESSOR, _write_json
 

@@ -30,8 +30,8 @@ from targets import find_regressions, find_targets
 from wave_cache import wave_key
 
 from demo_files import DEMO, fingerprint
-from oscine.audio import read_clip, resample
-from oscine.frames import FRAME_RATE_HZ
+from oscine.audio.clips import read_clip, resample
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine_bench.record import script_result, write_result
 from oscine_eval.bootstrap import difference_interval
 from oscine_eval.recognizer import RATE_HZ

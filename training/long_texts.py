@@ -15,7 +15,7 @@ from ratings import rating_of
 from sizes import SPEAKERS
 from wave_cache import Row
 
-from oscine.segmenter import SegmenterConfig, segment_text
+from oscine.text.segmenter import SegmenterConfig, segment_text
 from oscine_eval.word_error_rate import align, normalize
 
 MIN_RECOGNIZED = 0.4  # of a sentence's words; a sentence with fewer counts as dropped

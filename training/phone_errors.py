@@ -22,7 +22,7 @@ from sizes import SPEAKERS
 from teacher import STRESS, read_sentences, symbols
 
 from oscine import Oscine
-from oscine.frames import Codes
+from oscine.audio.pcm import Codes
 from oscine_eval.word_error_rate import align
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import paths
 
-from oscine.audio import read_clip, resample
+from oscine.audio.clips import read_clip, resample
 from oscine_eval.recognizer import RATE_HZ
 from oscine_eval.transcriber import Transcriber, TranscriberConfig
 from oscine_eval.transcriber_process import open_transcriber

@@ -26,7 +26,7 @@ from sizes import FRAME_SAMPLES
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 
 _UTTERANCES, _FRAMES = 64, 60
 _FIRST_STEPS = 5  # until a step is captured, plus one

@@ -27,10 +27,9 @@ from sizes import BY_NAME
 from teacher import PHONE_COUNT
 from torch import Tensor, nn
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.config import ModelConfig, read_config
-from oscine.model.predictor import Predictor
-from oscine.model.talker import Talker
+from oscine.model.speech_model import Predictor, Talker
 
 _AVERAGE = 0.999
 _PHONES_WEIGHT = 0.8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oscine.api import Oscine, start_engine
-    from oscine.clip_checks import ClipWarning
+    from oscine.audio.checks import ClipWarning
     from oscine.config import EngineConfig
     from oscine.errors import (
         CheckpointError,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         TooLongError,
         VoiceError,
     )
-    from oscine.speech import Speech
+    from oscine.speech.result import Speech
+    from oscine.speech.utterance import Utterance
     from oscine.speech_options import SpeechOptions
     from oscine.types import AudioChunk, SpeechEngine, SpeechRequest, TextOptions
-    from oscine.utterance import Utterance
     from oscine.voice import Voice
 
 __version__ = "0.1.0"
@@ -51,12 +51,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ClipWarning": "oscine.clip_checks",
+    "ClipWarning": "oscine.audio.checks",
     "EngineConfig": "oscine.config",
     "Oscine": "oscine.api",
-    "Speech": "oscine.speech",
+    "Speech": "oscine.speech.result",
     "SpeechOptions": "oscine.speech_options",
-    "Utterance": "oscine.utterance",
+    "Utterance": "oscine.speech.utterance",
     "Voice": "oscine.voice",
     "start_engine": "oscine.api",
 }

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import numpy as np
 
-from oscine import clip_checks
-from oscine.audio import read_clip
-from oscine.capabilities import check_can_clone, check_text
-from oscine.clip_checks import ClipWarning
+from oscine.audio import checks as clip_checks
+from oscine.audio.checks import ClipWarning
+from oscine.audio.clips import read_clip
+from oscine.audio.decoding.wire import REFERENCE_CLIP
+from oscine.audio.encoders import FORMATS, MAX_SPEED, MIN_SPEED, open_encoder
+from oscine.audio.pcm import CODEBOOKS, Samples
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
-from oscine.decoding.limits import REFERENCE_CLIP
-from oscine.encoding.encoders import FORMATS, MAX_SPEED, MIN_SPEED, open_encoder
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
-from oscine.frames import CODEBOOKS, Samples
 from oscine.model.checkpoint import DEMO
-from oscine.narration import NarrationChunk, narrate
-from oscine.speech import Speech
+from oscine.speech.capabilities import check_can_clone, check_text
+from oscine.speech.narration import NarrationChunk, narrate
+from oscine.speech.result import Speech
 from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
 from oscine.text.levels import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
@@ -39,7 +39,7 @@ from oscine.text.spoken_text import SpokenText
 from oscine.types import ReportProgress, SpeechRequest, TextOptions
 
 if TYPE_CHECKING:
-    from oscine.audio import ClipSource
+    from oscine.audio.clips import ClipSource
     from oscine.engine.in_process import InProcessEngine
     from oscine.model.config import ModelConfig
     from oscine.model.device import Device, Dtype

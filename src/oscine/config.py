@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-from oscine.frames import FRAME_RATE_HZ
+from oscine.audio.pcm import FRAME_RATE_HZ
 
 _MAX_SLOTS = 4096
 DEFAULT_SLOTS = 32

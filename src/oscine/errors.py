@@ -17,7 +17,7 @@ OscineError
          └─ TooLongError  the prompt does not fit the model's positions
 
 `param` names the wrong field, if there is one. `code` is for programs; None stands for the default of the class, which
-the server's table of statuses has (server/errors.py).
+the server's table of statuses has (server/http/errors.py).
 """
 
 from __future__ import annotations

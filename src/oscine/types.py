@@ -10,8 +10,8 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from oscine.audio.pcm import Codes, Samples
 from oscine.errors import OscineError, RequestError
-from oscine.frames import Codes, Samples
 from oscine.voice import Voice
 
 MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s

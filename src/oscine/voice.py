@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save
 
-from oscine.audio import write_atomically
+from oscine.audio.clips import write_atomically
+from oscine.audio.pcm import CODEBOOKS, FRAME_RATE_HZ, Codes, Samples
 from oscine.errors import VoiceError
-from oscine.frames import CODEBOOKS, FRAME_RATE_HZ, Codes, Samples
 
 _FORMAT = "oscine.voice.1"
 _SHOWN_CHARS = 40  # of a transcript in `repr`

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oscine.levels import amplitude
+from oscine.audio.pcm import amplitude
 
 # Onset detector: audible sound starts with the first of two successive loud windows.
 WINDOW_S = 0.020

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oscine.audio import pcm16, read_clip
+from oscine.audio.clips import pcm16, read_clip
 from oscine.errors import VoiceError
 from oscine_bench.exchange import Exchange, RequestFailure, error_message
 from oscine_bench.targets import Target

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oscine.frames import FRAME_RATE_HZ
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine_bench.exchange import Exchange, RequestFailure
 from oscine_bench.metrics import AUDIBLE_DEFICIT_S, Playback, Timeline, gaps, onset, play, played_at, spread
 from oscine_bench.received_audio import InvalidAudioError, decode_audio

@@ -10,8 +10,7 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from oscine.frames import Samples
-from oscine.levels import amplitude
+from oscine.audio.pcm import Samples, amplitude
 from oscine_bench.metrics import ONSET_DBFS, WINDOW_S
 from oscine_eval.optional import import_for_transcriber
 from oscine_eval.recognizer import RATE_HZ

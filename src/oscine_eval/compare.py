@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from oscine.audio import read_clip
+from oscine.audio.clips import read_clip
 from oscine.errors import RequestError
 from oscine_eval.bootstrap import add, difference_interval, sign_test, widened
 from oscine_eval.recording import Evaluation, Recording

@@ -7,8 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from oscine.audio.pcm import Samples
 from oscine.errors import OscineError, RequestError, unknown_choice
-from oscine.frames import Samples
 from oscine_eval.optional import MissingLibraryError, import_for_transcriber, one_line
 
 RATE_HZ = 16_000  # of all audio that is transcribed or rated

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oscine.audio import wav_header
+from oscine.audio.clips import wav_header
 from oscine.errors import OscineError, RequestError
 from oscine_bench.exchange import BenchClient, Exchange, RequestFailure
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength, retry_after_s

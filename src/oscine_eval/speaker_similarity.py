@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from oscine.audio.pcm import Samples
 from oscine.errors import RequestError
-from oscine.frames import Samples
 from oscine_eval.optional import import_for_transcriber, one_line
 from oscine_eval.recognizer import RATE_HZ
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from oscine.frames import Samples
+from oscine.audio.pcm import Samples
 from oscine_eval.audio_quality import Dnsmos, DnsmosScores
 from oscine_eval.optional import MissingLibraryError
 from oscine_eval.recognizer import FasterWhisper

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from oscine.audio.pcm import Samples
 from oscine.errors import OscineError, RequestError
-from oscine.frames import Samples
 from oscine.process.framing import Message, read_message, write_message
 from oscine_eval.optional import MissingLibraryError, one_line
 from oscine_eval.transcriber import About, LocalTranscriber, Transcriber, TranscriberConfig, Transcript

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from oscine.audio import read_clip, resample
+from oscine.audio.clips import read_clip, resample
+from oscine.audio.pcm import Samples
 from oscine.errors import RequestError
-from oscine.frames import Samples
 from oscine_eval.recognizer import RATE_HZ
 from oscine_eval.recording import Evaluation, Recording
 from oscine_eval.speaker_similarity import cosine

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from oscine.align.calibration import reference_recordings
+from oscine.align.timing import reference_recordings
 
 HEARD = "good morning"
 CALIBRATIONS = len(reference_recordings())  # the first encodings are those of the calibration

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from oscine.align.aligner import Aligner, AlignerError
+from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError
-from oscine.frames import Samples
 from tests.align.scripted_whisper import HEARD, scripted_whisper
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from oscine.align.log_mel import HOP, RATE_HZ, log_mel
+from oscine.align.whisper import HOP, RATE_HZ, log_mel
 from tests.align.whisper_packages import whisper_packages
 
 

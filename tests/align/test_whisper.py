@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from oscine.align.aligner import Aligner
-from oscine.align.calibration import reference_recordings
-from oscine.align.log_mel import RATE_HZ
+from oscine.align.timing import reference_recordings
+from oscine.align.whisper import RATE_HZ
 from oscine.align.words import TimedWord
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,6 @@
 import pytest
 
-from oscine.align.words import TimedWord, split_words
-from oscine.align.written_words import written_words
+from oscine.align.words import TimedWord, split_words, written_words
 from oscine.text.preparation import prepare_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import TextOptions

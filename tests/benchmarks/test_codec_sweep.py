@@ -21,7 +21,7 @@ from benchmarks.codec_tiles import candidates, unit_candidates
 from benchmarks.codec_units import best_units, time_units, unit_groups
 from oscine.kernels.conv import Workspace
 from oscine.kernels.conv_tiles import TILES, UNITS, Tile, UnitTile
-from oscine.kernels.shared_memory import BLOCK_BYTES
+from oscine.kernels.shared import BLOCK_BYTES
 from oscine.model.config import parse_codec_config
 from oscine.runner.cuda.codec import CudaCodec
 from random_checkpoint import tiny_codec_config

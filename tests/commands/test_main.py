@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from oscine import Oscine, SpeechRequest, Voice, __version__
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
 from oscine.commands import main as cli
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, noise

@@ -14,11 +14,11 @@ import typer
 
 import oscine.api
 from oscine import SpeechRequest, Voice
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
 from oscine.commands import main as cli
 from oscine.errors import VoiceError
-from oscine.narration import narrate
-from oscine.segmenter import segment_text
+from oscine.speech.narration import narrate
+from oscine.text.segmenter import segment_text
 from oscine.types import AudioChunk, Command, Deliver, EngineStatus, ModelCard, Usage
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
@@ -200,7 +200,7 @@ def test_every_line_of_a_file_becomes_a_file(shell: Shell, engine: InstantEngine
 @pytest.mark.parametrize("name", ["a.mp3", "a.flac", "a.opus", "a.aac", "a.wav"])
 def test_the_suffix_chooses_the_format(shell: Shell, engine: InstantEngine, name: str) -> None:
     assert shell("say", "hello there", "-o", name).code == 0
-    from oscine.audio import read_clip
+    from oscine.audio.clips import read_clip
 
     if name == "a.aac":  # has no header that states a length
         assert read_clip(Path(name)).duration_s > 0.07

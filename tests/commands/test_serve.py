@@ -22,11 +22,11 @@ from rich.console import Console
 
 from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay, describe_capacity
 from oscine.config import ServerConfig
-from oscine.server.listener import bind
+from oscine.server.http.listener import bind
 from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.event_stream import read_events

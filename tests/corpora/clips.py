@@ -15,7 +15,7 @@ import av
 import numpy as np
 import soundfile
 
-from oscine.frames import Samples
+from oscine.audio.pcm import Samples
 
 RATE_HZ = 24_000
 

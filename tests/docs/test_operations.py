@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 
 import configuration_docs
 import python_docs
-from oscine.server.metrics import Metrics
+from oscine.server.http.metrics import Metrics
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 

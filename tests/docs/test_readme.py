@@ -13,7 +13,7 @@ import pytest
 
 from client_table import CLIENTS
 from oscine import __version__
-from oscine.audio import write_wav
+from oscine.audio.clips import write_wav
 from readme_figures import PAGES, RESULTS, blocks, filled, memory
 from tests.conftest import CheckpointMaker, require_environment
 from tests.docs.audio_files import seconds

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oscine.config import ChunkConfig, EngineConfig, PacingConfig, TrimConfig
-from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.session import Session, StreamSpec
+from oscine.engine.trimming import EchoTrimmer
 from oscine.errors import TooLongError
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.types import AudioChunk, Prompt, SamplingParams

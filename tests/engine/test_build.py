@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from oscine.audio import pcm16, write_wav
+from oscine.audio.clips import pcm16, write_wav
 from oscine.config import ChunkConfig, EngineConfig, MemoryConfig, RunawayConfig, TrimConfig, WorkerConfig
 from oscine.engine import build
 from oscine.engine.build import build_engine, plan_slots, plan_within_memory, prepare_device

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from oscine.audio.pcm import CODEBOOKS, Codes, Pcm
 from oscine.config import EchoConfig
-from oscine.engine.echo_trimming import EchoDetector, EchoTrimmer, begins_like_end
-from oscine.frames import CODEBOOKS, Codes
-from oscine.levels import Pcm
+from oscine.engine.trimming import EchoDetector, EchoTrimmer, begins_like_end
 
 CONFIG = EchoConfig()
 SAMPLES, RATE_HZ = 1920, 24_000

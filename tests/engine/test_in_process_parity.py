@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
 from oscine.config import EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from oscine.audio.pcm import rms_dbfs
 from oscine.config import RunawayConfig
 from oscine.engine.runaway import RunawayDetector, frame_budget
-from oscine.levels import rms_dbfs
 
 CONFIG = RunawayConfig()
 FRAME = 1920

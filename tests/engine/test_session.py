@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oscine.config import ChunkConfig, EchoConfig, EngineConfig, RunawayConfig, TrimConfig
-from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.session import Session
+from oscine.engine.trimming import EchoTrimmer
 from oscine.errors import TooLongError
 from oscine.types import SamplingParams, Usage
 from tests.engine.scripted_runner import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SPEC, prompt_of, session_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oscine.config import TrimConfig
-from oscine.engine.silence_trimming import SilenceTrimmer
+from oscine.engine.trimming import SilenceTrimmer
 
 RATE_HZ, FRAME = 24000, 1920
 KEEP = 240  # 10 ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oscine.engine.speech_length import SpeechLength
+from oscine.engine.forecast import SpeechLength
 
 
 def test_the_configured_length_is_the_first_guess() -> None:

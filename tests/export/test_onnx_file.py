@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from oscine.errors import ExportError
-from oscine.export import extra, read_file
+from oscine.export import description, read_file
 from oscine.export.onnx_file import Graph, write_onnx
 
 pytestmark = pytest.mark.slow
@@ -86,6 +86,6 @@ def test_other_files_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_gives_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(extra, "LIBRARIES", ("onnx", "no_such_library"))
+    monkeypatch.setattr(description, "LIBRARIES", ("onnx", "no_such_library"))
     with pytest.raises(ExportError, match=r"needs no_such_library, .* run: pip install 'oscine\[export\]'"):
         read_file(tmp_path / "any.onnx")

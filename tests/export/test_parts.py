@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from oscine import Oscine
-from oscine.audio import write_wav
+from oscine.audio.clips import write_wav
 from oscine.errors import ExportError, RequestError
 from oscine.export import CodecWindow, ExportedFile, export_codec_window, export_parts, read_codec_window, read_file
 from oscine.export.codec_step import NEXT, start_states

@@ -8,9 +8,9 @@ from pathlib import Path
 from oscine.commands.main import _open_standard_streams
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.listener import bind
-from oscine.server.logs import log_to_stderr
-from oscine.server.web_server import WebServer
+from oscine.server.http.listener import bind
+from oscine.server.http.logs import log_to_stderr
+from oscine.server.http.web_server import WebServer
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
 

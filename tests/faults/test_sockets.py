@@ -14,9 +14,9 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.service import Service
+from tests.server.http.test_connections import UPGRADE, head_of
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
-from tests.server.test_connections import UPGRADE, head_of
 
 VOICE = {"name": (None, "anna"), "consent": (None, "yes"), "speaker_embedding": (None, "[0.5, 0.5]")}
 

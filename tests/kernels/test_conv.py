@@ -10,7 +10,7 @@ from tests.kernels.measures import assert_same_roundings, graph_seconds
 
 pytest.importorskip("triton")
 
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
 from oscine.kernels import conv as module
 from oscine.kernels import conv_tiles
 from oscine.kernels.conv import Conv, Rows, Workspace, conv

@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.cuda.tiles import from_tiles, in_tiles
+from oscine.kernels.cuda.program import from_tiles, in_tiles
 from oscine.kernels.prefill import prompt_attention, write_keys_values
 from tests.kernels.measures import assert_same_roundings
 from tests.kernels.test_attention import EPS, Heads, random

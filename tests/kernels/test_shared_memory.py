@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from oscine.kernels import shared_memory
+from oscine.kernels import shared as shared_memory
 from oscine.kernels.conv import Conv
 from oscine.kernels.conv_tiles import TILES, UNITS
 from oscine.kernels.residual_unit import UnitLayers
-from oscine.kernels.shared_memory import BLOCK_BYTES, block_bytes, fitting_stages
+from oscine.kernels.shared import BLOCK_BYTES, block_bytes, fitting_stages
 
 ROOT = Path(__file__).parents[2]
 

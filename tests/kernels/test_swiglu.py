@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.swiglu import swiglu
+from oscine.kernels.norm import swiglu
 from tests.kernels.measures import assert_same_roundings
 
 pytestmark = pytest.mark.slow

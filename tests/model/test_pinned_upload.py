@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oscine.model.pinned_upload import PinnedUpload
+from oscine.model.device import PinnedUpload
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]

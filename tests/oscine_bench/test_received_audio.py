@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from oscine.audio import wav_header
+from oscine.audio.clips import wav_header
 from oscine_bench.exchange import Exchange
 from oscine_bench.received_audio import InvalidAudioError, ReceivedAudio, decode_audio
 from oscine_bench.targets import Target

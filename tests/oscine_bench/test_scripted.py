@@ -8,7 +8,7 @@ import socket
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from oscine.audio import wav_header
+from oscine.audio.clips import wav_header
 from oscine_bench.http_client import HttpClient
 from oscine_bench.metrics import Timeline, gaps
 from oscine_bench.summary import RequestOutcome, analyze

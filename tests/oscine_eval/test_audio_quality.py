@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from oscine.frames import Samples
+from oscine.audio.pcm import Samples
 from oscine_eval.audio_quality import Dnsmos, clipped_share, silence_share
 from oscine_eval.recognizer import RATE_HZ
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oscine.audio.pcm import Samples
 from oscine.errors import OscineError, RequestError
-from oscine.frames import Samples
 from oscine_eval import transcriber_process
 from oscine_eval.optional import MissingLibraryError
 from oscine_eval.transcriber import LocalTranscriber, TranscriberConfig

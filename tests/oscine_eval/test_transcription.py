@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oscine.audio import write_wav
+from oscine.audio.clips import write_wav
+from oscine.audio.pcm import Samples
 from oscine.errors import RequestError
-from oscine.frames import Samples
 from oscine_eval.recording import Evaluation
 from oscine_eval.transcriber import Transcript
 from oscine_eval.transcription import check_languages, transcribe_recordings

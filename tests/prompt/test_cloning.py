@@ -11,12 +11,12 @@ import pytest
 import soundfile
 import torch
 
-from oscine.audio import Clip
-from oscine.capabilities import KIND_NAMES
+from oscine.audio.clips import Clip
 from oscine.errors import VoiceError
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.cloning import VoiceCloner
+from oscine.speech.capabilities import KIND_NAMES
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, noise
 

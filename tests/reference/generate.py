@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.types import FinishReason, Prompt, SamplingParams

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from oscine.audio import ClipSource
+from oscine.audio.clips import ClipSource
 from oscine.model.config import ModelConfig
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder

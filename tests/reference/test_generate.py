@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder

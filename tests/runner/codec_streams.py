@@ -8,11 +8,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.config import CodecConfig
 from oscine.model.streaming import StreamState
-from oscine.runner.slot_codec import SlotCodec
+from oscine.runner.backend import SlotCodec
 
 SLOTS = 3
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from oscine.runner.block_allocator import BLOCK_POSITIONS, BlockAllocator, blocks_for
+from oscine.runner.kv_cache import BLOCK_POSITIONS, BlockAllocator, blocks_for
 
 
 def test_a_block_belongs_to_one_slot_at_a_time():

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.weights import load_model
+from oscine.runner.backend import SlotCodec
 from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.slot_codec import SlotCodec
-from oscine.runner.torch.codec import TorchCodec
+from oscine.runner.torch.backend import TorchCodec
 from tests.conftest import CheckpointMaker
 from tests.runner.codec_streams import (
     CPU,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from oscine.audio import wav_header
+from oscine.audio.clips import wav_header
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import ModelCard

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from oscine.server.asyncapi import PROTOCOLS, asyncapi
+from oscine.server.live.asyncapi import PROTOCOLS, asyncapi
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from websockets.typing import Subprotocol
 
-from oscine.server.realtime.dashscope_http import PATH as GENERATION
+from oscine.server.dialects.dashscope_http import PATH as GENERATION
 from tests.server.live.live_client import Server
 
 SPEECH = "/v1/audio/speech"

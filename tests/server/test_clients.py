@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.audio import Clip, read_clip, resample
+from oscine.audio.clips import Clip, read_clip, resample
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import SpeechRequest

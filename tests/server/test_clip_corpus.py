@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from oscine.audio import check_reference, read_clip
-from oscine.decoding.limits import REFERENCE_CLIP
+from oscine.audio.clips import check_reference, read_clip
+from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.types import ClipData
 from oscine.voice import Voice
 from tests.corpora.clips import CLIPS

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from oscine.errors import OverloadedError, forget_frames
-from oscine.server import batch
+from oscine.server.api import batch
 from oscine.server.app import build_app
 from tests.garbage import garbage_of
 from tests.server.scripted_engine import CARD, ScriptedEngine

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from oscine.errors import RequestError
-from oscine.server.errors import api_error
+from oscine.server.api.schemas import VoiceOptions
+from oscine.server.http.errors import api_error
 from oscine.server.model_routing import choose_models, find_name, needs_of
-from oscine.server.schemas import VoiceOptions
 from oscine.types import ModelCard
 from oscine.voice import Voice
 from tests.server.entrances import ENTRANCES, Ask

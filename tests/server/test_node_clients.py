@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oscine.audio import read_clip
+from oscine.audio.clips import read_clip
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from tests.conftest import require_client

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oscine.server.schemas import SpeechBody
+from oscine.server.api.schemas import SpeechBody
 from oscine.types import SamplingParams
 from oscine.voice import Voice
 from tests.server.reference_clip import CLIP_URL

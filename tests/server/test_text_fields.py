@@ -12,7 +12,7 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError
-from oscine.server.schemas import VoiceOptions
+from oscine.server.api.schemas import VoiceOptions
 from oscine.server.text_fields import TextFields
 from oscine.text.normalization.number_words import words_of
 from oscine.text.normalization.speller import speller

@@ -12,9 +12,9 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from tests.align.scripted_whisper import scripted_whisper
+from tests.server.api.test_speech import LONG, SPEECH, events, say
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
-from tests.server.test_speech import LONG, SPEECH, events, say
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import RequestError
-from oscine.segmenter import SegmenterConfig, segment_text
 from oscine.text.preparation import (
     Prepared,
     StreamingPreparation,
@@ -11,6 +10,7 @@ from oscine.text.preparation import (
     check_text_options,
     prepare_text,
 )
+from oscine.text.segmenter import SegmenterConfig, segment_text
 from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import TextOptions
 

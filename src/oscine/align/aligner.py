@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+import unicodedata
+from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
-from oscine.align.languages import unknown_language
-from oscine.align.whisper_folder import check_folder
 from oscine.align.words import TimedWord, split_words
+from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError, OscineError
-from oscine.frames import Samples
 from oscine.process.child import Child
 from oscine.process.framing import Message, read_message, write_message
 
@@ -138,3 +138,39 @@ class Aligner:
         child, self._child = self._child, None
         if child:
             child.end(timeout_s)
+
+
+# --- Names of languages and Whisper's codes for them.
+
+
+CODES = {
+    "chinese": "zh", "english": "en", "japanese": "ja", "korean": "ko", "german": "de", "french": "fr",
+    "russian": "ru", "portuguese": "pt", "spanish": "es", "italian": "it",
+}  # fmt: skip
+
+
+def unknown_language(known: Collection[str], language: str, text: str = "") -> str | None:
+    """Why a model that knows these codes cannot align this text; None if it can. `language`: a name, a code or
+    "auto"."""
+    code = CODES.get(language, language)
+    if len(code) <= 3 and code not in known:
+        return f"the aligner knows {', '.join(sorted(known))}, not {language}"
+    letters = [unicodedata.name(char, "").startswith("LATIN") for char in text if char.isalpha()]
+    if set(known) == {"en"} and sum(letters) < len(letters) / 2:
+        return "the aligner knows only English, and the text is in another script"
+    return None
+
+
+# --- The folder of a Whisper model in CTranslate2's format.
+
+
+TOKENIZER = "tokenizer.json"
+_FILES = ("model.bin", TOKENIZER)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ConfigError. Cheap: nothing is loaded."""
+    for name in _FILES:
+        if not (folder / name).is_file():
+            hint = "name the folder of a Whisper model in CTranslate2's format"
+            raise ConfigError(f"the aligner {str(folder)!r} has no {name}; {hint}")

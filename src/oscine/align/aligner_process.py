@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from oscine.align.whisper import Whisper
-from oscine.audio import Clip
+from oscine.audio.clips import Clip
 from oscine.errors import ConfigError
 from oscine.process.child import as_pipe, connection_to_parent
 from oscine.process.framing import Message, read_message, write_message

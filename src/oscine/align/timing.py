@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 
 from oscine.align.words import Word
-from oscine.frames import Samples
+from oscine.audio.pcm import Samples
 
 Span = tuple[int, int]  # of characters
 Times = list[tuple[float, float]]  # start and end of each word, in seconds
@@ -94,3 +99,39 @@ def _pauses(samples: Samples, rate_hz: int) -> list[tuple[float, float]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], quiet, [False]]).astype(np.int8)))
     pauses = (edges.reshape(-1, 2) * _BLOCK_S).tolist()
     return [(start_s, end_s) for start_s, end_s in pauses if end_s - start_s >= _PAUSE_S]
+
+
+# --- How late a Whisper model is. Each model reports words a little too late or too early, by up to a tenth of a
+# second, and whatever the voice. A recording with known word times (tools/alignment_reference.py) tells by how much.
+
+
+_MAX_LATE_S = 0.2  # more is not the model's lateness, but a model that does not align
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    text: str
+    samples: Samples  # 16 kHz
+    times: Times
+
+
+def reference_recordings() -> list[Recording]:
+    folder = resources.files("oscine.align")
+    samples, _ = soundfile.read(io.BytesIO((folder / "reference.ogg").read_bytes()), dtype="float32")
+    found = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
+    return [
+        Recording(one["text"], samples[one["first"] : one["last"]], [(start, end) for start, end in one["times"]])
+        for one in found
+    ]
+
+
+def lateness_s(align: Callable[[Samples, str], Times]) -> float:
+    """The median error of starts and ends. The first start and the last end are left out: there the model reports the
+    ends of the audio."""
+    errors = []
+    for recording in reference_recordings():
+        found = align(recording.samples, recording.text)
+        for (start_s, end_s), (true_start_s, true_end_s) in zip(found, recording.times, strict=True):
+            errors += [start_s - true_start_s] if start_s > found[0][0] else []
+            errors += [end_s - true_end_s] if end_s < found[-1][1] else []
+    return float(np.clip(np.median(errors), -_MAX_LATE_S, _MAX_LATE_S)) if errors else 0.0

@@ -12,7 +12,7 @@ from rich.console import Console
 @contextmanager
 def clip_warnings(console: Console) -> Iterator[None]:
     """Python would add its file and line."""
-    from oscine.clip_checks import ClipWarning  # here: `--help` needs no numpy
+    from oscine.audio.checks import ClipWarning  # here: `--help` needs no numpy
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ClipWarning)

@@ -180,7 +180,7 @@ def _compare(model: str, kind: str, request: SpeechRequest, official_python: Pat
         clip = Path(scratch) / "clip.wav"
         fields: dict[str, Any] = {"method": _OFFICIAL_METHODS[kind], "text": greedy.text, "language": "auto"}
         if kind == "base":
-            from oscine.audio import write_wav
+            from oscine.audio.clips import write_wav
 
             write_wav(clip, *_demo_clip())
             greedy = replace(greedy, voice=tts.clone(clip, _TRANSCRIPT))

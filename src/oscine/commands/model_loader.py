@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from oscine.audio.decoding.clip_decoder import start_decoder
 from oscine.commands.settings import Settings
 from oscine.config import CheckpointConfig
-from oscine.decoding.clip_decoder import start_decoder
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
 from oscine.engine.remote.build import build
 from oscine.engine.remote.client import EngineClient

@@ -21,16 +21,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from oscine.capabilities import unsupported_script
 from oscine.commands.clip_warnings import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
-from oscine.speech import Speech, format_named, format_of, sound_device
+from oscine.speech.capabilities import unsupported_script
+from oscine.speech.result import Speech, format_named, format_of, sound_device
 from oscine.types import SpeechRequest, TextLevel, TextOptions
 
 if TYPE_CHECKING:
     from oscine.api import Oscine
     from oscine.model.device import Dtype
-    from oscine.narration import NarrationChunk, SegmentTiming
+    from oscine.speech.narration import NarrationChunk, SegmentTiming
     from oscine.voice import Voice
 
 console = Console(stderr=True)  # standard output is for results
@@ -41,7 +41,7 @@ _USUAL_RATE_HZ = 24_000  # every format has it
 
 
 def read_texts(text: str | None, file: Path | None) -> list[str]:
-    from oscine.capabilities import check_text  # here: `--help` needs no tokenizer
+    from oscine.speech.capabilities import check_text  # here: `--help` needs no tokenizer
 
     texts = _read_lines(text, file) if file is not None else [_read_text(text)]
     for one in texts:
@@ -189,7 +189,7 @@ def speak(
 
 @contextmanager
 def _stdout_sink(format_name: str, rate_hz: int) -> Iterator[Callable[[bytes], None]]:
-    from oscine.encoding.encoders import open_encoder, open_file_encoder
+    from oscine.audio.encoders import open_encoder, open_file_encoder
 
     # Nobody listens to a redirection into a file, so its header can wait for the length.
     to_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
@@ -269,7 +269,7 @@ class Outputs:
 
     def check_encoding(self, speed: float, sample_rate: int | None) -> None:
         """Refuses a speed, and a rate that a format does not have."""
-        from oscine.encoding.encoders import checked_format
+        from oscine.audio.encoders import checked_format
 
         written = [self.stdout_format] if self.to_stdout else [format_of(path) for path in self.audio[:1]]
         for name in written or ["pcm"]:  # the loudspeaker

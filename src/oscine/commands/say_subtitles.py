@@ -11,14 +11,13 @@ from rich.console import Console
 
 from oscine.align.aligner import Aligner
 from oscine.align.subtitles import subtitle_format, subtitles
-from oscine.align.words import TimedWord
-from oscine.align.written_words import written_words
+from oscine.align.words import TimedWord, written_words
 from oscine.commands.say import check_file, check_folder
 from oscine.errors import OscineError, RequestError
-from oscine.speech import Speech
+from oscine.speech.result import Speech
 
 if TYPE_CHECKING:
-    from oscine.narration import SegmentTiming
+    from oscine.speech.narration import SegmentTiming
 
 console = Console(stderr=True)  # standard output is for results
 

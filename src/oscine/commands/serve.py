@@ -20,17 +20,14 @@ from oscine.commands.model_loader import ModelLoader
 from oscine.commands.settings import Settings, changed_settings, forget_secrets
 from oscine.commands.startup_display import StartupDisplay
 from oscine.engine.memory_plan import describe_plan
-from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import OscineError
-from oscine.process.child import Child
-from oscine.server.audit import audit
-from oscine.server.listener import bind, raise_file_limit
-from oscine.server.logs import log_fields, log_to_stderr
-from oscine.server.tls import check_tls_files
+from oscine.process.child import Child, freeze_gc
+from oscine.server.http.listener import bind, check_tls_files, raise_file_limit
+from oscine.server.http.logs import audit, log_fields, log_to_stderr
 
 if TYPE_CHECKING:
+    from oscine.server.http.web_server import WebServer
     from oscine.server.model_registry import LoadedModel
-    from oscine.server.web_server import WebServer
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +52,7 @@ def serve(settings: Settings, console: Console, spawned: Child | None = None) ->
         models = loader.open_all(found)
         # Imported now, while the workers import torch.
         from oscine.server.app import build_models_app
-        from oscine.server.web_server import WebServer
+        from oscine.server.http.web_server import WebServer
 
         if loader.plan:
             display.planned(describe_plan(loader.plan))

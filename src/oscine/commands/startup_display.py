@@ -15,7 +15,7 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.settings import Settings
-from oscine.server.logs import log_fields
+from oscine.server.http.logs import log_fields
 from oscine.types import EngineStatus, ModelCard, ReportProgress
 
 _log = logging.getLogger("oscine.commands.serve")

@@ -17,7 +17,7 @@ from oscine.commands.environment import default_voices_dir, variable_of
 from oscine.errors import NotFoundError, RequestError
 
 if TYPE_CHECKING:
-    from oscine.server.voice_store import VoiceStore
+    from oscine.speech.voice_store import VoiceStore
     from oscine.voice import Voice
 
 voices_app = typer.Typer(
@@ -38,8 +38,8 @@ _MAX_CONSENT_CHARS = 1024  # characters, as the server has it
 
 def _store(voices_dir: Path | None, *, make: bool = False) -> VoiceStore:
     """The server's voice store. With `make`, the folder is created if it is missing."""
-    from oscine.server.voice_aliases import reserved_names
-    from oscine.server.voice_store import VoiceStore
+    from oscine.speech.voice_store import VoiceStore
+    from oscine.speech.voices import reserved_names
 
     folder = Path(voices_dir or default_voices_dir()).expanduser()
     usable = make or os.path.isdir(folder)

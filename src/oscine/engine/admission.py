@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oscine.config import EngineConfig
-from oscine.engine.forecast import Forecast, Load
+from oscine.engine.forecast import Forecast, Load, SpeechLength
 from oscine.engine.session import Session
-from oscine.engine.speech_length import SpeechLength
 from oscine.errors import EngineError, OscineError, OverloadedError
 from oscine.types import FinishReason, Prompt
 

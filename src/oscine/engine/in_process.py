@@ -9,23 +9,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oscine.capabilities import check_can_clone
 from oscine.config import EngineConfig
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown
-from oscine.engine.echo_trimming import EchoTrimmer, begins_like_end
 from oscine.engine.loop import EngineLoop
 from oscine.engine.session import Session, StreamSpec
 from oscine.engine.streaming_text import StreamingText
 from oscine.engine.tick_cost import TickCost
+from oscine.engine.trimming import EchoTrimmer, begins_like_end
 from oscine.errors import EngineError
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import Runner
+from oscine.speech.capabilities import check_can_clone
 from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus, SpeechRequest
 
 if TYPE_CHECKING:
-    from oscine.audio import ClipSource
+    from oscine.audio.clips import ClipSource
     from oscine.model.config import ModelConfig
     from oscine.prompt.cloning import VoiceCloner
     from oscine.voice import Voice

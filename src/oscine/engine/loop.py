@@ -14,18 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from oscine.audio.pcm import rms_dbfs
 from oscine.config import EngineConfig
 from oscine.engine import policy
 from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, SessionMessage, Shutdown
-from oscine.engine.forecast import Forecast, Load, max_queued_s
+from oscine.engine.forecast import Forecast, Load, SpeechLength, max_queued_s
 from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
 from oscine.engine.slots import Slots
-from oscine.engine.speech_length import SpeechLength
 from oscine.engine.tick_cost import TickCost, TickCostModel
 from oscine.engine.tick_in_flight import TickInFlight
 from oscine.errors import EngineError, OscineError, RequestError, TooLongError
-from oscine.levels import rms_dbfs
 from oscine.runner.runner import Runner
 from oscine.types import AudioChunk, EngineStatus, FinishReason
 

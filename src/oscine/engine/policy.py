@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import PacingConfig
 from oscine.engine.tick_cost import TickCost
-from oscine.frames import FRAME_RATE_HZ
 
 FRAME_S = 1 / FRAME_RATE_HZ
 _INITIAL_ROWS = 4

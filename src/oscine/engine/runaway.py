@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 
+from oscine.audio.pcm import FLOOR_DBFS, FRAME_RATE_HZ
 from oscine.config import RunawayConfig
-from oscine.frames import FRAME_RATE_HZ
-from oscine.levels import FLOOR_DBFS
 
 _MIN_ROUNDS = 4  # of a repeated sequence
 _CHECK_EVERY = 8  # frames

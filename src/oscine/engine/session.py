@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from oscine.audio.pcm import CODEBOOKS, Codes, Pcm
 from oscine.config import ChunkConfig, EngineConfig
-from oscine.engine.echo_trimming import EchoTrimmer
 from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
-from oscine.engine.silence_trimming import SilenceTrimmer
+from oscine.engine.trimming import EchoTrimmer, SilenceTrimmer
 from oscine.errors import OscineError, TooLongError
-from oscine.frames import CODEBOOKS, Codes
-from oscine.levels import Pcm
 from oscine.runner.runner import SlotAssignment
 from oscine.types import AudioChunk, FinishReason, Prompt, SamplingParams, Usage
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from oscine.capabilities import check_text
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, TextAppended
 from oscine.errors import RequestError
 from oscine.prompt.builder import StreamingPrompt
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
+from oscine.speech.capabilities import check_text
 
 
 class StreamingText:

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oscine.audio.pcm import CODEBOOKS
 from oscine.export.graph import RelativeCache
 from oscine.export.onnx_file import Graph, RunGraph
-from oscine.frames import CODEBOOKS
 from oscine.model.codec_encoder import CodecEncoder, Quantizer
 from oscine.model.config import CodecConfig
 

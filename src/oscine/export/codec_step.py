@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oscine.audio.pcm import CODEBOOKS
 from oscine.export.codec_window import SAMPLE_TOLERANCE, SAMPLE_UNIT, random_codes
 from oscine.export.graph import GraphHistory, RelativeCache
 from oscine.export.onnx_file import Arrays, Graph, RunGraph, difference
-from oscine.frames import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.config import RESIDUAL_DILATIONS, CodecDecoderConfig
 

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oscine.audio.pcm import CODEBOOKS
 from oscine.errors import RequestError
 from oscine.export.description import CodecWindow
 from oscine.export.graph import RelativeCache, ZeroHistory
 from oscine.export.onnx_file import Graph, RunGraph, difference, write_onnx
-from oscine.frames import CODEBOOKS
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.codec import Codec
 from oscine.model.config import CODEC_FIRST_KERNEL, CodecDecoderConfig

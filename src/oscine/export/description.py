@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from oscine.errors import ExportError
-from oscine.export.extra import require_export_extra
 
 PartName = Literal["codec-window", "codec-step", "codec-encoder", "speaker-encoder"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
 CLONING_PARTS: tuple[PartName, ...] = ("codec-encoder", "speaker-encoder")  # of Base checkpoints only
 
+LIBRARIES = ("onnx", "onnxscript", "onnxruntime")  # of the extra `export`
 KEY = "oscine"  # of the metadata: an ExportedFile as JSON; the other keys are for people
 
 
@@ -95,3 +96,11 @@ def read_file(path: str | os.PathLike[str]) -> ExportedFile:
     fields = json.loads(stored)
     del fields["max_error"]
     return ExportedFile(path=Path(path), **fields)
+
+
+def require_export_extra() -> None:
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ExportError(
+            f"exporting needs {', '.join(missing)}, not installed here; run: pip install 'oscine[export]'"
+        )

@@ -21,8 +21,7 @@ from torch import nn
 from oscine import __version__
 from oscine.commit import commit
 from oscine.errors import ExportError
-from oscine.export.description import KEY, ExportedFile, PartName
-from oscine.export.extra import require_export_extra
+from oscine.export.description import KEY, ExportedFile, PartName, require_export_extra
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

@@ -27,10 +27,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels import shared_memory
+from oscine.kernels import shared as shared_memory
 from oscine.kernels.conv_tiles import Tile, plain_tile, tuned_tile
-from oscine.kernels.shared import INTERPRETED, dot, place_columns, sum_of_rows, to_bf16
-from oscine.kernels.shared_memory import fitting_stages
+from oscine.kernels.shared import INTERPRETED, dot, fitting_stages, place_columns, sum_of_rows, to_bf16
 
 Activation = Literal["none", "snake", "gelu", "swiglu"]
 

@@ -21,9 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels import shared_memory
-from oscine.kernels.shared import dot, rounded, to_bf16
-from oscine.kernels.shared_memory import fitting_stages
+from oscine.kernels import shared as shared_memory
+from oscine.kernels.shared import dot, fitting_stages, rounded, to_bf16
 
 _MAX_ROWS = 128  # per program
 _PARTIAL_SUMS = 24576  # of one row, at most: splits times weight rows of a published shape

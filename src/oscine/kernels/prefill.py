@@ -117,7 +117,7 @@ def prompt_attention(
     out: Tensor,
 ) -> None:
     """After `write_keys_values`, with the same arguments -> out [rows, heads dim], or these in tiles
-    (kernels/cuda/tiles.py). Rows of a prompt are adjacent and in order. Rows at a negative position keep theirs."""
+    (kernels/cuda/program.py). Rows of a prompt are adjacent and in order. Rows at a negative position keep theirs."""
     _, kv_heads, block_size, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
     in_tiles = out.ndim == 3

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels import shared_memory
+from oscine.kernels import shared as shared_memory
 from oscine.kernels.conv import (
     Conv,
     Rows,
@@ -33,8 +33,7 @@ from oscine.kernels.conv import (
     store_outputs,
 )
 from oscine.kernels.conv_tiles import UnitTile, unit_tile
-from oscine.kernels.shared import dot, place_columns, to_bf16
-from oscine.kernels.shared_memory import fitting_stages
+from oscine.kernels.shared import dot, fitting_stages, place_columns, to_bf16
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.config import (
     CODEC_FIRST_KERNEL,
     CODEC_KERNEL,

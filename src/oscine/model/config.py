@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from oscine.audio.pcm import CODEBOOKS, FRAME_RATE_HZ
 from oscine.errors import CheckpointError, RequestError
-from oscine.frames import CODEBOOKS, FRAME_RATE_HZ
 from oscine.model.json_files import Section, read_json
 from oscine.types import DrawParams, ModelCard, SamplingParams, TextLevel
 

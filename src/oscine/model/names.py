@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.config import CodecDecoderConfig, CodecEncoderConfig, ModelConfig, SpeakerEncoderConfig, StackConfig
 
 Names = dict[str, tuple[str, ...]]

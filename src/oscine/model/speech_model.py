@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.codec_encoder import CodecEncoder
-from oscine.model.config import ModelConfig
-from oscine.model.predictor import Predictor
+from oscine.model.config import ModelConfig, PredictorConfig, TalkerConfig
+from oscine.model.layers import Stack
 from oscine.model.speaker_encoder import SpeakerEncoder
-from oscine.model.talker import Talker
+from oscine.model.streaming import ContiguousKVCache
 from oscine.types import SPEAKER, Prompt, reference_frame
 
 
@@ -60,3 +62,72 @@ class SpeechModel(nn.Module):
     def _to_device(self, values: npt.NDArray[Any]) -> Tensor:
         tensor = torch.tensor(values)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+
+# --- The talker: maps text rows plus code rows to a hidden state and the logits of code 0, once per frame.
+
+
+class Talker(nn.Module):
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.stack.width
+        # The plain constructor draws random numbers, which on the meta device imports torch._dynamo (2 s, 70 MB).
+        self.text_embedding = nn.Embedding.from_pretrained(torch.empty(config.text_vocab, config.text_width))
+        self.text_in = nn.Linear(config.text_width, config.text_width)
+        self.text_out = nn.Linear(config.text_width, width)
+        self.code_embedding = nn.Embedding.from_pretrained(torch.empty(config.code_vocab, width))
+        self.stack = Stack(config.stack)
+        self.head = nn.Linear(width, config.code_vocab, bias=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.head.weight.dtype
+
+    def text_rows(self, text_ids: Tensor) -> Tensor:
+        return self.text_out(F.silu(self.text_in(self.text_embedding(text_ids))))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.head(hidden).float()
+
+
+# --- The code predictor: codes 1..15 of a frame, in order, from the talker's hidden state and code 0.
+#
+# The runner loops over the codebooks, since it samples between the predictor's passes.
+
+
+class Predictor(nn.Module):
+    def __init__(self, config: PredictorConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.stack.width
+        # Stacked, so that one gather reads a whole frame. Entry j embeds code j + 1 in the talker's width.
+        self.embeddings = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, config.talker_width))
+        self.heads = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, width))
+        self.narrow = nn.Linear(config.talker_width, width) if config.talker_width != width else nn.Identity()
+        self.stack = Stack(config.stack)
+
+    def cache(self, batch: int) -> ContiguousKVCache:
+        return ContiguousKVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
+
+    def first(self, hidden: Tensor, code_rows: Tensor, cache: ContiguousKVCache) -> Tensor:
+        """Logits of code 1, from the talker's hidden state and its embedding of code 0, [batch, width] each."""
+        rows = self.narrow(torch.stack((hidden, code_rows), dim=1))
+        return self._logits(self.stack(rows, cache.prefill(2))[:, -1], 0)
+
+    def next(self, book: int, codes: Tensor, cache: ContiguousKVCache) -> Tensor:
+        """Logits of code `book` + 1, given code `book` (1..14) as [batch]."""
+        rows = self.narrow(F.embedding(codes, self.embeddings[book - 1]))[:, None]
+        return self._logits(self.stack(rows, cache.append(book + 1))[:, 0], book)
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """codes 1..15 as [batch, 15] -> [batch, 15, talker width]."""
+        offsets = torch.arange(CODEBOOKS - 1, device=codes.device) * self.config.vocab
+        return F.embedding(codes + offsets, self.embeddings.flatten(0, 1))
+
+    def _logits(self, hidden: Tensor, head: int) -> Tensor:
+        return F.linear(hidden, self.heads[head]).float()

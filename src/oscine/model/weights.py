@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from oscine.errors import CheckpointError
 from oscine.model.checkpoint import TensorFiles
 from oscine.model.config import ModelConfig, read_config
+from oscine.model.device import PinnedUpload
 from oscine.model.layers import FusedLinear
 from oscine.model.names import (
     UNUSED_CODEC,
@@ -22,7 +23,6 @@ from oscine.model.names import (
     codec_names,
     speech_names,
 )
-from oscine.model.pinned_upload import PinnedUpload
 from oscine.model.speech_model import SpeechModel
 
 TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all

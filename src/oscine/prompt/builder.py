@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from oscine.capabilities import check_text, resolve_request
 from oscine.errors import CheckpointError, TooLongError, VoiceError
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
 from oscine.prompt.tokenizer import TextTurn, Tokenizer
+from oscine.speech.capabilities import check_text, resolve_request
 from oscine.types import Prompt, SpeechRequest
 from oscine.voice import Voice
 

@@ -8,10 +8,10 @@ import threading
 import torch
 from cachetools import LRUCache, cachedmethod
 
-from oscine.audio import Clip, ClipSource, check_reference, read_clip, resample
-from oscine.capabilities import check_can_clone, check_text
-from oscine.decoding.limits import REFERENCE_CLIP
+from oscine.audio.clips import Clip, ClipSource, check_reference, read_clip, resample
+from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.model.speech_model import SpeechModel
+from oscine.speech.capabilities import check_can_clone, check_text
 from oscine.voice import Voice
 
 _CACHED_VOICES = 256  # about 20 kB each

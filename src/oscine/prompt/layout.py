@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oscine.frames import Codes, Samples
+from oscine.audio.pcm import Codes, Samples
 from oscine.model.config import ModelConfig
 from oscine.types import NO_CODEC, SPEAKER, Prompt, TextMode, reference_frame
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from oscine.errors import ConfigError
 from oscine.model.config import ModelConfig
-from oscine.runner.block_allocator import BLOCK_POSITIONS, blocks_for
+from oscine.runner.kv_cache import BLOCK_POSITIONS, blocks_for
 
 _MiB = 2**20
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oscine.frames import Codes
+from oscine.audio.pcm import Codes
 from oscine.types import Prompt, SamplingParams
 
 

@@ -14,12 +14,11 @@ from cachetools import LRUCache
 from torch import Tensor
 
 from oscine.errors import EngineError, TooLongError
-from oscine.runner.backend import Backend, CaptureProgress
-from oscine.runner.block_allocator import BlockAllocator, blocks_for
+from oscine.runner.backend import Backend, CaptureProgress, SilentCodec
+from oscine.runner.kv_cache import BlockAllocator, blocks_for
 from oscine.runner.newcomer import Newcomer
 from oscine.runner.prefix_cache import PrefixCache, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
-from oscine.runner.slot_codec import SilentCodec
 from oscine.types import Prompt, SamplingParams
 
 _log = logging.getLogger(__name__)

@@ -17,24 +17,24 @@ from starlette.types import Scope
 
 from oscine import __version__
 from oscine.config import ServerConfig
-from oscine.server.asyncapi import asyncapi
-from oscine.server.batch import batch_routes
-from oscine.server.consents import consent_routes
-from oscine.server.encode import encode_routes
-from oscine.server.errors import ApiError, error_response, handle_errors
-from oscine.server.logs import drop_expected_errors, request_id
-from oscine.server.loop_lag import watch_loop_lag
-from oscine.server.middleware import RequestMiddleware
-from oscine.server.model_admin import OpenModel
+from oscine.server.api.batch import batch_routes
+from oscine.server.api.consents import consent_routes
+from oscine.server.api.encode import encode_routes
+from oscine.server.api.model_admin import OpenModel
+from oscine.server.api.models import model_routes
+from oscine.server.api.schemas import invalid_field
+from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
+from oscine.server.api.speech_outcomes import outcome_routes
+from oscine.server.api.voices import voice_routes
+from oscine.server.dialects.routes import realtime_routes
+from oscine.server.http.errors import ApiError, error_response, handle_errors
+from oscine.server.http.logs import drop_expected_errors, request_id
+from oscine.server.http.metrics import watch_loop_lag
+from oscine.server.http.middleware import RequestMiddleware
+from oscine.server.http.openapi import ERRORS, add_document, add_openapi
+from oscine.server.live.asyncapi import asyncapi
 from oscine.server.model_registry import LoadedModel
-from oscine.server.models import model_routes
-from oscine.server.openapi import ERRORS, add_document, add_openapi
-from oscine.server.realtime.routes import realtime_routes
-from oscine.server.schemas import invalid_field
 from oscine.server.service import Service
-from oscine.server.speech import SPEECH_PATH, direct_speech, speech_routes
-from oscine.server.speech_outcomes import outcome_routes
-from oscine.server.voices import voice_routes
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _PLAYGROUND = Path(__file__).parent / "playground"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from oscine.server.schemas import UnknownField, VoiceOptions
+from oscine.server.api.schemas import UnknownField, VoiceOptions
 from oscine.types import ModelCard
 
 _MAX_LISTED = 20

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oscine.capabilities import Needs
 from oscine.errors import EngineError, NotFoundError, NotReadyError
-from oscine.server.cloned_voices import ClonedVoices, Transcribe
-from oscine.server.metrics import EngineFigures, Metrics
+from oscine.server.api.schemas import VoiceOptions
+from oscine.server.http.metrics import EngineFigures, Metrics
 from oscine.server.model_routing import choose_models, find_name, needs_of
-from oscine.server.schemas import VoiceOptions
-from oscine.server.voice_aliases import VoiceResolver, reserved_names
-from oscine.server.voice_store import VoiceStore
+from oscine.speech.capabilities import Needs
+from oscine.speech.cloned_voices import ClonedVoices, Transcribe
+from oscine.speech.voice_store import VoiceStore
+from oscine.speech.voices import VoiceResolver, reserved_names
 from oscine.types import EngineHealth, EngineState, ModelCard, SpeechEngine
 from oscine.voice import Voice
 

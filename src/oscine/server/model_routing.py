@@ -17,11 +17,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from oscine.capabilities import KIND_NAMES, Needs, check_needs
 from oscine.errors import NotFoundError, RequestError, VoiceError, unknown_choice
-from oscine.server.nearest_voices import OPENAI_VOICES, is_foreign_voice
-from oscine.server.schemas import VoiceId, VoiceOptions, shown_name
-from oscine.server.voice_aliases import DEFAULT_VOICE
+from oscine.server.api.schemas import VoiceId, VoiceOptions, shown_name
+from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
+from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 

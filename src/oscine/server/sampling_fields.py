@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oscine.server.schemas import RANDOM_SEED, ExtraParams, VoiceOptions
+from oscine.server.api.schemas import RANDOM_SEED, ExtraParams, VoiceOptions
 
 _NAMES = tuple(ExtraParams.model_fields)
 

@@ -7,25 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.config import ServerConfig
-from oscine.encoding.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.errors import NotReadyError
-from oscine.narration import NarrationChunk, narrate
-from oscine.server.api_keys import ApiKeys
-from oscine.server.async_aligner import AsyncAligner
-from oscine.server.connections import OpenConnections
-from oscine.server.consent_store import ConsentStore
-from oscine.server.kept_files import KeptFiles
-from oscine.server.metrics import AlignerMetrics, Metrics
-from oscine.server.model_admin import ModelAdmin, OpenModel
+from oscine.server.api.model_admin import ModelAdmin, OpenModel
+from oscine.server.api.schemas import VoiceOptions
+from oscine.server.api.speech_outcomes import SpeechOutcomes
+from oscine.server.dialects.kept_files import KeptFiles
+from oscine.server.http.api_keys import ApiKeys
+from oscine.server.http.connections import OpenConnections
+from oscine.server.http.metrics import AlignerMetrics, Metrics
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
-from oscine.server.reference_clips import ClipPolicy
-from oscine.server.schemas import VoiceOptions
-from oscine.server.speech_outcomes import SpeechOutcomes
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
-from oscine.server.voice_aliases import reserved_names
-from oscine.server.voice_store import VoiceStore
-from oscine.server.word_timer import WordTimer
+from oscine.speech.clips import ClipPolicy
+from oscine.speech.consent_store import ConsentStore
+from oscine.speech.narration import NarrationChunk, narrate
+from oscine.speech.voice_store import VoiceStore
+from oscine.speech.voices import reserved_names
+from oscine.speech.words import AsyncAligner, WordTimer
 from oscine.types import BEST_STATES
 
 _ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
@@ -85,7 +84,7 @@ class Service:
 
     def word_timer(self, plan: SpeechPlan) -> WordTimer:
         assert self.aligner, "the planner refuses word timestamps without an aligner"
-        return WordTimer(self.aligner, plan)
+        return WordTimer(self.aligner, plan.request.language, plan.rate_hz, plan.speed)
 
     def close(self) -> None:
         if self.aligner:

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from oscine.capabilities import AUTO, KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
+from oscine.audio.encoders import Format, checked_format
 from oscine.config import FormatName, ServerConfig
-from oscine.encoding.encoders import Format, checked_format
 from oscine.errors import FieldError, RequestError, TooLargeError
-from oscine.segmenter import SegmenterConfig
-from oscine.server.async_aligner import AsyncAligner, check_aligner
-from oscine.server.cloned_voices import ClonedVoice
+from oscine.server.api.schemas import ExtraParams, Split, VoiceId, VoiceOptions
 from oscine.server.ignored_fields import field_warnings, ignored_fields
 from oscine.server.model_registry import ServedModel
-from oscine.server.reference_clips import ClipPolicy, fetch_clip
 from oscine.server.sampling_fields import given_seed, sampling_fields
-from oscine.server.schemas import ExtraParams, Split, VoiceId, VoiceOptions
 from oscine.server.text_fields import TextFields
+from oscine.speech.capabilities import AUTO, KIND_NAMES, check_can_clone, check_speaker_width, unsupported_script
+from oscine.speech.clips import ClipPolicy, fetch_clip
+from oscine.speech.cloned_voices import ClonedVoice
+from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
 from oscine.text.levels import text_language
 from oscine.text.preparation import Prepared, StreamingPreparation, prepare_text
+from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard, SamplingParams, SpeechRequest, TextOptions
 from oscine.voice import Voice

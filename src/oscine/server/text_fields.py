@@ -6,7 +6,7 @@ import asyncio
 
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError
-from oscine.server.schemas import VoiceOptions
+from oscine.server.api.schemas import VoiceOptions
 from oscine.text.levels import asked_level, at_level
 from oscine.text.preparation import check_text_options
 from oscine.types import ModelCard, TextOptions

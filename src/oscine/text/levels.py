@@ -59,7 +59,7 @@ def can_be_spoken(language: str) -> bool:
         return True
     if not has_rules(language):
         return False
-    from oscine.text.normalization.optional import import_babel, import_rbnf  # optional libraries
+    from oscine.text.normalization.speller import import_babel, import_rbnf  # optional libraries
 
     try:
         import_rbnf(), import_babel("core")

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError
-from oscine.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.chain import Chain, Stage
 from oscine.text.cleaning import CleaningRule, is_plain
 from oscine.text.english.reader import EnglishReader, ends_sentence
@@ -18,6 +17,7 @@ from oscine.text.levels import ENGLISH, asked_level, check_level
 from oscine.text.pauses import MAX_BREAK_S, MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
+from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.spoken_text import Pause, Replacement, SpokenBuffer, SpokenText
 from oscine.types import TextOptions
 

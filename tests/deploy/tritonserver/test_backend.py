@@ -10,7 +10,7 @@ import pytest
 from oscine.deploy.tritonserver.backend import DecoupledResponse, ForwardedError, ModelInstance, read_tensors
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
 from oscine.errors import FieldError, OverloadedError, RequestError
-from oscine.server.errors import ApiError
+from oscine.server.http.errors import ApiError
 from tests.deploy.tritonserver.fake_backend import Request, TritonError, fake_backend
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oscine.deploy.tritonserver.codec_windows import Window, WindowCutter
+from oscine.deploy.tritonserver.speech_joiner import Window, WindowCutter
 
 LEFT, NEW = 5, 4
 

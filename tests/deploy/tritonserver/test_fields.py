@@ -9,7 +9,7 @@ import pytest
 from oscine.deploy.tritonserver.fields import speech_fields
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import FieldError
-from oscine.server.errors import ApiError
+from oscine.server.http.errors import ApiError
 
 ALL: dict[str, Any] = {
     "text": "Grüße.".encode(),

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from oscine.commands.settings import Settings, load_settings
-from oscine.deploy.tritonserver.codec_windows import Window
 from oscine.deploy.tritonserver.speech_host import SpeechHost
-from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
 from oscine.errors import ConfigError, RequestError
 from oscine.model.weights import load_model
 from tests.conftest import CheckpointMaker

@@ -16,7 +16,7 @@ from oscine.kernels.cuda.attention import (
     predictor_launch,
     talker_launch,
 )
-from oscine.kernels.cuda.tiles import from_tiles, in_tiles
+from oscine.kernels.cuda.program import from_tiles, in_tiles
 from tests.kernels.cuda import plain_operations
 from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.cuda.plain_operations import attended

@@ -17,7 +17,7 @@ from oscine.kernels.cuda.linear import (
     linear_launch,
 )
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
-from oscine.kernels.cuda.tiles import from_tiles, in_tiles
+from oscine.kernels.cuda.program import from_tiles, in_tiles
 from oscine.kernels.fp8 import dequantized, quantize
 from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.measures import assert_same_roundings

@@ -16,7 +16,7 @@ from oscine.kernels.cuda.linear import (
     tiled_plans,
 )
 from oscine.kernels.cuda.norm import norm_launch
-from oscine.kernels.shared_memory import BLOCK_BYTES
+from oscine.kernels.shared import BLOCK_BYTES
 
 ROWS = (1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256)
 SHAPES = (

@@ -8,7 +8,7 @@ import torch
 
 from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
-from oscine.kernels.cuda.tiles import TileArguments, from_tiles, in_tiles, tile_launch, tile_shape
+from oscine.kernels.cuda.program import TileArguments, from_tiles, in_tiles, tile_launch, tile_shape
 from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
 from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
 from tests.kernels.cuda.test_linear import EPSILON, SEGMENTS_HERE, Case

@@ -13,12 +13,12 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions
+from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, SilentCodec
 from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.cpu import predictor as cpu_predictor
 from oscine.runner.cpu.backend import CpuBackend
@@ -30,7 +30,6 @@ from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import FrameOutput, SlotAssignment
 from oscine.runner.sampling import DrawTable
-from oscine.runner.slot_codec import SilentCodec
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 from oscine.types import DrawParams, SamplingParams, SpeechRequest

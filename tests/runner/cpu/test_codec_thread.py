@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
 from oscine.model.weights import load_model
+from oscine.runner.backend import SlotCodec
 from oscine.runner.cpu import codec_thread
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
-from oscine.runner.slot_codec import SlotCodec
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S
 from tests.runner.codec_streams import CPU, RESETS, SLOTS, TICKS, random_codes, slot_vector

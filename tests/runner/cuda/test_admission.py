@@ -20,8 +20,8 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import admission, long_prefill
 from oscine.runner.cuda.admission import BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.graphs import SideStream
 from oscine.runner.cuda.prompt_rows import PromptRows
-from oscine.runner.cuda.side_stream import SideStream
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.newcomer import Newcomer

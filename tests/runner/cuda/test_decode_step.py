@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
-from oscine.model.predictor import Predictor
-from oscine.model.speech_model import SpeechModel
+from oscine.audio.pcm import CODEBOOKS
+from oscine.model.speech_model import Predictor, SpeechModel
 from oscine.runner.backend import BackendOptions, Kernels
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oscine.segmenter import Segmenter, SegmenterConfig
+from oscine.text.segmenter import Segmenter, SegmenterConfig
 from tests.server.live.live_client import Client, Received, Server, server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine, spoken
 from tests.server.serving import eventually

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from websockets.typing import Subprotocol
 
-from oscine.audio import read_clip
+from oscine.audio.clips import read_clip
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oscine.audio import read_clip
+from oscine.audio.clips import read_clip
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener
 from tests.server.scripted_engine import BASE_CARD, FRAME_SAMPLES, RATE_HZ, spoken

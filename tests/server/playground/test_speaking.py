@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oscine.audio import wav_header
+from oscine.audio.clips import wav_header
 from oscine.config import ServerConfig
 from tests.server.browsing import PLAIN_HOST, Visit, clip_file
 from tests.server.playground.conftest import Opener

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oscine.audio import read_clip
+from oscine.audio.clips import read_clip
 from oscine.model.checkpoint import DEMO, find_checkpoint
 from oscine.model.config import read_config
 from oscine.types import ClipData

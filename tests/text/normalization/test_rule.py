@@ -6,8 +6,8 @@ import pytest
 
 from oscine.errors import RequestError
 from oscine.text.normalization.language import CODES
-from oscine.text.normalization.optional import import_babel, import_rbnf
 from oscine.text.normalization.rule import NormalizationRule, check_language
+from oscine.text.normalization.speller import import_babel, import_rbnf
 from oscine.text.scanner import TextScanner
 
 

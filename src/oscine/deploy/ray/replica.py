@@ -20,13 +20,13 @@ from oscine.commands.model_loader import ModelLoader
 from oscine.commands.settings import Settings
 from oscine.commands.startup_display import StartupDisplay
 from oscine.deploy.ray.autoscaling import LOAD
-from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import EngineError
+from oscine.process.child import freeze_gc
 from oscine.server.app import build_models_app
-from oscine.server.logs import log_to_stderr
+from oscine.server.http.logs import log_to_stderr
+from oscine.server.http.status_server import StatusServer
 from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
-from oscine.server.status_server import StatusServer
 from oscine.types import EngineStatus
 
 _log = logging.getLogger(__name__)

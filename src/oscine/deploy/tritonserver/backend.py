@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from oscine.deploy.tritonserver.tensors import TensorSpec
 from oscine.errors import FieldError, unknown_choice
-from oscine.server.errors import api_error
-from oscine.server.schemas import shown_name
+from oscine.server.api.schemas import shown_name
+from oscine.server.http.errors import api_error
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 # Files in the folder of a model's version.

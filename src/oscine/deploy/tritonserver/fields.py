@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from oscine.errors import FieldError
-from oscine.server.json_body import parse_json
-from oscine.server.schemas import ExtraParams, VoiceOptions, invalid_field
+from oscine.server.api.schemas import ExtraParams, VoiceOptions, invalid_field
+from oscine.server.http.json_body import parse_json
 
 _EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
 _TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciations", "text_level")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from oscine.deploy.tritonserver.backend import utils
-from oscine.server.metrics import ENGINE_GAUGES, EngineFigures
+from oscine.server.http.metrics import ENGINE_GAUGES, EngineFigures
 
 _INTERVAL_S = 0.5
 

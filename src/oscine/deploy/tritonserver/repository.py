@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from oscine.commands.settings import Settings
 from oscine.deploy.tritonserver.backend import CODEC_FILE, CODEC_SHAPE, SETTINGS
-from oscine.deploy.tritonserver.config_pbtxt import MARK, config_pbtxt
 from oscine.deploy.tritonserver.speech_joiner import CodecShape
 from oscine.deploy.tritonserver.tensors import (
     CODEC,
@@ -22,6 +22,7 @@ from oscine.deploy.tritonserver.tensors import (
     TALKER,
     TALKER_INPUTS,
     TALKER_OUTPUTS,
+    TensorSpec,
     codec_inputs,
     codec_outputs,
 )
@@ -186,3 +187,50 @@ class _Writer:
 
     def _write_settings(self, version: Path) -> None:
         (version / SETTINGS).write_text(_SETTINGS_HEAD + self._settings.as_toml(), encoding="utf-8")
+
+
+# --- Writes a model's config.pbtxt.
+
+
+MARK = "# Written by `oscine triton`, which replaces it."
+
+
+def config_pbtxt(
+    name: str,
+    inputs: Iterable[TensorSpec],
+    outputs: Iterable[TensorSpec],
+    *,
+    about: str,
+    backend: str = "python",
+    instances: int = 1,
+    kind: str = "KIND_CPU",
+    decoupled: bool = False,
+    max_batch_size: int = 0,
+    queue_delay_us: int | None = None,
+) -> str:
+    """`queue_delay_us`: how long a request may wait for others to share its batch."""
+    lines = [
+        MARK,
+        f"# {about}",
+        f'name: "{name}"',
+        f'backend: "{backend}"',
+        f"max_batch_size: {max_batch_size}",
+        *(["model_transaction_policy { decoupled: true }"] if decoupled else []),
+        *_tensors("input", inputs),
+        *_tensors("output", outputs),
+        f"instance_group [ {{ kind: {kind} count: {instances} }} ]",
+    ]
+    if queue_delay_us is not None:
+        lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {queue_delay_us} }}")
+    return "\n".join(lines) + "\n"
+
+
+def _tensors(section: str, specs: Iterable[TensorSpec]) -> list[str]:
+    lines = []
+    for spec in specs:
+        dims = ", ".join(map(str, spec.dims))
+        optional = " optional: true" if spec.optional else ""
+        lines.append(f"  # {spec.about}")
+        lines.append(f'  {{ name: "{spec.name}" data_type: TYPE_{spec.datatype} dims: [ {dims} ]{optional} }},')
+    lines[-1] = lines[-1].removesuffix(",")
+    return [f"{section} [", *lines, "]"]

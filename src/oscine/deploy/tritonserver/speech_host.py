@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from oscine.audio.pcm import CODEBOOKS, Codes
 from oscine.commands.settings import Settings
 from oscine.deploy.tritonserver.backend import ResponseStream
 from oscine.deploy.tritonserver.fields import speech_fields
 from oscine.deploy.tritonserver.pulled_streams import PulledStreams
 from oscine.deploy.tritonserver.streams import Streams
 from oscine.engine.build import build_engine
-from oscine.engine.remote.heap import freeze_gc
 from oscine.errors import ConfigError, RequestError
-from oscine.frames import CODEBOOKS, Codes
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
-from oscine.server.logs import log_to_stderr
-from oscine.server.metrics import EngineFigures
+from oscine.process.child import freeze_gc
+from oscine.server.http.logs import log_to_stderr
+from oscine.server.http.metrics import EngineFigures
 from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan

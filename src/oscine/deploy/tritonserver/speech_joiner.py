@@ -8,16 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oscine.audio import pcm16
+from oscine.audio.clips import pcm16
+from oscine.audio.pcm import CODEBOOKS, Codes, Pcm, Samples
 from oscine.config import TrimConfig
-from oscine.deploy.tritonserver.codec_windows import Window, WindowCutter
-from oscine.engine.silence_trimming import SilenceTrimmer
-from oscine.frames import Codes, Samples
-from oscine.levels import Pcm
-from oscine.narration import SegmentJoiner
+from oscine.engine.trimming import SilenceTrimmer
+from oscine.speech.narration import SegmentJoiner
 
 # Windows of one stream -> a row of samples for each: those of its new frames, then of its padding.
-Decode = Callable[[Sequence[Window]], Sequence[Samples]]
+Decode = Callable[[Sequence["Window"]], Sequence[Samples]]
 _EMPTY: Pcm = np.zeros(0, np.int16)
 
 
@@ -73,3 +71,41 @@ class SpeechJoiner:
         if part.segment_end:
             joined += joiner.end_segment(last=part.final)
         return np.frombuffer(joined, "<i2")
+
+
+# --- Cuts a stream of codes into the windows that the exported codec decodes, each frame new in exactly one of them.
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One row of the codec's input: context frames, new frames, then padding."""
+
+    codes: Codes  # [window frames, 16]
+    context_frames: int
+    new_frames: int
+
+
+class WindowCutter:
+    """The windows of one stream. All have the same shape, so windows of different streams can share a batch."""
+
+    def __init__(self, left_context_frames: int, new_frames: int, context: Codes | None = None) -> None:
+        """`context` are frames before the first one, such as those of a reference clip."""
+        self._left, self._new = left_context_frames, new_frames
+        self._context: Codes = np.zeros((0, CODEBOOKS), np.int64)
+        if context is not None:
+            self._keep(context)
+
+    def cut(self, codes: Codes) -> Iterator[Window]:
+        """Windows in which these frames are new, in order."""
+        for start in range(0, len(codes), self._new):
+            piece = codes[start : start + self._new]
+            window = np.zeros((self._left + self._new, CODEBOOKS), np.int64)
+            context = len(self._context)
+            window[:context] = self._context
+            window[context : context + len(piece)] = piece
+            yield Window(window, context, len(piece))
+            self._keep(piece)
+
+    def _keep(self, codes: Codes) -> None:
+        joined = np.concatenate((self._context, codes))
+        self._context = joined[max(0, len(joined) - self._left) :]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oscine.audio.pcm import Samples
 from oscine.commands.settings import load_settings
 from oscine.config import TrimConfig
 from oscine.deploy.tritonserver.backend import (
@@ -28,12 +29,10 @@ from oscine.deploy.tritonserver.backend import (
     check_parameters,
     utils,
 )
-from oscine.deploy.tritonserver.codec_windows import Window
-from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
 from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
 from oscine.errors import EngineError
-from oscine.frames import Samples
-from oscine.server.logs import log_to_stderr
+from oscine.server.http.logs import log_to_stderr
 
 _log = logging.getLogger(__name__)
 _TALKER_OUTPUTS = [spec.name for spec in TALKER_OUTPUTS]

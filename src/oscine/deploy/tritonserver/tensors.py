@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 
 ENGINE, TALKER, CODEC, SPEECH = "oscine", "oscine_talker", "oscine_codec", "oscine_speech"
 

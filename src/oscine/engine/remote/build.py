@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oscine.config import EngineConfig
-from oscine.engine.remote.heap import importing
+from oscine.process.child import importing
 from oscine.types import ReportProgress
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from oscine.audio import check_reference, read_clip
+from oscine.audio.clips import check_reference, read_clip
+from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.config import WorkerConfig
-from oscine.decoding.limits import REFERENCE_CLIP
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.supervisor import Supervisor
 from oscine.engine.remote.worker import Build

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from oscine import errors
+from oscine.audio.pcm import CODEBOOKS, Codes
 from oscine.errors import OscineError, RequestError
-from oscine.frames import CODEBOOKS, Codes
 from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest
 from oscine.voice import Voice
 

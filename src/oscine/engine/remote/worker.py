@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.heap import freeze_gc, importing
 from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError, forget_frames
-from oscine.log_writer import LogWriter
-from oscine.process.child import connection_to_parent, die_with_parent
+from oscine.process.child import connection_to_parent, die_with_parent, freeze_gc, importing
+from oscine.process.log_writer import LogWriter
 from oscine.types import AudioChunk, Cancel, LocalEngine, ReportProgress
 
 _log = logging.getLogger(__name__)

@@ -37,9 +37,8 @@ from oscine.kernels.cuda.linear import (
     reads_tiles,
 )
 from oscine.kernels.cuda.norm import NormArguments, norm_launch
-from oscine.kernels.cuda.program import Launch, Program
+from oscine.kernels.cuda.program import Launch, Program, TileArguments, tile_launch, tile_shape, tiles_of
 from oscine.kernels.cuda.sample import SampleArguments, sample_launch
-from oscine.kernels.cuda.tiles import TileArguments, tile_launch, tile_shape, tiles_of
 from oscine.kernels.fp8 import Fp8Weight, Weight, quantize
 from oscine.kernels.operations import Following
 from oscine.kernels.sample import Draws, FirstCode

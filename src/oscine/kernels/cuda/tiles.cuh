@@ -4,7 +4,7 @@
 // A row's 64 columns are 8 pieces of 16 bytes. Two steps change their order. Lane t's 16 bytes of a weight row belong to
 // two instructions (linear.cuh), so each 32 columns are 4 x 4 pairs of columns that are transposed. Piece p of row r is
 // at piece p ^ (r % 8), so that pieces of a column are in different banks; the hardware calls this the swizzle of 128
-// bytes. kernels/cuda/tiles.py says the same in PyTorch.
+// bytes. kernels/cuda/program.py says the same in PyTorch.
 constexpr int TILE_WIDTH = 64;
 
 // `stride`: elements from one 64 columns to the next.

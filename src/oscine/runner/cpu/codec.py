@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec, ConvNeXt, ResidualUnit
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import attention
 from oscine.model.streaming import StreamState
+from oscine.runner.backend import SlotCodec
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
 from oscine.runner.cpu.recorded_step import BufferPool, RecordedStep
-from oscine.runner.slot_codec import SlotCodec
 
 _AnyConv = CausalConv | CausalUpsample
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from oscine.model.device import set_own_threads, usable_cpus
 from oscine.model.streaming import StreamState
-from oscine.runner.slot_codec import SlotCodec
+from oscine.runner.backend import SlotCodec
 
 
 def divide_threads() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The code predictor of a small checkpoint as recorded steps, on a CPU in fp32: model/predictor.py and the draws.
+"""The code predictor of a small checkpoint as recorded steps, on a CPU in fp32: model/speech_model.py and the draws.
 
 After position 0 the first layer's input depends on one code only. So its queries, keys and values come from one table
 per codebook, computed once.
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers, by_columns

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.admit import RECORD_CODES, HeaderLayout
 from oscine.runner.newcomer import Newcomer
 from oscine.runner.slot_state import FLOATS, INTS, slot_numbers

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from oscine.frames import CODEBOOKS
+from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels import padded_rows
 from oscine.kernels.admit import InputTables
 from oscine.kernels.embed import gather, next_input

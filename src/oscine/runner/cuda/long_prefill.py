@@ -16,9 +16,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from oscine.kernels.norm import add_norm, rms_norm
+from oscine.kernels.norm import add_norm, rms_norm, swiglu
 from oscine.kernels.prefill import prompt_attention, write_keys_values
-from oscine.kernels.swiglu import swiglu
 from oscine.model.config import StackConfig
 from oscine.model.layers import Stack
 from oscine.runner.cuda.layer_weights import layer_weights

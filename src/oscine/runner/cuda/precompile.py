@@ -24,7 +24,7 @@ import triton
 
 import oscine.kernels
 import oscine.runner.cuda
-from oscine.kernels.shared_memory import BLOCK_BYTES
+from oscine.kernels.shared import BLOCK_BYTES
 from oscine.model.config import ModelConfig
 from oscine.process.child import Child, as_pipe, connection_to_parent
 from oscine.process.framing import read_message, write_message

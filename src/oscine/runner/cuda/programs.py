@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from oscine.audio.pcm import CODEBOOKS
 from oscine.errors import ConfigError
-from oscine.frames import CODEBOOKS
 from oscine.kernels.cuda import attention, linear
 from oscine.kernels.cuda.attention import WINDOW_DIM, predictor_launch, talker_launch, window_launch
 from oscine.kernels.cuda.compiler import CompileError, Progress, default_cache
@@ -21,9 +21,8 @@ from oscine.kernels.cuda.driver import DriverError, Kernel
 from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_tiles
 from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
-from oscine.kernels.cuda.program import Launch, Program
+from oscine.kernels.cuda.program import Launch, Program, tile_launch
 from oscine.kernels.cuda.sample import sample_launch
-from oscine.kernels.cuda.tiles import tile_launch
 from oscine.model.config import DecoderStackConfig, ModelConfig, StackConfig
 from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS

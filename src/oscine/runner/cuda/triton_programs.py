@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from oscine.kernels import shared_memory
+from oscine.kernels import shared as shared_memory
 from oscine.kernels.cuda.compiler import CubinCache, NvccCompiler
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch as CudaLaunch

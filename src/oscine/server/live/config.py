@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from oscine.server.schemas import Split, VoiceOptions
+from oscine.server.api.schemas import Split, VoiceOptions
 
 # Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
 OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]

@@ -13,12 +13,12 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, unknown_choice
-from oscine.server.api_keys import SUBPROTOCOL
-from oscine.server.errors import ApiError, api_error
-from oscine.server.json_body import parse_json
+from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field, shown_name
+from oscine.server.http.api_keys import SUBPROTOCOL
+from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.json_body import parse_json
+from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
 from oscine.server.live.config import OWN_EVENTS, LiveConfig
-from oscine.server.schemas import LenientModel, StrictModel, invalid_field, shown_name
-from oscine.server.websocket_protocol import MAX_MESSAGE_BYTES
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets

@@ -15,11 +15,9 @@ from dataclasses import replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.capabilities import check_characters, resolve_request
 from oscine.errors import FieldError, OscineError, RequestError, forget_frames
-from oscine.narration import PlaybackClock
-from oscine.server.async_aligner import check_aligner
-from oscine.server.errors import ApiError, api_error
+from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.logs import request_id
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
     ClientMessage,
@@ -37,10 +35,12 @@ from oscine.server.live.connection import (
 from oscine.server.live.plan import live_plan
 from oscine.server.live.playback_position import UtteranceTimeline, playback_position
 from oscine.server.live.utterance import LiveUtterance
-from oscine.server.logs import request_id
 from oscine.server.sampling_fields import given_seed
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan, WordForm
+from oscine.speech.capabilities import check_characters, resolve_request
+from oscine.speech.narration import PlaybackClock
+from oscine.speech.words import check_aligner
 
 _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000

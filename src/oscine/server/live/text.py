@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from oscine.errors import RequestError
+from oscine.speech.utterance import Utterance
 from oscine.text.preparation import StreamingPreparation, StreamResult
 from oscine.text.spoken_text import Pause, SpokenText
-from oscine.utterance import Utterance
 
 
 class LiveSegment:

@@ -15,23 +15,23 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
-from oscine.capabilities import unsupported_script
-from oscine.encoding.encoders import AsyncEncoder
+from oscine.audio.encoders import AsyncEncoder
 from oscine.errors import RequestError, forget_frames
-from oscine.narration import Narration, NarrationChunk, PlaybackClock
-from oscine.server.errors import ApiError, api_error
+from oscine.server.api.speech import segment_fields, usage_fields
+from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.logs import log_fields
+from oscine.server.http.metrics import RequestMetrics
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.plan import live_plan
 from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
 from oscine.server.live.words import LiveWords
-from oscine.server.logs import log_fields
-from oscine.server.metrics import RequestMetrics
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
-from oscine.server.speech import segment_fields, usage_fields
 from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.capabilities import unsupported_script
+from oscine.speech.narration import Narration, NarrationChunk, PlaybackClock
 from oscine.text.spoken_text import Pause
 from oscine.types import MAX_CONTINUES_S, FinishReason
 

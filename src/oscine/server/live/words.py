@@ -6,12 +6,12 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from oscine.narration import NarrationChunk
+from oscine.server.api.word_fields import millisecond_words, missing_times, word_alignment, word_event
 from oscine.server.live.connection import LiveConnection
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
-from oscine.server.word_fields import millisecond_words, missing_times, word_alignment, word_event
-from oscine.server.word_timer import SegmentWords, WordTimer
+from oscine.speech.narration import NarrationChunk
+from oscine.speech.words import SegmentWords, WordTimer
 
 
 class LiveWords:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from oscine.text.normalization.optional import import_babel
-from oscine.text.normalization.speller import Speller
+from oscine.text.normalization.speller import Speller, import_babel
 
 # German dates agree with the word before them: "am sechzehnten Mai", "der sechzehnte Mai", "sechzehnter Mai".
 _GERMAN_DATIVE = re.compile(r"\b(am|dem|den|vom|zum|beim|ab|bis|seit|im)\s+$", re.IGNORECASE)

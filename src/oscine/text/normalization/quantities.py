@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from oscine.text.normalization.optional import import_babel
-from oscine.text.normalization.speller import Gender, Speller
+from oscine.text.normalization.speller import Gender, Speller, import_babel
 
 # As written -> CLDR's name.
 UNITS = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
-from oscine.text.normalization.optional import import_rbnf
+from oscine.errors import RequestError
 
 Gender = Literal["masculine", "feminine"]
 MAX_DIGITS = 15  # longer numbers are read digit by digit
@@ -75,3 +76,25 @@ class Speller:
 @cache
 def speller(code: str) -> Speller:
     return Speller(code)
+
+
+# --- The libraries of the extra `normalize`: imported on first use.
+
+
+def import_rbnf() -> Any:
+    return _import("unicode_rbnf")
+
+
+def import_babel(module: str) -> Any:
+    return _import(f"babel.{module}")
+
+
+def _import(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        name = module.split(".")[0].replace("_", "-")
+        raise RequestError(
+            f"normalize needs the library {name}: pip install 'oscine[normalize]', or leave normalize out",
+            "normalize",
+        ) from None

@@ -1,0 +1,229 @@
+"""Turns the engine's PCM into the bytes of an audio file, piece by piece: change speed, resample, encode.
+
+Each stage has a `push` per piece and one `finish`; an `Encoder` is a chain of stages. No stage waits for more audio
+than its codec's frame and look-ahead, and the joined bytes do not depend on how the audio was split.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, Protocol, cast, get_args
+
+import numpy as np
+import soxr
+
+from oscine.audio.clips import wav_header
+from oscine.audio.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
+from oscine.audio.whole_files import FlacFileStage, Mp3FileStage, WavFileStage
+from oscine.errors import RequestError, unknown_choice
+
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
+SampleRate = Literal[8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]  # all that an MP3 can have
+RATES_HZ: tuple[int, ...] = get_args(SampleRate)
+_OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A `response_format` of the API. Lossy codecs add a little silence:
+
+    | | samples before the audio | samples after it |
+    |---|---|---|
+    | mp3, streamed | 1105 | less than two frames of 576 (1152 from 32 kHz on) |
+    | mp3, whole | none: the file tells players what to skip | none, likewise |
+    | aac | 1024 | less than one frame of 1024 |
+    | opus | none: the file tells players what to skip | none, likewise |
+    """
+
+    name: str
+    media_type: str
+    codec: CodecSettings | None = None  # None: uncompressed
+    rates_hz: tuple[int, ...] = RATES_HZ
+    # Its header states the length of the audio. Many readers refuse or mistake the placeholder of a stream.
+    needs_length: bool = False
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "mp3": Format("mp3", "audio/mpeg", MP3),
+        "wav": Format("wav", "audio/wav", needs_length=True),
+        "pcm": Format("pcm", "audio/pcm"),
+        "opus": Format("opus", "audio/ogg", OPUS, _OPUS_RATES_HZ),
+        "aac": Format("aac", "audio/aac", AAC),
+        "flac": Format("flac", "audio/flac", FLAC, needs_length=True),
+    }
+)
+
+
+# The others have no header that states a length.
+_FILE_STAGES: Mapping[str, Callable[[int], Encoder]] = MappingProxyType(
+    {"wav": WavFileStage, "flac": FlacFileStage, "mp3": Mp3FileStage}
+)
+
+
+class Encoder(Protocol):
+    """One stream's encoder; not safe for two threads at once."""
+
+    def push(self, pcm: bytes) -> bytes:
+        """Takes PCM16 mono of any length and returns the bytes that are ready, if any."""
+
+    def finish(self) -> bytes:
+        """Returns the rest of the file. No `push` may follow."""
+
+    def close(self) -> None:
+        """Frees the codec; may be called at any time and more than once."""
+
+
+def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
+    """Only checks the arguments: codecs open with the first `push`, on its thread. `push(b"")` opens them early."""
+    out_rate_hz = out_rate_hz or rate_hz
+    form = checked_format(format_name, out_rate_hz, speed)
+    header = wav_header(out_rate_hz) if format_name == "wav" else b""
+    if not form.codec and out_rate_hz == rate_hz and speed == 1.0:
+        return _UncompressedStage(header)
+
+    def stages() -> list[Encoder]:
+        last = CompressStage(form.codec, out_rate_hz) if form.codec else _UncompressedStage(header)
+        return [*_conversions(rate_hz, out_rate_hz, speed), last]
+
+    return _Chain(stages)
+
+
+def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
+    """Like `open_encoder`, for a file that is sent when it is complete: its header states the true length, and what
+    players skip."""
+    out_rate_hz = out_rate_hz or rate_hz
+    if format_name not in _FILE_STAGES:
+        return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
+    checked_format(format_name, out_rate_hz, speed)
+    return _Chain(lambda: [*_conversions(rate_hz, out_rate_hz, speed), _FILE_STAGES[format_name](out_rate_hz)])
+
+
+def encode_whole(
+    format_name: str, pcm: bytes, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0
+) -> bytes:
+    """Encodes complete audio as a file."""
+    encoder = open_file_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
+    return encoder.push(pcm) + encoder.finish()
+
+
+class AsyncEncoder:
+    """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
+
+    def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
+        """Calls run on the event loop if there is no pool: for uncompressed audio, which costs microseconds."""
+        self._encoder, self._pool = encoder, pool
+        self._running: asyncio.Future[bytes] | None = None
+
+    async def push(self, pcm: bytes) -> bytes:
+        return await self._run(lambda: self._encoder.push(pcm))
+
+    async def finish(self) -> bytes:
+        return await self._run(self._encoder.finish)
+
+    async def _run(self, call: Callable[[], bytes]) -> bytes:
+        if self._pool is None:
+            return call()
+        self._running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await asyncio.shield(self._running)
+
+    def close(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._running.add_done_callback(lambda _: self._encoder.close())
+        else:
+            self._encoder.close()
+
+
+def checked_format(format_name: str, out_rate_hz: int, speed: float) -> Format:
+    if format_name not in FORMATS:
+        raise RequestError(unknown_choice("response_format", format_name, FORMATS), "response_format")
+    form = FORMATS[format_name]
+    if out_rate_hz not in form.rates_hz:
+        possible = ", ".join(map(str, form.rates_hz))
+        others = [name for name, other in FORMATS.items() if out_rate_hz in other.rates_hz]
+        hint = f"; supported by {', '.join(others)}" if others else ""
+        message = f"{format_name} does not support {out_rate_hz} Hz (possible: {possible}){hint}"
+        raise RequestError(message, "sample_rate")
+    if not MIN_SPEED <= speed <= MAX_SPEED:
+        raise RequestError(f"speed must be between {MIN_SPEED:g} and {MAX_SPEED:g}, got {speed:g}", "speed")
+    return form
+
+
+def _conversions(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:
+    stages: list[Encoder] = [TempoStage(rate_hz, speed)] if speed != 1.0 else []
+    return [*stages, _ResampleStage(rate_hz, out_rate_hz)] if out_rate_hz != rate_hz else stages
+
+
+class _Chain:
+    """Stages in a row, created on first use."""
+
+    def __init__(self, make_stages: Callable[[], list[Encoder]]) -> None:
+        self._make_stages = make_stages
+        self._stages: list[Encoder] | None = None
+        self._closed = False
+
+    def push(self, pcm: bytes) -> bytes:
+        for stage in self._open():
+            pcm = stage.push(pcm)
+        return pcm
+
+    def finish(self) -> bytes:
+        rest = b""
+        for stage in self._open():
+            rest = stage.push(rest) + stage.finish()
+        self.close()
+        return rest
+
+    def close(self) -> None:
+        self._closed = True
+        for stage in self._stages or []:
+            stage.close()
+        self._stages = None
+
+    def _open(self) -> list[Encoder]:
+        assert not self._closed, "this encoder is finished or closed"
+        if self._stages is None:
+            self._stages = self._make_stages()
+        return self._stages
+
+
+class _UncompressedStage:
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def push(self, pcm: bytes) -> bytes:
+        if not self._header:
+            return pcm
+        header, self._header = self._header, b""
+        return header + pcm
+
+    def finish(self) -> bytes:
+        return self.push(b"")
+
+    def close(self) -> None:
+        pass
+
+
+class _ResampleStage:
+    """soxr holds back 35 to 80 ms: its best filters are long and work in blocks."""
+
+    def __init__(self, rate_hz: int, out_rate_hz: int) -> None:
+        self._resampler = soxr.ResampleStream(rate_hz, out_rate_hz, 1, dtype="float32", quality="HQ")
+
+    def push(self, pcm: bytes) -> bytes:
+        return self._resampled(pcm, last=False) if pcm else b""
+
+    def finish(self) -> bytes:
+        return self._resampled(b"", last=True)
+
+    def close(self) -> None:
+        pass
+
+    def _resampled(self, pcm: bytes, *, last: bool) -> bytes:
+        # In floats, because soxr dithers 16-bit output and silence would not stay silent.
+        floats = self._resampler.resample_chunk(np.frombuffer(pcm, "<i2").astype(np.float32), last=last)
+        return cast(bytes, np.rint(floats).clip(-32768, 32767).astype("<i2").tobytes())

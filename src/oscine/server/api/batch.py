@@ -1,0 +1,212 @@
+"""POST /v1/audio/speech/batch: many speech requests in one body, each with its own result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, PrivateAttr, ValidationError
+
+from oscine.errors import FieldError, OscineError, forget_frames
+from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
+from oscine.server.api.speech import usage_fields, whole_file
+from oscine.server.api.word_fields import missing_times, verbose_words
+from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.json_body import JsonRoute
+from oscine.server.http.logs import request_id
+from oscine.server.http.metrics import RequestMetrics
+from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
+from oscine.server.ignored_fields import listed_fields
+from oscine.server.service import Service
+from oscine.speech.narration import NarrationChunk
+
+# A refused item is retried until no item of the batch has made progress for this long.
+_RETRY_S = 40.0
+_MAX_RETRY_WAIT_S = 2.0
+
+
+class BatchResult(BaseModel):
+    index: int
+    status: str
+    audio_data: str | None = None
+    media_type: str | None = None
+    finish_reason: str | None = None
+    seed: int | None = None
+    ignored_fields: tuple[str, ...] | None = None
+    usage: dict[str, int] | None = None
+    words: list[dict[str, Any]] | None = None
+    warning: str | None = None
+    error: dict[str, Any] | None = None  # written as null too: vLLM-Omni's clients read it from every result
+    _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
+
+
+class BatchResponse(BaseModel):
+    id: str
+    results: list[BatchResult]
+    total: int
+    succeeded: int
+    failed: int
+
+
+def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
+    router = APIRouter(tags=["speech"], route_class=JsonRoute)
+
+    @router.post("/v1/audio/speech/batch", response_model=BatchResponse, responses=errors, summary="Speak many texts")
+    async def batch(body: BatchBody, request: Request) -> Response:
+        async def produce(writer: ResponseWriter) -> None:
+            try:
+                response = await _SpeechBatch(service, body, request.state.api_key).run()
+                ignored = listed_fields({field.path for field in body.unknown_fields()})
+                headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
+                await writer.start({"content-type": "application/json", **headers})
+                await _write(writer, response)
+            except ConnectionError:
+                raise
+            except Exception as exception:
+                error = api_error(exception)  # logs an unexpected one
+                if not writer.started:
+                    service.metrics.refused(request.url.path, error.status)
+                raise error from None
+
+        return StreamingSpeechResponse(produce, service.config.stalled_s)
+
+    return router
+
+
+async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
+    """Writes in pieces: hours of audio as one JSON document would hold the event loop."""
+    about = response.model_dump_json(exclude={"results"})
+    await writer.write(f'{about[:-1]},"results":['.encode())
+    for number, result in enumerate(response.results):
+        absent = {name for name, value in result if value is None and name != "error"}
+        fields = ("," if number else "") + result.model_dump_json(exclude=absent)
+        if result._audio is None:
+            await writer.write(fields.encode())
+            continue
+        await write_with_audio(writer, fields, "audio_data", result._audio)
+    await writer.write(b"]}", more=False)
+
+
+class _SpeechBatch:
+    """Runs as many items at once as the API key and the engine admit; the others wait for them."""
+
+    def __init__(self, service: Service, body: BatchBody, key: str) -> None:
+        self._service, self._body, self._items, self._key = service, body, body.items, key
+        self._defaults = body.model_dump(exclude_unset=True, exclude={"items"})
+        self._own_stream_free = True
+        self._item_ended = asyncio.Condition()
+        self._progress_s = 0.0  # when an item last received audio
+
+    async def run(self) -> BatchResponse:
+        self._service.check_ready()
+        max_items = self._service.config.max_batch_items
+        if len(self._items) > max_items:
+            message = f"the batch has {len(self._items)} items, the limit is {max_items}; split it"
+            raise FieldError(message, param="items")
+        if self._service.config.strict:
+            self._body.check_strict()
+        self._progress_s = time.monotonic()
+        # One stream is held to the end, so that draining waits for the whole batch.
+        with self._service.api_keys.stream(self._key):
+            results = await asyncio.gather(*(self._run_item(index, item) for index, item in enumerate(self._items)))
+        total, succeeded = len(results), sum(result.status == "success" for result in results)
+        return BatchResponse(
+            id=f"speech-batch-{request_id.get()}",
+            results=results,
+            total=total,
+            succeeded=succeeded,
+            failed=total - succeeded,
+        )
+
+    async def _run_item(self, index: int, item: Any) -> BatchResult:
+        metrics = RequestMetrics(self._service.metrics, "batch")
+        try:
+            return await self._speak_with_retries(index, self._validated(item), metrics)
+        except asyncio.CancelledError:
+            metrics.ended(499, "cancelled")
+            raise
+        except Exception as exception:
+            error = api_error(exception)  # logs an unexpected one
+            forget_frames(exception)
+            metrics.ended(error.status, None)
+            return BatchResult(index=index, status="error", error=error.body)
+        finally:
+            async with self._item_ended:
+                self._item_ended.notify()
+
+    def _validated(self, item: Any) -> BatchItem:
+        if not isinstance(item, dict):
+            raise FieldError("the item is not a JSON object; give one with the fields of a single request")
+        item = {name: value for name, value in item.items() if value is not None or name == "input"}  # null inherits
+        defaults = self._defaults
+        for alias, name in ALIASES.items():
+            if alias in item or name in item:  # an item with both would be refused
+                defaults = {field: value for field, value in defaults.items() if field not in (alias, name)}
+        try:
+            return BatchItem.model_validate({**defaults, **item})
+        except ValidationError as error:
+            raise invalid_field(list(error.errors())) from None
+
+    async def _speak_with_retries(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
+        while True:
+            try:
+                with self._stream():
+                    return await self._speak(index, item, metrics)
+            except (OscineError, ApiError) as exception:
+                error = api_error(exception)
+                passes = error.status == 429
+                if not passes or time.monotonic() - self._progress_s > _RETRY_S:
+                    raise
+                forget_frames(exception)
+            # Until an item of this batch ends, or the time to retry has come.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(error.retry_after_s or 60.0, _MAX_RETRY_WAIT_S)), self._item_ended:
+                    await self._item_ended.wait()
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[None]:
+        """The stream that the batch holds or, while it is in use, another one of the key. Raises 429."""
+        if not self._own_stream_free:
+            with self._service.api_keys.stream(self._key):
+                yield
+            return
+        self._own_stream_free = False
+        try:
+            yield
+        finally:
+            self._own_stream_free = True
+
+    async def _speak(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
+        model = self._service.route(item)
+        metrics.use(model.metrics)
+        with model.streams:
+            plan = await self._service.planner.plan(model, item, item.input)
+            async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
+                words = self._service.word_timer(plan) if item.word_timestamps else None
+                data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks), words)
+        metrics.sent_whole(samples)
+        metrics.ended(200, last.finish_reason)
+        timed = await words.rest() if words else []
+        result = BatchResult(
+            index=index,
+            status="success",
+            media_type=plan.format.media_type,
+            finish_reason=last.finish_reason,
+            seed=plan.seed,
+            ignored_fields=plan.ignored_fields or None,
+            usage=usage_fields(last.usage),
+            words=verbose_words(timed) if words else None,
+            warning=missing_times(timed),
+        )
+        result._audio = data
+        return result
+
+    async def _with_progress(self, chunks: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
+        async for chunk in chunks:
+            self._progress_s = time.monotonic()
+            yield chunk

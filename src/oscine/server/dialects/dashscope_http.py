@@ -1,0 +1,203 @@
+"""POST /api/v1/services/aigc/multimodal-generation/generation: the HTTP call of Qwen's hosted speech models, which
+`dashscope.MultiModalConversation.call` makes. With the header X-DashScope-SSE: enable it streams events with PCM;
+otherwise it answers with the URL of the whole file, which this server keeps for some minutes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import ValidationError
+
+from oscine.errors import FieldError
+from oscine.server.api.response_form import ResponseForm
+from oscine.server.api.schemas import SpeechBody, invalid_field
+from oscine.server.api.speech import SpeechHandler, usage_fields
+from oscine.server.dialects.cloud_settings import cloud_name, own_fields
+from oscine.server.dialects.kept_files import FILES_PATH
+from oscine.server.http.errors import ApiError, ErrorResponse, api_error
+from oscine.server.http.json_body import read_json
+from oscine.server.http.logs import request_id
+from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_base64
+from oscine.server.service import Service
+from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.narration import NarrationChunk
+from oscine.speech.words import SegmentWords
+
+PATH = "/api/v1/services/aigc/multimodal-generation/generation"
+
+_TEXT = {"type": "string"}
+_OBJECT = {"type": "object", "additionalProperties": True}
+_INPUT = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {"text": _TEXT, "voice": _TEXT, "language_type": _TEXT, "instructions": _TEXT},
+    "additionalProperties": True,
+    "description": "The text, and settings of the cloud or of this API.",
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["input"],
+                    "properties": {"model": _TEXT, "input": _INPUT, "parameters": _OBJECT},
+                    "examples": [{"model": "qwen3-tts-flash", "input": {"text": "Hello there."}}],
+                }
+            }
+        },
+    }
+}
+_AUDIO = {
+    "type": "object",
+    "required": ["data", "url", "id"],
+    "properties": {"data": _TEXT, "url": _TEXT, "id": _TEXT, "expires_at": {"type": "integer"}},
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["request_id", "output", "usage"],
+    "properties": {
+        "request_id": _TEXT,
+        "output": {"type": "object", "properties": {"finish_reason": _TEXT, "audio": _AUDIO}},
+        "usage": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "status_code": {"type": "integer"},
+    },
+}
+_SPOKEN = {
+    "description": "The URL of the whole file; or events with base64 PCM.",
+    "content": {"application/json": {"schema": _ANSWER}, "text/event-stream": {"schema": _TEXT}},
+}
+
+
+class DashScopeError(ErrorResponse):
+    """`code` and `message` again where the SDK reads them."""
+
+    request_id: str
+    code: str
+    message: str
+
+
+def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
+    """`errors` describe the statuses for the OpenAPI document."""
+    router = APIRouter(tags=["speech"])
+    refused: dict[int | str, dict[str, Any]] = {
+        status: {"description": errors[status]["description"], "model": DashScopeError}
+        for status in (400, 401, 404, 408, 413, 429, 503)
+    }
+
+    @router.post(
+        PATH,
+        summary="Speak a text, as Qwen's cloud does",
+        response_class=Response,
+        openapi_extra=_BODY,
+        responses={200: _SPOKEN, **refused},
+    )
+    async def generation(request: Request) -> Response:
+        """The call that `dashscope.MultiModalConversation.call` makes; `X-DashScope-SSE: enable` streams it."""
+        # The key too is checked here, so that every error has the form that the SDK reads.
+        try:
+            key = service.api_keys.authenticate(request.headers.get("authorization"))
+            fields = await read_json(await request.body(), service.clip_policy.max_chars)
+            streams = request.headers.get("x-dashscope-sse") == "enable"
+            body = _speech_body(fields, "pcm" if streams else "wav")
+        except (ApiError, FieldError) as reason:
+            error = api_error(reason)
+            service.metrics.refused("/v1/audio/speech", error.status)
+            return _refusal(error)
+        base_url = service.config.public_url or str(request.base_url)
+        handler = _GenerationHandler(body, "events" if streams else "json", service, key, base_url)
+        return StreamingSpeechResponse(handler.produce, service.config.stalled_s, _refusal)
+
+    return router
+
+
+def _speech_body(given: Any, default_format: str) -> SpeechBody:
+    text = given["input"].get("text") if isinstance(given, dict) and isinstance(given.get("input"), dict) else None
+    if not isinstance(text, str):
+        raise FieldError(
+            'the body must have a text: {"model": ..., "input": {"text": ..., "voice": ...}}', param="text"
+        )
+    parameters = given.get("parameters")
+    settings = {"model": given.get("model"), **(parameters if isinstance(parameters, dict) else {}), **given["input"]}
+    try:
+        return SpeechBody.model_validate({"response_format": default_format, **own_fields(settings)})
+    except ValidationError as error:
+        raise invalid_field(list(error.errors())) from None
+
+
+def _refusal(exception: BaseException) -> Response:
+    error = api_error(exception)
+    headers = {} if error.retry_after_s is None else {"retry-after": str(math.ceil(error.retry_after_s))}
+    return JSONResponse(_error_fields(error), error.status, headers)
+
+
+def _error_fields(error: ApiError) -> dict[str, Any]:
+    """The SDK reads `code` and `message`; `error` is as in our other endpoints."""
+    about = {**error.body, "param": error.param and cloud_name(error.param)}
+    return {"request_id": request_id.get(), "code": error.code, "message": error.message, "error": about}
+
+
+class _GenerationHandler(SpeechHandler):
+    def __init__(self, body: SpeechBody, form: ResponseForm, service: Service, key: str, base_url: str) -> None:
+        """`base_url` is the address of this server, as the client reaches it."""
+        super().__init__(body, form, service, key)
+        self._base_url = base_url.rstrip("/")
+        self._events = 0
+
+    def _word_timer(self, plan: SpeechPlan) -> None:
+        if self._body.word_timestamps:
+            message = "this protocol has no place for word_timestamps; POST /v1/audio/speech has"
+            raise FieldError(message, param="word_timestamps")
+
+    def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
+        return self._event("result", _answer(base64.b64encode(data).decode())) if data else b""
+
+    def _done_event(self, plan: SpeechPlan, last: NarrationChunk) -> bytes:
+        return self._event("result", {**_answer("", "", last.finish_reason), "usage": self._usage(last)})
+
+    def _error_event(self, error: ApiError) -> bytes:
+        return self._event("error", _error_fields(error), f"status:{error.status}\n")
+
+    async def _send_json(
+        self,
+        writer: ResponseWriter,
+        plan: SpeechPlan,
+        data: bytes,
+        samples: int,
+        last: NarrationChunk,
+        words: list[SegmentWords],
+    ) -> None:
+        kept = self._service.kept_files.add(data, plan.format.media_type, plan.format.name, self._key)
+        about = {"usage": self._usage(last), "status_code": 200}
+        await writer.start(self._headers(plan))
+        if kept:
+            answer = _answer("", f"{self._base_url}{FILES_PATH}{kept.name}", last.finish_reason)
+            answer["output"]["audio"]["expires_at"] = kept.expires_at
+            await writer.write(json.dumps({**answer, **about}).encode(), more=False)
+        else:  # there is no room for the file: the URL holds it
+            url = f"data:{plan.format.media_type};base64,"
+            before, after = json.dumps({**_answer("", url, last.finish_reason), **about}).split(url)
+            await writer.write(f"{before}{url}".encode())
+            await write_base64(writer, data)
+            await writer.write(after.encode(), more=False)
+        self._metrics.sent_whole(samples)
+
+    def _usage(self, last: NarrationChunk) -> dict[str, int]:
+        return {"characters": len(self._body.input), **usage_fields(last.usage)}
+
+    def _event(self, kind: str, fields: dict[str, Any], status: str = "") -> bytes:
+        self._events += 1
+        return f"id:{self._events}\nevent:{kind}\n{status}data:{json.dumps(fields)}\n\n".encode()
+
+
+def _answer(data: str, url: str = "", finish_reason: str | None = None) -> dict[str, Any]:
+    audio = {"data": data, "url": url, "id": f"audio_{request_id.get()}"}
+    output = {"finish_reason": finish_reason or "null", "audio": audio}
+    return {"request_id": request_id.get(), "output": output}

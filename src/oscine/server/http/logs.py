@@ -1,0 +1,95 @@
+"""Log formats with the request's id, for people (console) or programs (JSON). Log lines never contain spoken text."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import time
+from typing import Any, Literal
+
+from oscine.process.log_writer import LogWriter
+
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="-")
+
+_FIELDS = "log_fields"
+_STDERR = 2
+
+
+def log_fields(**values: Any) -> dict[str, Any]:
+    """Named values beside the message, for `extra=`. None values are left out."""
+    return {_FIELDS: {name: value for name, value in values.items() if value is not None}}
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "request_id": request_id.get(),
+            "message": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+class ConsoleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        fields = "".join(f" {name}={value}" for name, value in getattr(record, _FIELDS, {}).items())
+        message = record.getMessage().rstrip()
+        line = _escaped(f"{clock} {record.levelname.lower():7} {request_id.get()} {message}{fields}")
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join((line, *(f"  {_escaped(frame)}" for frame in trace)))
+
+
+def _escaped(text: str) -> str:
+    """Puts a text on one line without terminal control codes, because clients' data may be in it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+# Errors of uvicorn that are none.
+_EXPECTED = (
+    "ASGI callable returned without completing response.",  # on purpose, after a failure that its handler has logged
+    "Invalid UTF-8 sequence received from client.",  # the client is told; it cannot fill the log with tracebacks
+)
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    return record.getMessage() not in _EXPECTED
+
+
+def drop_expected_errors() -> None:
+    logging.getLogger("uvicorn.error").addFilter(_is_unexpected)  # a filter is added only once
+
+
+def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None:
+    handler = LogWriter(_STDERR)
+    handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
+    for name, min_level in (("oscine", level), ("uvicorn", "warning")):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(min_level.upper())
+        logger.propagate = False
+    logging.getLogger("oscine.audit").setLevel(logging.INFO)  # whatever the level of the others
+
+
+# --- The audit log: refused keys, changes of voices and models, the settings. Lines of the logger `oscine.audit`,
+# with the client's address and the number of its key in the settings; never the key itself, a text, or a consent.
+
+
+_log = logging.getLogger("oscine.audit")
+
+client_address: contextvars.ContextVar[str | None] = contextvars.ContextVar("client_address", default=None)
+key_number: contextvars.ContextVar[int | None] = contextvars.ContextVar("key_number", default=None)  # from 1 on
+
+
+def audit(event: str, **fields: Any) -> None:
+    _log.info(event, extra=log_fields(client=client_address.get(), key=key_number.get(), **fields))

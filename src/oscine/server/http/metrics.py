@@ -1,0 +1,265 @@
+"""Prometheus metrics: requests are counted here, the engine's figures are read at each scrape."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from oscine.audio.pcm import first_audible
+from oscine.speech.words import AlignerJob
+from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus, FinishReason
+
+_TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
+_E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+_LOOP_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+_ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
+AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
+_MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
+_AUDIBLE_DBFS = -50.0
+
+
+class EngineFigures(NamedTuple):
+    model: str
+    status: EngineStatus
+    health: EngineHealth
+
+
+class Metrics:
+    """Metrics of speech have the label `model`; it is empty for requests that were refused before one was chosen."""
+
+    def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
+        registry = self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ("model", *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
+
+        self.requests = counter("oscine_requests_total", "Speech requests.", "status", "mode")
+        self.finished = counter("oscine_finish_total", "Speeches by finish reason.", "reason")
+        self.cancelled = counter("oscine_cancelled_total", "Speeches that the client cancelled or left.")
+        self.audio_s = counter("oscine_audio_seconds_total", "Seconds of audio sent.")
+        self.ttfa_s = histogram("oscine_ttfa_seconds", "Request to first audio sent, of streamed responses.", _TTFA_S)
+        self.audible_ttfa_s = histogram(
+            "oscine_audible_ttfa_seconds",
+            f"Request to first audible sample (peak above {_AUDIBLE_DBFS:g} dBFS) of a player that starts at once.",
+            _TTFA_S,
+        )
+        self.e2e_s = histogram("oscine_e2e_seconds", "Request to end of its audio.", _E2E_S)
+        # Of the process, so without a model.
+        self.loop_lag_s = Histogram(
+            "oscine_loop_lag_seconds",
+            "How late the event loop runs what is due, sampled.",
+            buckets=_LOOP_LAG_S,
+            registry=registry,
+        )
+        self.aligner_jobs = Counter(
+            "oscine_aligner_jobs_total",
+            "Segments to align and clips to transcribe, by outcome.",
+            ("job", "outcome"),
+            registry=registry,
+        )
+        self.aligner_s = Histogram(
+            "oscine_aligner_seconds",
+            "Duration of aligner jobs that are done, with their time in the queue.",
+            ("job",),
+            buckets=_ALIGNER_S,
+            registry=registry,
+        )
+        self.connections = Gauge("oscine_connections", "Open connections.", registry=registry)
+        self.bytes_in_flight = Gauge("oscine_bytes_in_flight", "Size of large bodies that are held.", registry=registry)
+        registry.register(_EngineCollector(engines))
+
+    def of_model(self, name: str, rate_hz: int) -> ModelMetrics:
+        return ModelMetrics(self, name, rate_hz)
+
+    def refused(self, path: str, status: int) -> None:
+        """Counts a request that failed before its handler started: unusable body, wrong key, wrong method."""
+        if mode := _MODES.get(path):
+            self.requests.labels("", str(status), mode).inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class ModelMetrics:
+    """The metrics of one model; shown from the start, with zeros."""
+
+    def __init__(self, metrics: Metrics, name: str, rate_hz: int) -> None:
+        self.name, self.rate_hz = name, rate_hz
+        self.cancelled = metrics.cancelled.labels(name)
+        self.audio_s = metrics.audio_s.labels(name)
+        self.ttfa_s = metrics.ttfa_s.labels(name)
+        self.audible_ttfa_s = metrics.audible_ttfa_s.labels(name)
+        self.e2e_s = metrics.e2e_s.labels(name)
+
+
+class AlignerMetrics:
+    """The metrics of the aligner; shown from the start, with zeros."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._durations_s = {job: metrics.aligner_s.labels(job) for job in get_args(AlignerJob)}
+        self._jobs = {
+            (job, outcome): metrics.aligner_jobs.labels(job, outcome)
+            for job in get_args(AlignerJob)
+            for outcome in get_args(AlignerOutcome)
+        }
+
+    def refused(self, job: AlignerJob) -> None:
+        self._jobs[job, "busy"].inc()
+
+    @contextlib.contextmanager
+    def running(self, job: AlignerJob) -> Iterator[None]:
+        start_s, outcome = time.monotonic(), "failed"
+        try:
+            yield
+            outcome = "done"
+            self._durations_s[job].observe(time.monotonic() - start_s)
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self._jobs[job, outcome].inc()
+
+
+class RequestMetrics:
+    """Metrics of one speech, from the request to its end. `mode`: http, sse, batch or websocket."""
+
+    def __init__(self, metrics: Metrics, mode: str) -> None:
+        self._metrics, self._mode = metrics, mode
+        self._model: ModelMetrics | None = None
+        self._start_s = time.monotonic()
+        self._audible = False
+        self._ended = False
+        self.samples = 0
+        self.first_audio_s: float | None = None
+
+    def use(self, model: ModelMetrics) -> None:
+        """The model was chosen; called before any audio is counted."""
+        self._model = model
+
+    @property
+    def audio_s(self) -> float:
+        return self.samples / self._model.rate_hz if self._model else 0.0
+
+    def sent(self, pcm: bytes) -> None:
+        """Counts streamed audio."""
+        if not pcm:
+            return
+        assert self._model
+        elapsed_s = time.monotonic() - self._start_s
+        if self.first_audio_s is None:
+            self.first_audio_s = elapsed_s
+            self._model.ttfa_s.observe(elapsed_s)
+        if not self._audible:
+            audible = first_audible(np.frombuffer(pcm, "<i2"), _AUDIBLE_DBFS)
+            if audible is not None:
+                self._audible = True
+                # A player that started with the first sample reaches this one after all audio sent before it.
+                onset_s = self.first_audio_s + (self.samples + audible) / self._model.rate_hz
+                self._model.audible_ttfa_s.observe(max(elapsed_s, onset_s))
+        self.sent_whole(len(pcm) // 2)
+
+    def sent_whole(self, samples: int) -> None:
+        """Counts audio of a complete file, which has no time to first audio."""
+        assert self._model
+        self.samples += samples
+        self._model.audio_s.inc(samples / self._model.rate_hz)
+
+    def ended(self, status: int, reason: FinishReason | None) -> None:
+        """Only the first call counts. No reason: the request was refused before any speech."""
+        if self._ended:
+            return
+        self._ended = True
+        model = self._model
+        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
+        if reason is None or model is None:
+            return
+        self._metrics.finished.labels(model.name, reason).inc()
+        if reason == "cancelled":
+            model.cancelled.inc()
+        elif reason != "error":
+            model.e2e_s.observe(time.monotonic() - self._start_s)
+
+
+class _EngineCollector(Collector):
+    def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
+        self._engines = engines
+
+    def collect(self) -> Iterable[Metric]:
+        engines = list(self._engines())
+        for name, text, value in ENGINE_GAUGES:
+            gauge = GaugeMetricFamily(name, text, labels=["model"])
+            for one in engines:
+                gauge.add_metric([one.model], value(one))
+            yield gauge
+        text = "Device, dtype and kernels of the engine; always 1."
+        info = GaugeMetricFamily("oscine_engine_info", text, labels=["model", "device"])
+        for one in engines:
+            info.add_metric([one.model, one.status.device], 1)
+        yield info
+        for name, text, value in _COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=["model"])
+            for one in engines:
+                counter.add_metric([one.model], value(one))
+            yield counter
+        text = "Duration of a tick: one frame for every running stream."
+        ticks = HistogramMetricFamily("oscine_frame_seconds", text, labels=["model"])
+        for one in engines:
+            ticks.add_metric([one.model], _tick_buckets(one.status), one.status.ticks.sum_s)
+        yield ticks
+
+
+_Figure = Callable[[EngineFigures], float]
+ENGINE_GAUGES: tuple[tuple[str, str, _Figure], ...] = (
+    ("oscine_slots", "Maximum of concurrent streams.", lambda one: one.status.slots),
+    ("oscine_slots_active", "Running streams.", lambda one: one.status.slots_active),
+    ("oscine_queue_depth", "Requests waiting for a slot.", lambda one: one.status.queued),
+    ("oscine_engine_ready", "1 if the engine accepts requests.", lambda one: int(one.status.ready)),
+    ("oscine_prefix_cache_bytes", "Size of the prefix cache.", lambda one: one.status.prefix_bytes),
+    ("oscine_memory_bytes", "Device memory held by the engine.", lambda one: one.status.memory_bytes),
+)
+_COUNTERS: tuple[tuple[str, str, _Figure], ...] = (
+    ("oscine_frames", "Frames generated.", lambda one: one.status.frames),
+    (
+        "oscine_underruns",
+        "Times a client ran out of audio although its text was there.",
+        lambda one: one.status.underruns,
+    ),
+    ("oscine_prefix_cache_hits", "Prompts whose prefix was cached.", lambda one: one.status.prefix_hits),
+    ("oscine_prefix_cache_misses", "Prompts whose prefix was not cached.", lambda one: one.status.prefix_misses),
+    ("oscine_engine_restarts", "Restarts of the engine process.", lambda one: one.health.restarts),
+)
+
+
+def _tick_buckets(status: EngineStatus) -> list[tuple[str, float]]:
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound_s, count in zip((*TICK_BOUNDS_S, math.inf), status.ticks.counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if math.isinf(bound_s) else repr(bound_s), total))
+    return buckets
+
+
+# --- How late the event loop runs what is due: every stream waits at least that long for its next bytes.
+
+
+INTERVAL_S = 0.02  # a shorter hold of the loop may be missed
+
+
+async def watch_loop_lag(observe: Callable[[float], object]) -> None:
+    """Measures until it is cancelled."""
+    while True:
+        due_s = time.monotonic() + INTERVAL_S
+        await asyncio.sleep(INTERVAL_S)
+        observe(max(0.0, time.monotonic() - due_s))

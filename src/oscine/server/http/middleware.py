@@ -1,0 +1,161 @@
+"""Middleware for every request: request id, API key, checks of host and origin, body limits, security headers, access
+log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
+
+from oscine.errors import forget_frames
+from oscine.server.api.schemas import shown_name
+from oscine.server.dialects.kept_files import FILES_PATH
+from oscine.server.http.allowed_hosts import AllowedHosts, host_name
+from oscine.server.http.errors import ApiError, api_error, error_response
+from oscine.server.http.json_body import RequestBody
+from oscine.server.http.logs import client_address, key_number, log_fields, request_id
+from oscine.server.service import Service
+
+_log = logging.getLogger(__name__)
+_NOT_STARTED = 499  # logged if the client left before the response
+_OPEN_WEBUI = "/open-webui"  # before /v1 in the base URL of Open WebUI's settings
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+# The playground runs only its own scripts, whatever text it displays.
+_SECURITY_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_OWN_NAMES = {b"x-request-id", *(name for name, _ in _SECURITY_HEADERS)}
+
+
+def needs_api_key(path: str) -> bool:
+    """Everything but the playground, the documentation and the health checks."""
+    return path.startswith("/v1") or path == "/metrics"
+
+
+def _for_open_webui(scope: Scope) -> Scope:
+    """Open WebUI needs objects in `voices` and cannot ask for them; everything else is as below /v1."""
+    path = scope["path"].removeprefix(_OPEN_WEBUI)
+    return {**scope, "path": path, **({"query_string": b"format=objects"} if path == "/v1/audio/voices" else {})}
+
+
+class RequestMiddleware:
+    """`direct` are applications by method and path that are called without the router."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, direct: Mapping[tuple[str, str], ASGIApp] = MappingProxyType({})
+    ) -> None:
+        self._app, self._service, self._direct = app, service, direct
+        config = service.config
+        self._hosts = AllowedHosts(config.host, config.allowed_hosts, has_keys=bool(config.api_keys))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        if scope["path"].startswith(f"{_OPEN_WEBUI}/v1/"):
+            scope = _for_open_webui(scope)
+        headers = Headers(scope=scope)
+        given_id = headers.get("x-request-id", "")
+        own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
+        token = request_id.set(own_id)
+        key_number.set(None)
+        client_address.set(scope["client"][0] if scope.get("client") else None)
+        scope.setdefault("state", {})["request_id"] = own_id
+        try:
+            if scope["type"] == "http":
+                await self._http(scope, headers, receive, send, own_id)
+            elif self._is_cross_origin(headers) or headers.get("host") not in self._hosts:
+                await send({"type": "websocket.close", "code": 1008})  # before the accept: the client sees a 403
+            else:
+                await self._websocket(scope, receive, send)
+        finally:
+            request_id.reset(token)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except ClientDisconnected:
+            pass
+        except Exception as error:
+            response = error_response(error)  # logs it
+            with contextlib.suppress(ClientDisconnected):
+                try:
+                    await WebSocket(scope, receive, send).send_denial_response(response)
+                except RuntimeError:  # after the handshake
+                    with contextlib.suppress(RuntimeError):  # it is closed already
+                        await send({"type": "websocket.close", "code": 1011})
+
+    async def _http(self, scope: Scope, headers: Headers, receive: Receive, send: Send, own_id: str) -> None:
+        start_s, status = time.monotonic(), _NOT_STARTED
+        is_head = scope["method"] == "HEAD"
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                inner_headers = [header for header in message["headers"] if header[0] not in _OWN_NAMES]
+                message["headers"] = [*inner_headers, (b"x-request-id", own_id.encode()), *_SECURITY_HEADERS]
+            elif is_head:
+                message["body"] = b""
+            await send(message)
+
+        try:
+            self._check_host(headers)
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(headers):
+                raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
+            scope["state"]["api_key"] = self._authenticate(scope, headers)
+            inner = {**scope, "method": "GET"} if is_head else scope
+            limits = self._service.config.max_body_bytes, self._service.connections.in_flight
+            body = RequestBody(headers, receive, *limits)
+            app = self._direct.get((scope["method"], scope["path"]), self._app)
+            with contextlib.closing(body):
+                await app(inner, body, send_with_headers)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            known = api_error(error)  # logs an unexpected one
+            self._service.metrics.refused(scope["path"], known.status)
+            forget_frames(error)
+            # After the first byte the response stays incomplete: the client sees the loss.
+            if status == _NOT_STARTED:
+                await error_response(known)(scope, receive, send_with_headers)
+        finally:
+            level = logging.INFO if scope["path"].startswith(("/v1", "/api")) else logging.DEBUG
+            fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
+            # The name of a kept file is the only key to it.
+            path = f"{FILES_PATH}..." if scope["path"].startswith(FILES_PATH) else scope["path"]
+            _log.log(level, "%s %s", scope["method"], quote(path), extra=fields)
+
+    def _check_host(self, headers: Headers) -> None:
+        if (host := headers.get("host")) not in self._hosts:
+            name = shown_name(host_name(host or ""))
+            advice = "use localhost or an address, or start the server with --allowed-hosts NAME"
+            raise ApiError(403, f"this server is not called {name!r}; {advice}", code="host_not_allowed")
+
+    def _is_cross_origin(self, headers: Headers) -> bool:
+        """Whether another site's page sends this request from a user's browser. Programs send no Origin."""
+        origin = headers.get("origin")
+        if origin is None or {origin, "*"} & set(self._service.config.cors_origins):
+            return False
+        return origin.partition("://")[2] != headers.get("host")
+
+    def _authenticate(self, scope: Scope, headers: Headers) -> str:
+        if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
+            return ""
+        return self._service.api_keys.authenticate(headers.get("authorization"))

@@ -1,0 +1,116 @@
+"""The OpenAPI document: what FastAPI generates, with the errors that every endpoint can have."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from pydantic.json_schema import models_json_schema
+
+from oscine.server.http.errors import ErrorResponse
+
+_REF = "#/components/schemas/{model}"
+_ERROR_CONTENT = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorResponse.__name__)}}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": _ERROR_CONTENT}
+    for status, text in (
+        (400, "Invalid JSON, a wrong field, or a request that cannot be spoken."),
+        (401, "The API key is missing or wrong."),
+        (403, "Not allowed by the server's settings."),
+        (404, "No such model or voice."),
+        (405, "The path has other methods; see Allow."),
+        (408, "The body did not arrive in time."),
+        (409, "The name is taken, or it conflicts with what the server has."),
+        (413, "Too large."),
+        (429, "Too many requests; see Retry-After."),
+        (431, "The request line and the headers are too large."),
+        (500, "A bug in the server."),
+        (503, "Not ready; see Retry-After."),
+    )
+}
+_OF_ALL = (403, 405, 431, 500, 503)  # that every endpoint can answer
+_OF_BODIES = (408, 413)
+
+
+def add_openapi(app: FastAPI, *, has_keys: bool) -> None:
+    """Completes `app.openapi`, and serves it."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _complete(describe(), has_keys)
+        return describe()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    add_document(app, "/openapi.json", openapi)
+
+
+def _complete(schema: dict[str, Any], has_keys: bool) -> None:
+    components = schema.setdefault("components", {})
+    about_key = {"type": "http", "scheme": "bearer", "description": "An API key of the server, if it has any."}
+    components["securitySchemes"] = {"api_key": about_key}
+    if has_keys:
+        schema["security"] = [{"api_key": []}]
+    schemas = components.setdefault("schemas", {})
+    # FastAPI describes a status that this server never sends: it answers 400.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas |= models_json_schema([(ErrorResponse, "serialization")], ref_template=_REF)[1]["$defs"]
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status in (*_OF_ALL, *(_OF_BODIES if "requestBody" in operation else ())):
+                responses.setdefault(str(status), ERRORS[status])
+    for model in schemas.values():
+        if "properties" in model:
+            model["properties"] = _ordered(model["properties"], model.get("required", ()))
+
+
+def _ordered(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Required fields first, and last those that are accepted and ignored."""
+    rank = {name: 0 if name in required else 2 if about.get("deprecated") else 1 for name, about in properties.items()}
+    return dict(sorted(properties.items(), key=lambda item: rank[item[0]]))
+
+
+def add_document(app: FastAPI, path: str, describe: Callable[[], dict[str, Any]]) -> None:
+    """Serves a JSON document that never changes, compressed where the client takes gzip."""
+    made: list[_Document] = []
+
+    # Not async: the first description takes a tenth of a second, so it is made on a thread.
+    def document(request: Request) -> Response:
+        if not made:
+            made.append(_Document(describe()))
+        return made[0].response(request)
+
+    app.add_api_route(path, document, include_in_schema=False)
+
+
+class _Document:
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._plain = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        self._gzip = gzip.compress(self._plain, mtime=0)
+        # Weak: the compressed bytes are others.
+        self._tag = f'W/"{hashlib.sha256(self._plain).hexdigest()[:32]}"'
+
+    def response(self, request: Request) -> Response:
+        headers = {"etag": self._tag, "vary": "accept-encoding", "cache-control": "no-cache"}
+        known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+        if known & {self._tag, self._tag.removeprefix("W/"), "*"}:
+            return Response(status_code=304, headers=headers)
+        if not _takes_gzip(request.headers.get("accept-encoding", "")):
+            return Response(self._plain, media_type="application/json", headers=headers)
+        return Response(self._gzip, media_type="application/json", headers={**headers, "content-encoding": "gzip"})
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for item in accepted.lower().split(","):
+        name, _, quality = item.partition(";")
+        if name.strip() == "gzip":
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

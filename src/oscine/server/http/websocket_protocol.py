@@ -1,0 +1,148 @@
+"""uvicorn's WebSocket protocol with an answer to handshakes that cannot be read, and limits on what a client that does
+not read, or never ends a message, can make the server hold, and on what is parsed at once."""
+
+from __future__ import annotations
+
+from asyncio.transports import BaseTransport
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
+
+from oscine.server.http.connections import BytesInFlight, OpenConnections
+from oscine.server.http.errors import ApiError
+from oscine.server.http.http_protocol import raw_error
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+
+MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
+_SLICE_BYTES = 8 * 2**10  # parsed at once; a frame has at least 6 bytes, and takes some ten microseconds
+_MAX_FRAGMENTS = 1024  # of a message; each costs more memory than its bytes
+_UNREADABLE = ApiError(
+    431, "a WebSocket handshake may have 128 headers of 8 KiB; send settings in messages", code="too_large"
+)
+
+
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
+    _fragments_bytes = 0  # complete fragments of a message that is not
+    _partial_bytes = 0  # of a frame that is not complete
+    _progressed = False  # the last bytes completed something
+    _counted_bytes = 0  # in flight
+
+    @property
+    def _connections(self) -> OpenConnections:
+        return self.config.app.state.service.connections  # type: ignore[union-attr]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unparsed = bytearray()  # of the last read
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.enter(self, self.client[0] if self.client else None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
+        self._connections.in_flight.remove(self._counted_bytes)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        elif len(data) <= _SLICE_BYTES or not self.handshake_initiated:
+            self._parse(data)
+        else:
+            self._unparsed += data
+            self.transport.pause_reading()
+            self._parse_slice()
+
+    def _parse_slice(self) -> None:
+        """One read may hold tens of thousands of tiny frames: parsed at once, they would hold the event loop."""
+        if self.transport.is_closing():
+            self._unparsed.clear()
+            return
+        data = bytes(self._unparsed[:_SLICE_BYTES])
+        del self._unparsed[:_SLICE_BYTES]
+        self._parse(data)
+        if self._unparsed:
+            self.loop.call_soon(self._parse_slice)
+        elif not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await super().receive()  # may resume reading
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return message
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # uvicorn would log that a refused handshake was never answered
+
+    def _parse(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._progressed = False
+        super().data_received(data)
+        self._partial_bytes = 0 if self._progressed else self._partial_bytes + len(data)
+        if not self.handshake_initiated:
+            # It was complete for the HTTP parser, so no more of it comes. The library ignores what it cannot read.
+            self.transport.write(raw_error(_UNREADABLE))
+            self.handshake_complete = self.close_sent = True
+            self.transport.close()
+        elif len(self.frames) > _MAX_FRAGMENTS:
+            self._fail(1008, f"a message may have {_MAX_FRAGMENTS} fragments")
+        else:
+            self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        counted = max(0, self._fragments_bytes + self._partial_bytes - BytesInFlight.SMALL)
+        if counted != self._counted_bytes:
+            try:
+                self._connections.in_flight.add(counted - self._counted_bytes)
+            except ApiError:
+                self._fail(1013, "too many large messages of all clients; try again later")
+            else:
+                self._counted_bytes = counted
+
+    def _fail(self, code: int, reason: str) -> None:
+        self.conn.fail(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.transport.close()
+
+    # --- what the last bytes completed ---
+
+    def handle_connect(self, event: Request) -> None:
+        self._progressed = True
+        super().handle_connect(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._progressed, self._fragments_bytes = True, len(event.data)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._progressed, self._fragments_bytes = True, len(event.data)
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._progressed, self._fragments_bytes = True, self._fragments_bytes + len(event.data)
+        super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        self._fragments_bytes = 0
+        super().send_receive_event_to_app()
+
+    def handle_pong(self, event: Frame) -> None:
+        self._progressed = True
+        super().handle_pong(event)
+
+    def handle_ping(self) -> None:
+        self._progressed = True
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()  # drops the answer: answers that nobody reads would fill the memory

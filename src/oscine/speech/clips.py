@@ -1,0 +1,370 @@
+"""Reference clips: reads one from the request itself, a URL or a file. cloned_voices.py clones it.
+
+URLs are not trusted. Only public addresses are contacted, exactly the ones that were checked, also after a redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import functools
+import os
+import re
+import socket
+import ssl
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
+
+import httpcore
+
+from oscine.errors import NotAllowedError, RequestError, TooLargeError, VoiceError
+
+IPAddress = IPv4Address | IPv6Address
+
+_MAX_URL_CHARS = 8192
+_MAX_HOST_CHARS = 253
+_MAX_REDIRECTS = 3
+_MAX_ADDRESSES = 3  # of one host, tried in turn
+_REDIRECTS = (301, 302, 303, 307, 308)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_URL_CHARACTERS = "/%:@!$&'()*+,;=~-._?[]"  # not quoted in a path or query
+_FETCH_ERRORS = (
+    *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException),
+    *(OSError, ValueError),  # ValueErrors of URL parsing
+)
+
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+# Public according to the registry, or to an older Python's copy of it, but not valid sources of clips.
+_NOT_PUBLIC = (
+    IPv4Network("168.63.129.16/32"),  # Azure's metadata
+    IPv4Network("192.0.0.0/24"),  # Oracle's metadata among others
+    IPv4Network("192.88.99.0/24"),  # relays into 6to4
+    IPv6Network("2002::/16"),  # 6to4: contains an IPv4 address, perhaps a private one
+    IPv6Network("2001::/23"),  # Teredo: the same
+    IPv6Network("3fff::/20"),  # documentation
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClipPolicy:
+    """Allowed sources of clips. Clips inside a request are always allowed."""
+
+    urls: bool = False
+    hosts: tuple[str, ...] = ()  # patterns; clips are fetched from there even without `urls`, and from any address
+    files_below: Path | None = None
+    max_bytes: int = 10 * 2**20
+    timeout_s: float = 10.0  # for name resolution, connection, redirects and download together
+
+    @property
+    def max_chars(self) -> int:
+        """Characters of a clip in a request: base64 with line ends and some escapes."""
+        return 2 * self.max_bytes + _MAX_URL_CHARS
+
+
+def is_public_address(address: IPAddress) -> bool:
+    """Whether an address is reachable from anywhere: not a network, machine or cloud service private to this host."""
+    if not address.is_global or address.is_multicast:
+        return False
+    # Other IPv6 ranges are mapped, translated (NAT64) or compatible IPv4, or site-local.
+    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _NOT_PUBLIC)
+
+
+def _invalid(message: str) -> VoiceError:
+    return VoiceError(message, "ref_audio")
+
+
+def _not_allowed(message: str) -> NotAllowedError:
+    return NotAllowedError(message, "ref_audio")
+
+
+async def fetch_clip(
+    source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
+) -> bytes:
+    """The audio file that `ref_audio` contains or names. Raises VoiceError, or NotAllowedError for what the policy
+    forbids."""
+    if len(source) > policy.max_chars:
+        raise too_large(policy.max_bytes)
+    found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
+    scheme = found[1].lower() if found else None
+    if scheme in ("http", "https", "file") and len(source) > _MAX_URL_CHARS:
+        raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
+    match scheme:
+        case None if policy.files_below is not None and _is_path(source):
+            return await asyncio.to_thread(_read_below, source.strip(), source.strip(), policy)
+        case None:
+            return await asyncio.to_thread(decode_base64, source, policy.max_bytes)
+        case "data":
+            return await asyncio.to_thread(decode_data_url, source, policy.max_bytes)
+        case "http" | "https":
+            return await _from_url(source.strip(), policy, is_allowed_address)
+        case "file":
+            return await asyncio.to_thread(_from_file, source.strip(), policy)
+        case _:
+            raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
+
+
+def matches_host(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern matches: a name, or `*.` and the end of names."""
+    name = without_dot(name)
+    plain = map(without_dot, patterns)
+    return any(name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern for pattern in plain)
+
+
+def without_dot(name: str) -> str:
+    """A host name in lower case, without the dot that may end it."""
+    return name.lower().removesuffix(".")
+
+
+def _is_path(source: str) -> bool:
+    """A file's name with a suffix. Base64 has no full stops."""
+    return len(source) <= _MAX_URL_CHARS and "." in source
+
+
+def _from_file(url: str, policy: ClipPolicy) -> bytes:
+    if policy.files_below is None:
+        raise _not_allowed("file: URLs are disabled on this server; send the clip itself, or set ref_files_below")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise _invalid(f"the clip {url[:200]!r} cannot be read: {error}") from None
+    if parts.netloc not in ("", "localhost"):
+        raise _outside()
+    return _read_below(unquote(parts.path), url, policy)
+
+
+def _outside() -> NotAllowedError:
+    """The same for existing and missing files: clients must not learn which files exist elsewhere."""
+    return _not_allowed("the clip is outside the folder ref_files_below; move it there, or send the clip itself")
+
+
+def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
+    """`name` is absolute, or relative to the folder; `url` is what the client sent."""
+    assert policy.files_below is not None
+    try:
+        below = policy.files_below.resolve()
+        path = (below / name).resolve()
+        if not path.is_relative_to(below):
+            raise _outside()
+        # A pipe must not block, and a link created a moment ago must not be followed.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotAllowedError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _invalid(f"the clip {url[:200]!r} cannot be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_allowed(f"{url[:200]!r} is not a regular file; name an audio file")
+    with open(descriptor, "rb") as file:
+        content = file.read(policy.max_bytes + 1)
+    if len(content) > policy.max_bytes:
+        raise too_large(policy.max_bytes)
+    return content
+
+
+# URLs
+
+
+async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:
+    if not policy.urls and not policy.hosts:
+        raise _not_allowed("http: and https: URLs are disabled on this server; send the clip itself, or set ref_urls")
+    shown = url[:200]
+    network = _CheckedNetwork(policy, is_allowed_address)
+    try:
+        async with asyncio.timeout(policy.timeout_s):
+            for _ in range(_MAX_REDIRECTS + 1):
+                answer = await _get(_parsed(url), network, policy.max_bytes)
+                if isinstance(answer, bytes):
+                    return answer
+                url = urljoin(url, answer)
+    except RequestError:
+        raise
+    except TimeoutError:
+        raise _invalid(f"{shown!r} was not fetched within {policy.timeout_s:g} s; send the clip itself") from None
+    except _FETCH_ERRORS as error:
+        raise _invalid(f"{shown!r} cannot be fetched: {error}; send the clip itself") from None
+    raise _invalid(f"{shown!r} has more than {_MAX_REDIRECTS} redirects; give the final URL of the clip")
+
+
+def _parsed(url: str) -> httpcore.URL:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise _invalid(f"ref_audio redirects to {url[:200]!r}; only http: and https: are fetched")
+    if parts.username is not None or parts.password is not None:
+        raise _invalid("a URL with a user name or password is not fetched; send the clip itself")
+    host = parts.hostname or ""
+    if len(url) > _MAX_URL_CHARS or len(host) > _MAX_HOST_CHARS:  # before idna, which is slow for long names
+        raise _invalid(f"{url[:200]!r} is too long: a host has at most {_MAX_HOST_CHARS} characters; send the clip")
+    host = host.encode("idna").decode()
+    if not _HOST.fullmatch(host):
+        raise _invalid(f"{url[:200]!r} has no valid host name")
+    target = quote(parts.path or "/", _URL_CHARACTERS)
+    if parts.query:
+        target += "?" + quote(parts.query, _URL_CHARACTERS)
+    return httpcore.URL(scheme=parts.scheme, host=host, port=parts.port, target=target)
+
+
+class _CheckedNetwork(httpcore.AnyIOBackend):
+    """Resolves each host once and connects to an address that passed the check. Addresses of hosts that the operator
+    has named are not checked."""
+
+    def __init__(self, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> None:
+        self._policy, self._is_allowed_address = policy, is_allowed_address
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        is_named = matches_host(host, self._policy.hosts)
+        if not is_named and not self._policy.urls:
+            raise _not_allowed(f"clips are not fetched from {host!r}; send the clip itself, or add it to ref_hosts")
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise _invalid(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
+        addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+        allowed = [address for address in addresses if is_named or self._is_allowed_address(ip_address(address))]
+        if not allowed:
+            raise _not_allowed(f"{host!r} is not on the public internet; clips are fetched only from there")
+        failure: Exception | None = None
+        for address in allowed[:_MAX_ADDRESSES]:
+            try:
+                return await super().connect_tcp(address, port, timeout, local_address, socket_options)
+            except httpcore.ConnectError as error:
+                failure = error
+        assert failure
+        raise failure
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> bytes | str:
+    """The body, or the location of a redirect."""
+    host = url.host.decode()
+    authority = (f"[{host}]" if ":" in host else host) + (f":{url.port}" if url.port else "")
+    headers = [("Host", authority), ("User-Agent", "oscine"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
+    pool = httpcore.AsyncConnectionPool(ssl_context=_tls_context(), network_backend=network)
+    async with pool, pool.stream("GET", url, headers=[*headers, ("Connection", "close")]) as response:
+        found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        if response.status in _REDIRECTS and "location" in found:
+            return found["location"]
+        if response.status != 200:
+            raise _invalid(f"{host!r} answered {response.status} instead of the clip; check the URL")
+        if found.get("content-encoding", "identity").lower() != "identity":
+            raise ValueError("the response is compressed although that was not requested")
+        if int(found.get("content-length", 0)) > max_bytes:
+            raise too_large(max_bytes)
+        body = bytearray()
+        async for piece in response.aiter_stream():
+            body += piece
+            if len(body) > max_bytes:
+                raise too_large(max_bytes)
+        return bytes(body)
+
+
+# --- Clips inside a request: base64, alone or in a data: URL. They are decoded in slices: one call on megabytes would
+# hold the interpreter lock, and with it the event loop, even from another thread.
+
+
+SOURCES = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL, or a path)"
+
+_SLICE_CHARS = 2**18
+_MAX_ESCAPES = 2**16  # outside of base64; each takes half a microsecond
+_WHITE_SPACE = b" \t\n\r\v\f"
+_TO_STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
+# What clients escape in base64.
+_ESCAPES = {b"%2B": b"+", b"%2F": b"/", b"%3D": b"=", b"%0A": b"", b"%0D": b"", b"%20": b""}
+
+
+def too_large(max_bytes: int, param: str = "ref_audio") -> TooLargeError:
+    message = f"the clip exceeds the limit of {max_bytes / 2**20:.3g} MiB; 3 to 20 s of speech are enough"
+    return TooLargeError(message, param)
+
+
+def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
+    """Standard or URL-safe, with or without padding and white space; `escaped`: some characters are percent-encoded.
+    Raises VoiceError or TooLargeError."""
+    decoded, rest = bytearray(), b""
+    try:
+        for piece in _slices(text):
+            rest += _plain_base64(piece, escaped=escaped)
+            whole = max(0, len(rest) // 4 - 1) * 4  # the end may be padding, which `_last` handles
+            decoded += binascii.a2b_base64(_without_padding(rest[:whole]), strict_mode=True)
+            rest = rest[whole:]
+            if len(decoded) > max_bytes:
+                raise too_large(max_bytes)
+        decoded += _last(rest)
+    except TooLargeError:
+        raise
+    except ValueError as error:
+        start = text[:40].encode(errors="backslashreplace").decode() + ("..." if len(text) > 40 else "")
+        reason = "it has non-ASCII characters" if isinstance(error, UnicodeError) else error
+        raise _invalid(f"ref_audio {start!r} is neither a URL nor base64 ({reason}); {SOURCES}") from None
+    if len(decoded) > max_bytes:
+        raise too_large(max_bytes)
+    if not decoded:
+        raise _invalid(f"ref_audio is empty; {SOURCES}")
+    return bytes(decoded)
+
+
+def decode_data_url(url: str, max_bytes: int) -> bytes:
+    """Raises VoiceError or TooLargeError."""
+    kind, comma, payload = url.strip().partition(",")
+    if not comma:
+        raise _invalid("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")
+    if kind.lower().rstrip().endswith(";base64"):
+        return decode_base64(payload, max_bytes, escaped="%" in payload)
+    if payload.count("%") > _MAX_ESCAPES:
+        raise _invalid(f"ref_audio has more than {_MAX_ESCAPES} percent-encoded bytes; encode the clip as base64")
+    try:
+        content = b"".join(map(unquote_to_bytes, _slices(payload)))
+    except UnicodeEncodeError:
+        raise _invalid("ref_audio is a data: URL with half a surrogate pair; encode the clip as base64") from None
+    if len(content) > max_bytes:
+        raise too_large(max_bytes)
+    return content
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Never cuts a percent-encoded character."""
+    begin = 0
+    while begin < len(text):
+        end = begin + _SLICE_CHARS
+        if end < len(text) and (cut := text.rfind("%", end - 2, end)) > begin:
+            end = cut
+        yield text[begin:end]
+        begin = end
+
+
+def _plain_base64(text: str, *, escaped: bool) -> bytes:
+    encoded = text.encode("ascii")
+    if escaped:
+        for escape, character in _ESCAPES.items():
+            encoded = encoded.replace(escape, character).replace(escape.lower(), character)
+    return encoded.translate(_TO_STANDARD_BASE64, _WHITE_SPACE)
+
+
+def _without_padding(encoded: bytes) -> bytes:
+    if b"=" in encoded:  # of a part that more follows
+        raise ValueError("it has data after its padding")
+    return encoded
+
+
+def _last(encoded: bytes) -> bytes:
+    encoded = encoded.rstrip(b"=")
+    return binascii.a2b_base64(encoded + b"=" * (-len(encoded) % 4), strict_mode=True)

@@ -1,0 +1,184 @@
+"""The aligner for the event loop: one thread, and a bounded queue before it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+
+from oscine.align.aligner import Aligner, AlignerError, unknown_language
+from oscine.align.words import TimedWord, split_words, written_words
+from oscine.audio.pcm import Samples
+from oscine.errors import ConfigError, FieldError
+from oscine.speech.narration import NarrationChunk, SegmentTiming
+
+_log = logging.getLogger(__name__)
+_MAX_QUEUED = 64  # segments; a segment of half a minute has 1.4 MB
+_Answer = TypeVar("_Answer")
+AlignerJob = Literal["align", "transcribe"]
+
+
+class JobMeter(Protocol):
+    """Counts the aligner's jobs."""
+
+    def refused(self, job: AlignerJob) -> None: ...
+
+    def running(self, job: AlignerJob) -> AbstractContextManager[None]: ...
+
+
+class AsyncAligner:
+    def __init__(self, folder: Path, threads: int, metrics: JobMeter) -> None:
+        """Raises ConfigError for a folder that has no model."""
+        self._aligner, self._metrics = Aligner(folder, threads), metrics
+        self._pool = ThreadPoolExecutor(1, "oscine-align")
+        self._queued = 0
+        self._closed = False
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """Codes; empty while the model is not loaded."""
+        return self._aligner.languages
+
+    def known(self, languages: Sequence[str]) -> list[str]:
+        """Those that it can align; all while the model is not loaded."""
+        return [name for name in languages if not self.languages or unknown_language(self.languages, name) is None]
+
+    def start(self) -> None:
+        """Loads the model in the background."""
+        self._pool.submit(self._load)
+
+    async def align(self, pcm: bytes, rate_hz: int, text: str, language: str) -> list[TimedWord]:
+        """Raises AlignerError."""
+        return await self._run("align", lambda: self._aligner.align(_samples(pcm), rate_hz, text, language))
+
+    async def transcribe(self, samples: Samples, rate_hz: int, language: str = "auto") -> str:
+        """Raises AlignerError."""
+        return await self._run("transcribe", lambda: self._aligner.transcribe(samples, rate_hz, language))
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._aligner.close()
+
+    def _load(self) -> None:
+        try:
+            self._aligner.start()
+        except ConfigError as error:
+            if not self._closed:
+                _log.error("the aligner cannot be started: %s", error)
+
+    async def _run(self, name: AlignerJob, job: Callable[[], _Answer]) -> _Answer:
+        if self._queued >= _MAX_QUEUED:
+            self._metrics.refused(name)
+            raise AlignerError(f"the aligner is too busy: {self._queued} segments wait for it")
+        self._queued += 1
+        try:
+            with self._metrics.running(name):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+        finally:
+            self._queued -= 1
+
+
+def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "word_timestamps") -> None:
+    """Raises a field error if words of this language cannot be timed. `language`: a name, or "auto"."""
+    if aligner is None:
+        message = "word timestamps need an aligner; start the server with --aligner FOLDER, or leave this field out"
+        raise FieldError(message, param=param)
+    if aligner.languages and (reason := unknown_language(aligner.languages, language)):
+        raise FieldError(f"{reason}; leave {param} out", param=param)
+
+
+def _samples(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
+
+
+# --- Times the words of one speech while it is sent. Audio never waits for it: each segment is aligned when its audio
+# is complete, and the times follow later.
+
+
+_LOOK_S = 0.05  # between two looks whether to give up
+_LATE = "the aligner was not done in time"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWords:
+    """All words of a segment, in order; without times if `warning` says why."""
+
+    index: int
+    words: tuple[TimedWord, ...]  # seconds in the audio that the client gets
+    warning: str | None = None
+
+
+class WordTimer:
+    def __init__(self, aligner: AsyncAligner, language: str, rate_hz: int, speed: float) -> None:
+        """`rate_hz`: of the audio that it gets. `speed`: of the audio that the client gets."""
+        self._aligner, self._language, self._rate_hz, self._speed = aligner, language, rate_hz, speed
+        self._pcm = bytearray()
+        self._begin = 0  # samples before `_pcm`
+        self._segments: deque[tuple[SegmentTiming, asyncio.Task[SegmentWords]]] = deque()
+
+    def push(self, chunk: NarrationChunk) -> None:
+        """Takes every chunk of the speech."""
+        self._pcm += chunk.pcm
+        segment = chunk.segment
+        if segment is None:
+            return
+        first, last = (round(time_s * self._rate_hz) - self._begin for time_s in (segment.start_s, segment.end_s))
+        task = asyncio.create_task(self._align(segment, bytes(self._pcm[2 * first : 2 * last])))
+        self._segments.append((segment, task))
+        self._begin += len(self._pcm) // 2
+        self._pcm.clear()
+
+    def finished(self) -> list[SegmentWords]:
+        """The next segments, as far as they are aligned."""
+        found = []
+        while self._segments and self._segments[0][1].done():
+            found.append(self._segments.popleft()[1].result())
+        return found
+
+    async def rest(self, gives_up: Callable[[], bool] | None = None) -> list[SegmentWords]:
+        """The segments that are left. Those that are not aligned when `gives_up` says so have no times."""
+        try:
+            while waiting := [task for _, task in self._segments if not task.done()]:
+                if gives_up and gives_up():
+                    break
+                await asyncio.wait(waiting, timeout=_LOOK_S if gives_up else None)
+            return [task.result() if task.done() else _untimed(segment, _LATE) for segment, task in self._segments]
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        for _, task in self._segments:
+            task.cancel()
+        self._segments.clear()
+
+    async def _align(self, segment: SegmentTiming, pcm: bytes) -> SegmentWords:
+        try:
+            text = segment.spoken.spoken if segment.spoken else segment.text
+            words = await self._aligner.align(pcm, self._rate_hz, text, self._language)
+            words = written_words(segment.spoken, words) if segment.spoken else words
+        except AlignerError as error:
+            _log.warning("word timestamps are missing: %s", error)
+            return _untimed(segment, str(error))
+        except Exception:  # a bug here must not fail the speech
+            _log.exception("word timestamps are missing")
+            return _untimed(segment, "an internal error")
+        return SegmentWords(segment.index, tuple(_shifted(word, segment.start_s, self._speed) for word in words))
+
+
+def _untimed(segment: SegmentTiming, reason: str) -> SegmentWords:
+    words = tuple(TimedWord(word.text) for word in split_words(segment.text))
+    return SegmentWords(segment.index, words, f"the words have no times: {reason}")
+
+
+def _shifted(word: TimedWord, start_s: float, speed: float) -> TimedWord:
+    assert word.start_s is not None and word.end_s is not None
+    return TimedWord(word.word, round((start_s + word.start_s) / speed, 3), round((start_s + word.end_s) / speed, 3))

@@ -1,0 +1,309 @@
+"""Every format is readable by other programs, streams, and does not depend on how the audio was split."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import io
+import struct
+from collections.abc import Iterator
+
+import av
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pytest
+import soundfile
+import soxr
+
+from oscine.audio.clips import wav_header
+from oscine.audio.encoders import FORMATS, RATES_HZ, Encoder, encode_whole, open_encoder
+from oscine.errors import RequestError
+
+Pcm = npt.NDArray[np.int16]
+
+RATE_HZ = 24_000
+CHUNK = 1920  # samples: 80 ms, a frame of the model
+CONTAINERS = {"mp3": "mp3", "opus": "ogg", "aac": "aac", "flac": "flac", "wav": "wav"}
+COMPRESSED = [name for name, form in FORMATS.items() if form.codec]
+# name -> samples of silence before the audio, and the frame that the end is padded to
+PADDING = {"mp3": (1105, 2 * 576), "aac": (1024, 1024)}
+
+
+def speech_like(n_samples: int, rate_hz: int = RATE_HZ) -> Pcm:
+    """A chirp with an envelope like syllables and a little noise: no two positions are alike."""
+    t = np.arange(n_samples) / rate_hz
+    chirp = np.sin(2 * np.pi * (150 * t + 400 * t * t)) * (1 + 0.5 * np.sin(2 * np.pi * 4 * t))
+    noise = np.random.default_rng(7).normal(0, 100, n_samples)
+    return (9000 * chirp + noise).astype(np.int16)
+
+
+def cut(samples: Pcm, lengths: list[int]) -> Iterator[bytes]:
+    """Pieces of these lengths, repeated until the end."""
+    start, number = 0, 0
+    while start < len(samples):
+        length = lengths[number % len(lengths)]
+        yield samples[start : start + length].astype("<i2").tobytes()
+        start, number = start + length, number + 1
+
+
+def streamed(encoder: Encoder, samples: Pcm, lengths: list[int]) -> bytes:
+    return b"".join([*map(encoder.push, cut(samples, lengths)), encoder.finish()])
+
+
+def decoded(name: str, file: bytes) -> Pcm:
+    if name == "pcm":
+        return np.frombuffer(file, "<i2")
+    to_pcm = av.AudioResampler(format="s16", layout="mono")
+    with av.open(io.BytesIO(file), format=CONTAINERS[name]) as container:
+        blocks = [part.to_ndarray()[0] for frame in container.decode(audio=0) for part in to_pcm.resample(frame)]
+    return np.concatenate(blocks) if blocks else np.empty(0, np.int16)
+
+
+def correlation(left: Pcm, right: Pcm) -> float:
+    shared = min(len(left), len(right))
+    return float(np.corrcoef(left[:shared].astype(float), right[:shared].astype(float))[0, 1])
+
+
+def loudest_hz(samples: Pcm, rate_hz: int) -> float:
+    middle = samples[len(samples) // 4 : -len(samples) // 4].astype(float)
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle)), 1 << 18))
+    return float(spectrum.argmax()) * rate_hz / (1 << 18)
+
+
+# Files
+
+
+def test_plain_formats_pass_through_untouched() -> None:
+    samples = speech_like(RATE_HZ)
+    chunk = samples[:CHUNK].tobytes()
+    assert open_encoder("pcm", rate_hz=RATE_HZ).push(chunk) is chunk
+    assert streamed(open_encoder("pcm", rate_hz=RATE_HZ), samples, [CHUNK]) == samples.tobytes()
+    assert streamed(open_encoder("wav", rate_hz=RATE_HZ), samples, [CHUNK]) == wav_header(RATE_HZ) + samples.tobytes()
+
+
+@pytest.mark.parametrize("name", ["wav", "pcm", "flac"])
+def test_lossless_formats_give_every_sample_back(name: str) -> None:
+    samples = np.concatenate([speech_like(9_999), np.array([32767, -32768, 0], np.int16)])
+    file = streamed(open_encoder(name, rate_hz=RATE_HZ), samples, [CHUNK])
+    np.testing.assert_array_equal(decoded(name, file), samples)
+    if name == "wav":  # a second reader, which is not libav
+        np.testing.assert_array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], samples)
+
+
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+@pytest.mark.parametrize("name", ["mp3", "aac"])
+def test_mp3_and_aac_add_only_their_known_silence(name: str, rate_hz: int) -> None:
+    samples = speech_like(rate_hz // 2 + 77, rate_hz)
+    received = decoded(name, streamed(open_encoder(name, rate_hz=rate_hz), samples, [CHUNK]))
+    before, frame = PADDING[name]
+    if name == "mp3" and rate_hz >= 32_000:
+        frame *= 2
+    assert 0 <= len(received) - before - len(samples) < frame
+    assert correlation(received[before:], samples) > 0.99
+
+
+@pytest.mark.parametrize("rate_hz", FORMATS["opus"].rates_hz)
+def test_opus_has_the_exact_length(rate_hz: int) -> None:
+    for n_samples in (rate_hz // 2 + 77, rate_hz // 50, 1):
+        samples = speech_like(n_samples, rate_hz)
+        file = streamed(open_encoder("opus", rate_hz=rate_hz), samples, [CHUNK])
+        received = decoded("opus", file)  # always at 48 kHz
+        assert len(received) == n_samples * 48_000 // rate_hz
+        assert soundfile.info(io.BytesIO(file)).frames == n_samples  # a second reader, which is not libav
+        assert n_samples < 1000 or correlation(received[:: 48_000 // rate_hz], samples) > 0.98
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("speed", [1.0, 1.3])
+def test_the_bytes_do_not_depend_on_how_the_audio_was_split(name: str, speed: float) -> None:
+    samples = speech_like(7_001)
+    whole, frames, odd = (
+        streamed(open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=speed), samples, lengths)
+        for lengths in ([len(samples)], [CHUNK], [1, 0, 1001, 479])
+    )
+    assert whole == frames == odd
+
+
+def test_a_streamed_mp3_starts_with_audio_and_not_with_tags() -> None:
+    file = streamed(open_encoder("mp3", rate_hz=RATE_HZ), speech_like(CHUNK), [CHUNK])
+    assert file[:2] == b"\xff\xf3"  # sync word, MPEG-2 layer 3
+    assert b"Xing" not in file and b"Info" not in file and b"LAME" not in file[:200]
+
+
+def test_opus_pages_are_short() -> None:
+    file = encode_whole("opus", speech_like(RATE_HZ).tobytes(), rate_hz=RATE_HZ)
+    starts = [start for start in range(len(file) - 14) if file[start : start + 4] == b"OggS"]
+    granules = [struct.unpack_from("<q", file, start + 6)[0] for start in starts]  # samples at 48 kHz
+    assert granules[:3] == [0, 0, 960] and max(np.diff(granules)) == 960
+
+
+def test_the_header_of_a_whole_file_states_its_length() -> None:
+    samples = speech_like(12_345)
+    pcm = samples.tobytes()
+    assert encode_whole("wav", pcm, rate_hz=RATE_HZ) == wav_header(RATE_HZ, 12_345) + pcm
+    flac = encode_whole("flac", pcm, rate_hz=RATE_HZ)
+    assert soundfile.info(io.BytesIO(flac)).frames == 12_345
+    assert flac[26:42] == hashlib.md5(pcm).digest()  # STREAMINFO ends with it
+    np.testing.assert_array_equal(decoded("flac", flac), samples)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wav", "flac", "mp3")])
+def test_other_whole_files_equal_the_streamed_ones(name: str) -> None:
+    samples = speech_like(5_000)
+    assert encode_whole(name, samples.tobytes(), rate_hz=RATE_HZ) == streamed(
+        open_encoder(name, rate_hz=RATE_HZ), samples, [CHUNK]
+    )
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.25, 4.0])
+@pytest.mark.parametrize("name", FORMATS)
+def test_empty_audio_and_single_samples_work(name: str, speed: float) -> None:
+    empty = open_encoder(name, rate_hz=RATE_HZ, speed=speed)
+    file = empty.push(b"") + empty.finish()
+    if name in ("wav", "flac"):
+        assert len(decoded(name, file)) == 0
+    encode_whole(name, b"", rate_hz=RATE_HZ, out_rate_hz=48_000, speed=speed)
+    one = encode_whole(name, b"\1\0", rate_hz=RATE_HZ, speed=speed)
+    if name in ("wav", "pcm", "flac"):
+        assert len(decoded(name, one)) == round(1 / speed)
+
+
+# Latency
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_audio_leaves_by_the_second_push_and_the_delay_does_not_grow(name: str) -> None:
+    samples = speech_like(25 * CHUNK)
+    encoder = open_encoder(name, rate_hz=RATE_HZ)
+    sent = bytearray(encoder.push(b""))
+    held_back = []
+    for number, chunk in enumerate(cut(samples, [CHUNK]), start=1):
+        piece = encoder.push(chunk)
+        sent += piece
+        assert piece or number == 1, number
+        if number in (5, 15, 25):
+            out = len(decoded(name, bytes(sent))) // (2 if name == "opus" else 1) - PADDING.get(name, (0,))[0]
+            held_back.append(number * CHUNK - out)
+    encoder.close()
+    assert max(held_back) <= 0.13 * RATE_HZ, held_back
+    assert abs(held_back[-1] - held_back[0]) < 1152, held_back  # chunk and frame borders differ by up to a frame
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.8, 1.25, 2.0])
+def test_audio_at_another_speed_leaves_with_the_first_push(speed: float) -> None:
+    samples = speech_like(10 * CHUNK)
+    encoder = open_encoder("pcm", rate_hz=RATE_HZ, speed=speed)
+    sent_samples = 0
+    for number, chunk in enumerate(cut(samples, [CHUNK]), start=1):
+        sent_samples += len(encoder.push(chunk)) // 2
+        held_back_s = (number * CHUNK - sent_samples * speed) / RATE_HZ
+        assert sent_samples and 0 <= held_back_s < 0.1
+
+
+# Other rates and speeds
+
+
+@pytest.mark.parametrize("out_rate_hz", [rate_hz for rate_hz in RATES_HZ if rate_hz != RATE_HZ])
+def test_resampling_in_pieces_equals_resampling_the_whole(out_rate_hz: int) -> None:
+    samples = speech_like(RATE_HZ + 77)
+    sent = streamed(open_encoder("pcm", rate_hz=RATE_HZ, out_rate_hz=out_rate_hz), samples, [CHUNK])
+    whole = soxr.resample(samples.astype(np.float32), RATE_HZ, out_rate_hz)
+    np.testing.assert_array_equal(decoded("pcm", sent), np.rint(whole))
+
+
+def test_resampling_clips_and_does_not_wrap_around() -> None:
+    square = np.where(np.arange(RATE_HZ // 4) // 60 % 2, 32767, -32768).astype(np.int16)
+    sent = decoded("pcm", encode_whole("pcm", square.tobytes(), rate_hz=RATE_HZ, out_rate_hz=48_000))
+    assert sent.max() == 32767 and sent.min() == -32768
+    assert correlation(sent[::2], square) > 0.95
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.4, 0.8, 1.25, 2.0, 3.0, 4.0])
+def test_speed_changes_the_length_exactly_and_keeps_the_pitch(speed: float) -> None:
+    tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
+    sent = decoded("pcm", encode_whole("pcm", tone.tobytes(), rate_hz=RATE_HZ, speed=speed))
+    assert len(sent) == round(len(tone) / speed)
+    assert loudest_hz(sent, RATE_HZ) == pytest.approx(440, abs=2)
+    assert sent.astype(float).std() == pytest.approx(tone.astype(float).std(), rel=0.05)
+
+
+def test_every_format_supports_speed_and_rate_together() -> None:
+    tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
+    for name in FORMATS:
+        encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8)
+        received = decoded(name, streamed(encoder, tone, [CHUNK]))
+        before, frame = PADDING.get(name, (0, 1))
+        assert 0 <= len(received) - before - 60_000 < 2 * frame, name
+        assert loudest_hz(received, 48_000) == pytest.approx(440, abs=2), name
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "param", "words"),
+    [
+        ("opus", {"out_rate_hz": 44_100}, "sample_rate", "opus does not support 44100 Hz (possible: 8000, 12000, "),
+        ("opus", {"out_rate_hz": 22_050}, "sample_rate", "supported by mp3, wav, pcm, aac, flac"),
+        ("mp3", {"out_rate_hz": 96_000}, "sample_rate", "44100, 48000)"),
+        ("ogg", {}, "response_format", "unknown response_format 'ogg'"),
+        ("pcm", {"speed": 4.5}, "speed", "speed must be between 0.25 and 4, got 4.5"),
+        ("pcm", {"speed": float("nan")}, "speed", "got nan"),
+    ],
+)
+def test_unsupported_settings_are_refused_before_any_audio(
+    name: str, how: dict[str, float], param: str, words: str
+) -> None:
+    for make in (
+        lambda: open_encoder(name, rate_hz=RATE_HZ, **how),
+        lambda: encode_whole(name, b"", rate_hz=RATE_HZ, **how),
+    ):
+        with pytest.raises(RequestError) as caught:
+            make()
+        assert caught.value.param == param
+        assert words in str(caught.value)
+
+
+# Disconnected clients
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_close_works_at_any_time_and_repeatedly(name: str) -> None:
+    chunk = speech_like(CHUNK).tobytes()
+    for pushes in (0, 1, 3):
+        encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=1.5)
+        for _ in range(pushes):
+            encoder.push(chunk)
+        encoder.close()
+        encoder.close()
+        with pytest.raises(AssertionError):
+            encoder.push(chunk)
+    finished = open_encoder(name, rate_hz=RATE_HZ)
+    finished.finish()
+    finished.close()
+
+
+def test_dropped_encoders_free_memory_and_files_at_once() -> None:
+    process = psutil.Process()
+    chunk = speech_like(CHUNK).tobytes()
+
+    def drop(encoders: int, *, close: bool) -> None:
+        for number in range(encoders):
+            name = COMPRESSED[number % len(COMPRESSED)]
+            encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=16_000, speed=0.4 if number % 3 else 1.0)
+            encoder.push(chunk)
+            if close:
+                encoder.close()
+
+    drop(60, close=False)
+    gc.collect()
+    gc.disable()  # dropped encoders must not wait for a collection
+    try:
+        files, memory_bytes = process.num_fds(), process.memory_info().rss
+        drop(200, close=False)
+        drop(100, close=True)
+        assert process.num_fds() == files
+        assert process.memory_info().rss - memory_bytes < 8 * 2**20
+    finally:
+        gc.enable()

@@ -1,0 +1,88 @@
+"""POST /v1/audio/encode: PCM becomes a file in any format."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from oscine.audio.clips import read_clip
+from oscine.audio.encoders import encode_whole
+from oscine.server.app import build_app
+from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
+from tests.server.serving import client_of, serving
+
+PCM = spoken("Hello.", 3)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    engine = ScriptedEngine()
+    with client_of(engine, CARD) as client:
+        yield client
+    assert not engine.submitted
+    engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("form", "media_type"),
+    [
+        ("wav", "audio/wav"),
+        ("flac", "audio/flac"),
+        ("mp3", "audio/mpeg"),
+        ("opus", "audio/ogg"),
+        ("aac", "audio/aac"),
+    ],
+)
+def test_pcm_becomes_a_file(client: httpx.Client, form: str, media_type: str) -> None:
+    response = client.post("/v1/audio/encode", params={"response_format": form, "sample_rate": RATE_HZ}, content=PCM)
+    assert response.status_code == 200 and response.headers["content-type"] == media_type
+    clip = read_clip(response.content)
+    assert abs(clip.duration_s - len(PCM) / 2 / RATE_HZ) < 0.15
+    if form in ("wav", "flac"):
+        assert np.rint(clip.samples * 32768).astype("<i2").tobytes() == PCM
+
+
+@pytest.mark.parametrize(
+    ("params", "content", "status", "param"),
+    [
+        ({"response_format": "wav"}, b"", 400, None),
+        ({"response_format": "wav"}, b"abc", 400, None),
+        ({}, PCM, 400, "response_format"),
+        ({"response_format": "wma"}, PCM, 400, "response_format"),
+        ({"response_format": "wav", "sample_rate": "7"}, PCM, 400, "sample_rate"),
+        ({"response_format": "opus", "sample_rate": "44100"}, PCM, 400, "sample_rate"),
+    ],
+)
+def test_a_bad_request_is_refused(
+    client: httpx.Client, params: dict[str, str], content: bytes, status: int, param: str | None
+) -> None:
+    response = client.post("/v1/audio/encode", params=params, content=content)
+    error = response.json()["error"]
+    assert response.status_code == status, error
+    assert error["message"] and (error["param"] or "").removeprefix("query.") == (param or "")
+
+
+class CountingPool(ThreadPoolExecutor):
+    jobs = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        self.jobs += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/encode?response_format=mp3", "/v1/audio/speech"])
+def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path: str) -> None:
+    """One job of ten minutes of mp3 would keep one of the few threads from other streams for seconds."""
+    app = build_app(engine, CARD)
+    app.state.service.encode_pool.shutdown()
+    pool = app.state.service.encode_pool = CountingPool(1)
+    pcm = spoken("x" * 200, 3)  # 16 s
+    with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False) as client:
+        body = {"input": "x" * 200, "stream": False, "seed": 3}
+        answer = client.post(path, json=body) if "speech" in path else client.post(path, content=pcm)
+    assert answer.status_code == 200
+    assert answer.content == encode_whole("mp3", pcm, rate_hz=RATE_HZ)
+    assert pool.jobs >= 12

@@ -1,0 +1,84 @@
+"""Files that a URL names for a short time: bounded in bytes and in time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from oscine.config import ServerConfig
+from oscine.errors import RequestError
+from oscine.server.dialects.kept_files import KeptFile, KeptFiles
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await test()
+
+    asyncio.run(bounded())
+
+
+def kept(files: KeptFiles, size: int, key: str = "") -> KeptFile:
+    file = files.add(bytes(size), "audio/wav", "wav", key)
+    assert file is not None
+    return file
+
+
+def test_a_file_is_found_by_its_name_alone() -> None:
+    async def test() -> None:
+        files = KeptFiles(ServerConfig())
+        one, other = kept(files, 10), kept(files, 10)
+        assert files.get(one.name) is one and one.name != other.name
+        assert len(one.name) > 40 and one.name.endswith(".wav")
+        with pytest.raises(RequestError, match="no such file"):
+            files.get(one.name.removesuffix(".wav"))
+
+    run(test)
+
+
+def test_an_expired_file_is_deleted() -> None:
+    async def test() -> None:
+        files = KeptFiles(ServerConfig(kept_files_s=1))
+        later: list[Callable[[], None]] = []
+        loop = asyncio.get_running_loop()
+        loop.call_later = lambda delay_s, call, *values: later.append(  # type: ignore[method-assign, assignment]
+            lambda: call(*values) if delay_s == 1 else None
+        )
+        file = kept(files, 10)
+        assert files.size == 10
+        for call in later:
+            call()
+        with pytest.raises(RequestError):
+            files.get(file.name)
+        assert files.size == 0
+
+    run(test)
+
+
+def test_a_key_cannot_take_the_room_of_others() -> None:
+    async def test() -> None:
+        files = KeptFiles(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
+        file = kept(files, 50, "a")
+        assert files.add(bytes(20), "audio/wav", "wav", "a") is None
+        kept(files, 50, "b")
+        assert files.add(bytes(1), "audio/wav", "wav", "c") is None
+        assert files.add(bytes(61), "audio/wav", "wav", "d") is None
+        assert files.get(file.name) is file and files.size == 100
+
+    run(test)
+
+
+def test_only_files_that_were_fetched_make_room() -> None:
+    async def test() -> None:
+        files = KeptFiles(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
+        first, second, third = kept(files, 30, "a"), kept(files, 30, "a"), kept(files, 40, "b")
+        second.fetched = third.fetched = True
+        fourth = kept(files, 30, "a")  # the key's own files suffice
+        assert [files.get(file.name) for file in (first, third, fourth)] == [first, third, fourth]
+        with pytest.raises(RequestError):
+            files.get(second.name)
+        fifth = kept(files, 40, "c")
+        assert files.get(fifth.name) is fifth and files.size == 100
+        with pytest.raises(RequestError):
+            files.get(third.name)
+
+    run(test)

@@ -1,0 +1,54 @@
+"""Metrics of the aligner, without one. tests/server/test_app.py has those of requests."""
+
+import asyncio
+
+import pytest
+
+from oscine.align.aligner import AlignerError
+from oscine.server.http.metrics import AlignerMetrics, Metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(tuple)
+
+
+def outcomes(metrics: Metrics) -> dict[str, float]:
+    """Outcomes of alignments."""
+    (family,) = metrics.aligner_jobs.collect()
+    jobs = [one for one in family.samples if one.name.endswith("_total") and one.labels["job"] == "align"]
+    return {one.labels["outcome"]: one.value for one in jobs}
+
+
+def durations(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("oscine_aligner_seconds_count", {"job": "align"})
+
+
+def test_a_server_without_an_aligner_shows_none_of_its_figures(metrics: Metrics) -> None:
+    assert outcomes(metrics) == {} and durations(metrics) is None
+
+
+def test_figures_of_the_aligner_are_zero_from_the_start(metrics: Metrics) -> None:
+    AlignerMetrics(metrics)
+    assert outcomes(metrics) == {"done": 0, "failed": 0, "busy": 0, "cancelled": 0} and durations(metrics) == 0
+
+
+def test_a_job_that_is_done_is_counted_and_timed(metrics: Metrics) -> None:
+    with AlignerMetrics(metrics).running("align"):
+        pass
+    assert outcomes(metrics) == {"done": 1, "failed": 0, "busy": 0, "cancelled": 0} and durations(metrics) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(AlignerError("crashed"), "failed"), (asyncio.CancelledError(), "cancelled")]
+)
+def test_a_job_that_is_not_done_is_counted_once(metrics: Metrics, error: BaseException, outcome: str) -> None:
+    with pytest.raises(type(error)), AlignerMetrics(metrics).running("align"):
+        raise error
+    assert outcomes(metrics) == {"done": 0, "failed": 0, "busy": 0, "cancelled": 0, outcome: 1}
+    assert durations(metrics) == 0
+
+
+def test_a_job_that_is_refused_is_counted(metrics: Metrics) -> None:
+    AlignerMetrics(metrics).refused("align")
+    assert outcomes(metrics)["busy"] == 1

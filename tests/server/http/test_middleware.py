@@ -1,0 +1,108 @@
+"""Bugs of the server: the client gets an error with an id, and the log has the same id."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from oscine.server.app import build_app
+from oscine.server.http.api_keys import ApiKeys
+from oscine.server.http.logs import JsonFormatter
+from oscine.server.live import session
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import serving
+from tests.websocket import connect
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(JsonFormatter())
+        self.lines: list[dict[str, object]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(json.loads(self.format(record)))
+
+
+@pytest.fixture
+def log() -> Iterator[Lines]:
+    lines, logger = Lines(), logging.getLogger("oscine")
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.DEBUG)
+    yield lines
+    logger.removeHandler(lines)
+    logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _no_bugs() -> None:
+    """These tests have bugs on purpose."""
+
+
+def test_an_unexpected_exception_is_a_json_error_with_an_id_in_the_log(engine: ScriptedEngine, log: Lines) -> None:
+    app = build_app(engine, CARD)
+
+    @app.get("/v1/bug")
+    async def bug() -> None:
+        raise ZeroDivisionError("a bug")
+
+    with serving(app) as url:
+        answer = httpx.get(f"{url}/v1/bug", headers={"x-request-id": "my-own-id"}, trust_env=False, timeout=600)
+    assert answer.status_code == 500 and answer.json()["error"]["code"] == "internal_error"
+    assert answer.headers["x-request-id"] == "my-own-id" and answer.headers["content-type"] == "application/json"
+    failure, access = [line for line in log.lines if line["request_id"] == "my-own-id"]
+    assert "ZeroDivisionError: a bug" in str(failure["exception"]) and failure["level"] == "error"
+    assert access["message"] == "GET /v1/bug" and access["status"] == 500
+
+
+def test_an_unexpected_exception_in_a_stream_leaves_it_incomplete(engine: ScriptedEngine, log: Lines) -> None:
+    app = build_app(engine, CARD)
+
+    @app.get("/v1/bug")
+    async def bug() -> object:
+        from starlette.responses import StreamingResponse
+
+        async def pieces() -> object:
+            yield b"one"
+            raise ZeroDivisionError("a bug")
+
+        return StreamingResponse(pieces())  # type: ignore[arg-type]
+
+    with serving(app) as url, pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"{url}/v1/bug", trust_env=False, timeout=600)
+    assert [line["message"] for line in log.lines if line["level"] == "error"] == ["unexpected exception"]
+
+
+def speak_to(url: str, headers: dict[str, str]) -> None:
+    with connect(url, additional_headers=headers, proxy=None) as live:
+        while True:
+            live.recv(timeout=600)
+
+
+@pytest.mark.parametrize("moment", ["run", "_read", "_socket"])
+def test_an_unexpected_exception_in_a_live_session_is_logged_with_its_id(
+    engine: ScriptedEngine, log: Lines, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def bug(*arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    if moment == "_socket":  # between the handshake and the first message
+        monkeypatch.setattr(ApiKeys, "authenticate", bug)
+    else:
+        monkeypatch.setattr(session.LiveSession, moment, bug)
+    headers = {"x-request-id": "my-own-id"}
+    with serving(build_app(engine, CARD)) as url:
+        path = url.replace("http", "ws") + "/v1/audio/speech/stream"
+        with pytest.raises((ConnectionClosed, InvalidStatus)) as ended:
+            speak_to(path, headers)
+    if isinstance(ended.value, InvalidStatus):
+        assert moment == "run" and ended.value.response.status_code == 500
+    else:
+        assert ended.value.rcvd is not None and ended.value.rcvd.code == 1011
+    failures = [line for line in log.lines if line["level"] == "error"]
+    assert [line["request_id"] for line in failures] == ["my-own-id"]
+    assert "ZeroDivisionError: a bug" in str(failures[0]["exception"])

@@ -1,0 +1,91 @@
+"""The OpenAPI document, and how it is served."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oscine.config import ServerConfig
+from oscine.server.api.schemas import SpeechBody
+from oscine.server.app import build_app
+from oscine.server.dialects.dashscope_http import PATH, DashScopeError
+from oscine.server.http.errors import ErrorResponse
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import client_of
+
+
+@pytest.fixture
+def schema(engine: ScriptedEngine) -> dict[str, Any]:
+    return build_app(engine, CARD).openapi()
+
+
+def operations(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method} {path}", operation
+
+
+def test_every_error_is_the_same_named_component(schema: dict[str, Any]) -> None:
+    components = schema["components"]["schemas"]
+    assert set(components["ErrorResponse"]["properties"]) == set(ErrorResponse.model_fields)
+    assert set(components["ErrorDetail"]["properties"]) == {"message", "type", "param", "code"}
+    used = set()
+    for name, operation in operations(schema):
+        for status, response in operation["responses"].items():
+            if status >= "400" and name not in ("get /health", "get /ready"):  # their 503 is no error
+                used.add(response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2])
+    assert used == {ErrorResponse.__name__, DashScopeError.__name__}
+
+
+def test_every_endpoint_has_the_errors_that_every_request_can_get(schema: dict[str, Any]) -> None:
+    for name, operation in operations(schema):
+        expected = {"403", "405", "431", "500", "503"} | ({"408", "413"} if "requestBody" in operation else set())
+        assert expected <= set(operation["responses"]), name
+
+
+def test_the_dashscope_call_is_described(schema: dict[str, Any]) -> None:
+    operation = schema["paths"][PATH]["post"]
+    body = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["input"] and body["properties"]["input"]["required"] == ["text"]
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+
+
+def test_required_fields_are_first_and_ignored_ones_last(schema: dict[str, Any]) -> None:
+    body = schema["components"]["schemas"]["SpeechBody"]
+    names = list(body["properties"])
+    assert names[0] == "input" and body["required"] == ["input"]
+    ignored = [name for name, field in SpeechBody.model_fields.items() if field.deprecated]
+    assert names[-len(ignored) :] == ignored and "ambient_sound" in ignored
+
+
+def test_the_document_is_sent_once_and_compressed(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+        for path in ("/openapi.json", "/asyncapi.json"):
+            plain = client.get(path, headers={"accept-encoding": "identity"})
+            small = client.get(path, headers={"accept-encoding": "br, gzip;q=0.8"})
+            assert plain.json() == small.json() and small.headers["content-encoding"] == "gzip"
+            assert 3 * int(small.headers["content-length"]) < int(plain.headers["content-length"])
+            assert "content-encoding" not in client.get(path, headers={"accept-encoding": "gzip;q=0"}).headers
+            tag = plain.headers["etag"]
+            assert tag == small.headers["etag"] and plain.headers["vary"] == "accept-encoding"
+            for known in (tag, f'"other", {tag}', tag.removeprefix("W/"), "*"):
+                again = client.get(path, headers={"if-none-match": known})
+                assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+            assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
+            head = client.head(path, headers={"accept-encoding": "gzip"})
+            assert head.headers["content-length"] == small.headers["content-length"]
+
+
+def test_the_openapi_document_has_only_statuses_that_the_server_sends(engine: ScriptedEngine) -> None:
+    schema = build_app(engine, CARD).openapi()
+    for operations in schema["paths"].values():
+        assert not any("422" in operation["responses"] for operation in operations.values())
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+def test_the_openapi_document_describes_the_key_and_a_request(engine: ScriptedEngine) -> None:
+    for keys in ((), ("secret",)):
+        schema = build_app(engine, CARD, ServerConfig(api_keys=keys)).openapi()
+        assert schema["components"]["securitySchemes"]["api_key"]["scheme"] == "bearer"
+        assert schema.get("security", []) == ([{"api_key": []}] if keys else [])
+        assert schema["components"]["schemas"]["SpeechBody"]["examples"][0]["input"] == "Hello there."

@@ -1,0 +1,1 @@
+from tests.server.conftest import engine  # noqa: F401 (a fixture)
