@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.report_latency import admission_table
+from benchmarks.report_sections import admission_table
 from benchmarks.results import save
 from benchmarks.server import SIZES, checkpoint
 from oscine.audio.pcm import CODEBOOKS

@@ -439,6 +439,6 @@ def run_checks(report: Report, make: Callable[..., CudaOperations]) -> None:
 
 def run_times(report: Report, make: Callable[..., CudaOperations], rows: Sequence[int]) -> None:
     operations, triton = make(buffers()), TritonOperations(buffers())
-    report.figures["copy_bandwidth_tb_s"] = copy_bandwidth() / 1e12  # what the shares are of (report_kernels.py)
+    report.figures["copy_bandwidth_tb_s"] = copy_bandwidth() / 1e12  # what the shares are of (report_pages.py)
     time_rest(report, operations, triton, rows)
     time_products(report, operations, triton, rows)

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.clock_points import ClockPoints, read_points
 from benchmarks.piped_server import piped_server, serve_app
-from benchmarks.report_latency import STAGES, stages_table
+from benchmarks.report_sections import STAGES, stages_table
 from benchmarks.results import save
 from benchmarks.server import SIZES, START_S, checkpoint, gpu_used_mib
 from benchmarks.timed_parts import TimedEngine, TimedPlanner, TimedResponses, build_timed

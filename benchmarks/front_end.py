@@ -34,7 +34,7 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks import bare_server
 from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
-from benchmarks.report_latency import busy_before, front_end_table
+from benchmarks.report_sections import busy_before, front_end_table
 from benchmarks.results import save
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import ServerConfig

@@ -18,13 +18,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.report_sections import model_cells, model_facts
 from benchmarks.report_table import SIZES
 from benchmarks.results import command_words
 from oscine.errors import ConfigError, OscineError, RequestError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console(stderr=True)  # standard output is for results
-_MIB = 2**20
 
 Row = dict[str, Any]
 
@@ -86,7 +86,7 @@ def bench_model(
     if out is not None:
         write_result(out, result)
     Console(width=None if sys.stdout.isatty() else 160).print(result_table(result["name"], figures))
-    for line in facts(figures):
+    for line in model_facts(figures):
         print(line)
 
 
@@ -97,57 +97,15 @@ def _numbers(listed: str) -> tuple[int, ...]:
         raise RequestError(f"--rows takes integers such as 1,8,32; got {listed!r}", "rows") from None
 
 
-# Each cell from the row with the codec and the row with codes only.
-COLUMNS: dict[str, Any] = {
-    "frame": lambda whole, codes: pair(whole["frame_ms"]),
-    "on the device": lambda whole, codes: pair(whole["device_ms"]),
-    "codes only": lambda whole, codes: pair(codes["frame_ms"]),
-    "x real time, each": lambda whole, codes: f"{whole['x_real_time_each']:.1f}",
-    "x real time, all": lambda whole, codes: f"{whole['x_real_time']:.0f}",
-    "all, codes only": lambda whole, codes: f"{codes['x_real_time']:.0f}",
-    "first audio": lambda whole, codes: pair(whole["first_audio_ms"]),
-    "first codes": lambda whole, codes: pair(codes["first_audio_ms"]),
-}
-
-
-def pair(figure: Row | None) -> str:
-    """Median and 95th percentile, with three digits."""
-    return "-" if figure is None else " / ".join(_number(figure[share]) for share in ("p50", "p95"))
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
 def result_table(name: str, figures: Row) -> Table:
     title = Text(f"{name} (times: p50 / p95 ms)", "table.title")  # a Text: names are not parsed as markup
-    table = Table(title=title, box=None, header_style="bold", pad_edge=False)
-    for column in ("streams", *COLUMNS):
-        table.add_column(column, justify="right")
-    whole, codes = figures["with_codec"]["rows"], figures["codes_only"]["rows"]
-    for count in whole:
-        table.add_row(count, *(cell(whole[count], codes[count]) for cell in COLUMNS.values()))
-    return table
-
-
-def facts(figures: Row) -> list[str]:
-    """Sentences that stand below the table."""
-    whole, codes = figures["with_codec"], figures["codes_only"]
-    first, last = next(iter(whole["rows"].values()))["positions"]
-    threads = f"{figures['threads']} thread{'' if figures['threads'] == 1 else 's'}"
-    how = "kernels" if figures["kernels"] else f"plain PyTorch, {threads}"
-    return [
-        f"{figures['dtype']} on {figures['device']} ({how}); positions {first} to {last}, a prompt of "
-        f"{figures['prompt_rows']} rows. Loaded in {figures['loaded_s']:.1f} s, captured in "
-        f"{whole['captured_s']:.1f} s.",
-        f"Memory: {_memory(whole)}; codes only: {_memory(codes)}. {figures['budget']}.",
-    ]
-
-
-def _memory(figures: Row) -> str:
-    reserved = figures.get("memory_reserved_bytes")
-    used = f"{figures['memory_bytes'] / _MIB:.0f} MiB"
-    return used if reserved is None else f"{used}, {reserved / _MIB:.0f} MiB reserved"
+    shown = Table(title=title, box=None, header_style="bold", pad_edge=False)
+    head, rows = model_cells(figures)
+    for column in head:
+        shown.add_column(column, justify="right")
+    for row in rows:
+        shown.add_row(*row)
+    return shown
 
 
 def main() -> None:

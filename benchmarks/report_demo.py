@@ -6,29 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.report_engine import listeners_table
-from benchmarks.report_table import Result, Row, origin, paragraph, table
+from benchmarks.report_sections import listeners_table
+from benchmarks.report_table import Columns, Result, Row, blocks, origin, paragraph, section, table, table_of
 from oscine_eval.score import FIGURES, Figure, shown, shown_range
 
 _FLAGS = ("truncated", "repeated")
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
 
-def demo_quality_section(result: Result) -> str:
-    return "\n\n".join(["## How well the demo voice speaks", *quality_parts(result)])
+def demo_quality_section(results: Sequence[Result]) -> str:
+    return blocks("## How well the demo voice speaks", *quality_parts(results[0]))
 
 
-def demo_speed_section(result: Result) -> str:
-    figures = result["figures"]
+def demo_speed_section(results: Sequence[Result]) -> str:
     how = """Real sentences, spoken by an engine in its own process with the server's settings. All listeners start at
     once; each requests several sentences one after the other and plays each from its first chunk on. The engine refuses
     streams that it cannot sustain."""
-    parts = [paragraph(how), origin(result), paragraph(speed_words(figures)), listeners_table(figures)]
-    return "\n\n".join(["## How fast the demo voice is", *parts])
+
+    def body(result: Result) -> str:
+        return blocks(paragraph(speed_words(result["figures"])), listeners_table(result))
+
+    return section("How fast the demo voice is", paragraph(how), results, body)
 
 
-def demo_load_section(result: Result) -> str:
+def demo_load_section(results: Sequence[Result]) -> str:
     """The section of `oscine eval compare`: sequential requests against concurrent ones."""
+    (result,) = results
     figures = result["figures"]
     counts = " and ".join(map(str, figures["settings"]["concurrency"]))
     how = f"""`oscine eval run` twice, with {counts} requests at once: the built-in English texts, which were not
@@ -37,7 +40,7 @@ def demo_load_section(result: Result) -> str:
     step of 16 bits."""
     rows = [_compared(_FIGURES[key], found) for key, found in figures["differences"].items()]
     shown_table = table(["", *figures["names"], "difference", "verdict"], rows)
-    return "\n\n".join(["## The demo voice under load", paragraph(how), _compared_origin(result), shown_table])
+    return blocks("## The demo voice under load", paragraph(how), _compared_origin(result), shown_table)
 
 
 def demo_gpu_section(results: Sequence[Result]) -> str:
@@ -58,7 +61,7 @@ def demo_gpu_section(results: Sequence[Result]) -> str:
         rows.append([f"{wer['texts']}", *figures["names"], *shown_wer, equal])
     head = ["texts", "first", "second", "WER, first", "WER, second", "difference", "verdict", "equal recordings"]
     origins = list(map(_compared_origin, results))
-    return "\n\n".join(["## The demo voice on a GPU", paragraph(how), *origins, table(head, rows)])
+    return blocks("## The demo voice on a GPU", paragraph(how), *origins, table(head, rows))
 
 
 def _compared_origin(result: Result) -> str:
@@ -89,7 +92,8 @@ def quality_parts(result: Result) -> list[str]:
     errors on the teacher, too).{naturalness} docs/eval.md defines the terms; 95 % intervals in brackets."""
     parts = [paragraph(how), origin(result), _quality_table(figures), paragraph(_ends(figures))]
     if "judges" in figures:
-        parts += [paragraph(_judges_words(figures)), _ratings_table(figures), _prosody_table(figures)]
+        parts += [paragraph(_judges_words(figures)), table_of(_RATINGS, figures["voices"])]
+        parts.append(table_of(_PROSODY, figures["voices"]))
     if "long" in figures:
         parts += [paragraph(_long_words(figures["long"])), _long_table(figures["long"])]
     return parts
@@ -143,27 +147,27 @@ def _judges_words(figures: Row) -> str:
     after time alignment, mean F0, and the duration without silence at the ends as a share of the teacher's."""
 
 
-def _ratings_table(figures: Row) -> str:
-    head = ["voice", *(f"{what}, teacher / demo" for what in ("DNSMOS", "DistillMOS", "WER")), "difference"]
-    rows = []
-    for voice, sides in figures["voices"].items():
-        ratings = sides["ratings"]
-        teacher, demo = ratings["teacher"], ratings["demo"]
-        means = (f"{teacher[key]['value']:.2f} / {demo[key]['value']:.2f}" for key in ("dnsmos", "distillmos"))
-        wer = f"{_value(teacher, 'wer')} / {_value(demo, 'wer')}"
-        rows.append([voice, *means, wer, _difference(ratings["wer_difference"])])
-    return table(head, rows)
+_RATINGS: Columns = {
+    "voice": "{key}",
+    **{
+        f"{title}, teacher / demo": f"{{ratings[teacher][{key}][value]:.2f}} / {{ratings[demo][{key}][value]:.2f}}"
+        for key, title in (("dnsmos", "DNSMOS"), ("distillmos", "DistillMOS"))
+    },
+    "WER, teacher / demo": lambda row: " / ".join(_value(row["ratings"][side], "wer") for side in ("teacher", "demo")),
+    "difference": lambda row: _difference(row["ratings"]["wer_difference"]),
+}
+_PROSODY: Columns = {
+    "voice": "{key}",
+    "F0 correlation": lambda row: _or_dash(row["ratings"]["prosody"]["f0_correlation"], ".2f"),
+    "mean F0 in Hz, teacher / demo": lambda row: " / ".join(
+        _or_dash(row["ratings"]["prosody"][f"{side}_f0_hz"], ".0f") for side in ("teacher", "demo")
+    ),
+    "duration, demo / teacher": "{ratings[prosody][duration_ratio]:.2f}",
+}
 
 
-def _prosody_table(figures: Row) -> str:
-    rows = []
-    for voice, sides in figures["voices"].items():
-        found = sides["ratings"]["prosody"]
-        correlation, true_hz, made_hz = (found[key] for key in ("f0_correlation", "teacher_f0_hz", "demo_f0_hz"))
-        hz = " / ".join("-" if one is None else f"{one:.0f}" for one in (true_hz, made_hz))
-        shown_correlation = "-" if correlation is None else f"{correlation:.2f}"
-        rows.append([voice, shown_correlation, hz, f"{found['duration_ratio']:.2f}"])
-    return table(["voice", "F0 correlation", "mean F0 in Hz, teacher / demo", "duration, demo / teacher"], rows)
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _long_words(long: Row) -> str:
@@ -177,11 +181,8 @@ def _long_words(long: Row) -> str:
 
 def _long_table(long: Row) -> str:
     rows = [
-        [
-            f"{name} third",
-            f"{100 * long[f'wer_{name}_third']:.1f} %",
-            *(f"{long[f'{judge}_{name}_third']:.2f}" for judge in ("dnsmos", "distillmos")),
-        ]
+        [f"{name} third", f"{100 * long[f'wer_{name}_third']:.1f} %"]
+        + [f"{long[f'{judge}_{name}_third']:.2f}" for judge in ("dnsmos", "distillmos")]
         for name in ("first", "last")
     ]
     return table(["long texts", "WER", "DNSMOS", "DistillMOS"], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.report_table import SIZES, Result, Row, origin, paragraph, table
+from benchmarks.report_table import SIZES, Result, Row, blocks, paragraph, section, table, words_table
 from oscine_bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
 
 VOICES = {"preset": "a preset voice", "clone": "a cloned voice, uploaded once, in context"}
@@ -24,30 +24,31 @@ _KERNELS = {"triton": "Triton", "cuda": "CUDA"}
 
 def server_section(results: list[Result], peers: Result | None) -> str:
     """`results`: of benchmarks/server.py."""
-    results = sorted(results, key=_place)
-    parts = [
-        "## The server on a GPU, over HTTP",
-        "",
-        "`oscine serve` with random weights, `oscine bench` over loopback on the same machine. All responses have the",
-        "same length: speech never ends by itself, and no silence is trimmed. Times are p50 / p95 ms;",
-        "[metrics.md](metrics.md) defines the figures.",
-    ]
-    for result in results:
-        figures = result["figures"]
-        parts += ["", f"### {_title(figures)}", "", origin(result), "", _started(figures["server"])]
-        shown = _comparable(peers, figures)
-        parts += ["", *_peers_described(shown), *_newer(peers)] if shown else []
-        for kind in ("closed", "open"):
-            if any(row["load"]["kind"] == kind for row in figures["loads"]):
-                parts += [line for made in _loads_tables(kind, figures["loads"], shown) for line in ("", made)]
-        parts += ["", f"Search: {search_outcome(result)}."] if search_outcome(result) else []
-        odd = [load_name(row) for row in figures["loads"] if not row.get("exact_length", True)]
-        parts += ["", f"Responses of another length: {', '.join(odd)}."] if odd else []
-        notes = [f"* {warning}" for row in figures["loads"] for warning in warnings(row)]
-        parts += ["", *notes] if notes else []
-    if images(results, peers):
-        parts += ["", *(f"![{about}](images/{name})" for name, (_, about) in IMAGES.items())]
-    return "\n".join(parts)
+    how = """\
+`oscine serve` with random weights, `oscine bench` over loopback on the same machine. All responses have the
+same length: speech never ends by itself, and no silence is trimmed. Times are p50 / p95 ms;
+[metrics.md](metrics.md) defines the figures."""
+    charts = [f"![{about}](images/{name})" for name, (_, about) in IMAGES.items()] if images(results, peers) else []
+    return blocks(
+        section(
+            "The server on a GPU, over HTTP", how, sorted(results, key=_place),
+            lambda result: _served(result, peers), lambda result: _title(result["figures"]),
+        ),
+        "\n".join(charts),
+    )  # fmt: skip
+
+
+def _served(result: Result, peers: Result | None) -> str:
+    figures, loads = result["figures"], result["figures"]["loads"]
+    shown = _comparable(peers, figures)
+    parts = [_started(figures["server"]), *(_peers_described(shown) if shown else []), _newer(peers) if shown else ""]
+    for kind in ("closed", "open"):
+        if any(row["load"]["kind"] == kind for row in loads):
+            parts += _loads_tables(kind, loads, shown)
+    parts += [f"Search: {search_outcome(result)}."] if search_outcome(result) else []
+    odd = [load_name(row) for row in loads if not row.get("exact_length", True)]
+    parts += [f"Responses of another length: {', '.join(odd)}."] if odd else []
+    return blocks(*parts, "\n".join(f"* {warning}" for row in loads for warning in warnings(row)))
 
 
 def _title(figures: Row) -> str:
@@ -109,19 +110,18 @@ def _peers_described(peers: Sequence[Row]) -> list[str]:
         f"* **{p['name']}**: {p['version']}; {p['how']}. Start: {p['start']}. Memory: {p['memory']}." for p in peers
     ]
     head = "Other servers, measured by us on the same kind of GPU, with the same number of frames, over loopback:"
-    return [head, "", *lines]
+    return [head, "\n".join(lines)]
 
 
-def _newer(peers: Result | None) -> list[str]:
+def _newer(peers: Result | None) -> str:
     """Says which newer versions were not measured, with their makers' figures."""
     if peers is None or "newer" not in peers:
-        return []
+        return ""
     newer = peers["newer"]
-    text = (
+    return paragraph(
         f"Newer than what we could measure, because {newer['why']}: {newer['servers']}. Their makers' own figures: "
         f"{'; '.join(newer['published'])}."
     )
-    return ["", paragraph(text)]
 
 
 # Cells of a table; rows of peers have fewer figures than ours.
@@ -171,13 +171,13 @@ def readme_server_table(result: Result, peers: Result | None) -> str:
     others = [{**peer, "loads": chosen(peer["loads"])} for peer in shown]
     made = _loads_table("closed", ("x real time", "first audio"), chosen(loads), others)
     clean = [row for row in loads if row["load"]["kind"] == "open" and _gaps(row) == COLUMNS["failures"](row) == "0"]
-    lines = [made]
+    rate = ""
     if clean:
         fastest = max(clean, key=lambda row: row["load"]["value"])
         p95_ms = number(fastest["first_audio_ms"]["p95"])
         rate = f"At {fastest['load']['value']:g} requests per second no playback has a gap"
-        lines += ["", f"{rate}, and first audio arrives within {p95_ms} ms (p95)."]
-    return "\n".join([*lines, *(_newer(peers) if shown else [])])
+        rate += f", and first audio arrives within {p95_ms} ms (p95)."
+    return blocks(made, rate, _newer(peers) if shown else "")
 
 
 def _late(row: Row) -> str:
@@ -215,45 +215,33 @@ def images(results: Sequence[Result], peers: Result | None) -> dict[str, str]:
 # --- a CPU under load ---
 
 
-def load_section(result: Result) -> str:
+_TRIALS = {
+    "capacity": "{capacity[streams]} streams at once without a gap",
+    "three times that for {overload[seconds]:.0f} s": "{overload[requests]} requests: {overload[accepted]} accepted, "
+    "{overload[refused]} refused with 429; worst playback deficit {overload[underruns][worst_deficit_ms]:.0f} ms",
+    "resources before and after": "{held}",
+    "{vanishing[clients]} clients that disconnect at random moments": "{vanishing[settled_after_s]:.1f} s later, "
+    "{vanishing[slots_active]:.0f} streams run and {vanishing[queued]:.0f} requests are queued",
+    "kill -9 of the engine during {killing[streams]} streams": "all clients notified after "
+    "{killing[last_client_told_after_s]:.2f} s, ready again after {killing[ready_after_s]:.1f} s",
+}
+
+
+def load_section(results: list[Result]) -> str:
     """The stress test: each trial and its outcome."""
-    figures = result["figures"]
-    overload, gone, kill = figures["overload"], figures["vanishing"], figures["killing"]
-    before, after = overload["before"], overload["after"]
+    how = """\
+`oscine serve` with a small random checkpoint; server, engine and load share the machine. Players start
+with the first audio and do not buffer."""
+    return section("The server under load, on a CPU", how, results, lambda result: _trials(result["figures"]))
+
+
+def _trials(figures: Row) -> str:
+    before, after = figures["overload"]["before"], figures["overload"]["after"]
     held = "; ".join(
         f"{name.replace('_', ' ')} {then['memory_mib']:.0f} to {now['memory_mib']:.0f} MiB, {then['threads']} to "
         f"{now['threads']} threads, {then['descriptors']} to {now['descriptors']} descriptors"
         for (name, then), now in zip(before.items(), after.values(), strict=True)
     )
-    deficit_ms = overload["underruns"]["worst_deficit_ms"]
-    rows = [
-        ["capacity", f"{figures['capacity']['streams']} streams at once without a gap"],
-        [
-            f"three times that for {overload['seconds']:.0f} s",
-            f"{overload['requests']} requests: {overload['accepted']} accepted, {overload['refused']} refused with "
-            f"429; worst playback deficit {deficit_ms:.0f} ms",
-        ],
-        ["resources before and after", held],
-        [
-            f"{gone['clients']} clients that disconnect at random moments",
-            f"{gone['settled_after_s']:.1f} s later, {gone['slots_active']:.0f} streams run and "
-            f"{gone['queued']:.0f} requests are queued",
-        ],
-        [
-            f"kill -9 of the engine during {kill['streams']} streams",
-            f"all clients notified after {kill['last_client_told_after_s']:.2f} s, ready again after "
-            f"{kill['ready_after_s']:.1f} s",
-        ],
-    ]
-    return "\n".join(
-        [
-            "## The server under load, on a CPU",
-            "",
-            "`oscine serve` with a small random checkpoint; server, engine and load share the machine. Players start",
-            "with the first audio and do not buffer.",
-            "",
-            origin(result),
-            "",
-            table(["trial", "outcome"], rows).replace("---:", "---"),
-        ]
-    )
+    facts = {**figures, "held": held}
+    rows = [[one.format_map(facts) for one in trial] for trial in _TRIALS.items()]
+    return words_table(["trial", "outcome"], rows)

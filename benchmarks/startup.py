@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.report_table import table
+from benchmarks.report_sections import startup_table
 from benchmarks.results import save
 from benchmarks.server import SETTINGS, SIZES, checkpoint, gpu_used_mib
 from benchmarks.server_process import ServerProcess
@@ -109,15 +109,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     figures[kernels][part] = {"front end spawns the worker": spawned_s, **built}
             print(f"{kernels}: {json.dumps(figures[kernels])}", flush=True)
     return figures
-
-
-def startup_table(figures: dict[str, Any]) -> str:
-    runs = [figures[kernels] for kernels in ("anew", "cached")]
-    names = list(dict.fromkeys(name for run in runs for name in run["stages"]))
-    rows = [[name, *(f"{run['stages'].get(name, 0.0):.1f}" for run in runs)] for name in names]
-    rows.append(["engine", *(f"{sum(run['stages'].values()):.1f}" for run in runs)])
-    rows.append(["**`oscine serve` until ready**", *(f"{run['server']:.1f}" for run in runs)])
-    return table(["stage, s", "kernels compiled anew", "cached"], rows)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.admission import arguments, measure
-from benchmarks.report_latency import ADMISSION_PARTS, TRANSFERS_UNDER_WAY, admission_table
+from benchmarks.report_sections import ADMISSION_PARTS, TRANSFERS_UNDER_WAY, admission_table
 from oscine.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from benchmarks.codec_launches import Step, published_codec
 from benchmarks.codec_times import STACK_KERNELS, TRANSFORMER, launched_parts, parts_of
-from benchmarks.report_kernels import codec_table
+from benchmarks.report_pages import codec_table
 from oscine.runner.cuda.codec import CudaCodec
 from random_codec import random_codec
 

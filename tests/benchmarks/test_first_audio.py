@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.first_audio import arguments, measure_all, stages_ms
 from benchmarks.report import Report
-from benchmarks.report_latency import STAGES
+from benchmarks.report_sections import STAGES
 from benchmarks.runner_clock_points import DeviceClock, clock
 from oscine_bench.record import script_result, write_result
 

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.measure_model import MeasurementPlan, measure
-from benchmarks.model import app, facts, pair
+from benchmarks.model import app
 from benchmarks.playback import BackgroundStreams, PlaybackClock
+from benchmarks.report_sections import model_facts, pair
 from benchmarks.ticks import time_ticks
 from oscine import SpeechRequest
 from oscine.errors import OscineError, OverloadedError, RequestError
@@ -200,7 +201,7 @@ def test_every_number_of_streams_has_figures_in_both_modes(figures: dict) -> Non
     assert both["x_real_time"] == pytest.approx(2 * both["x_real_time_each"])
     assert alone["first_audio_ms"]["p50"] > 0
     assert (figures["kind"], figures["device"], figures["dtype"]) == ("custom_voice", "cpu", "float32")
-    assert "float32 on cpu" in facts(figures)[0]
+    assert "float32 on cpu" in model_facts(figures)[0]
 
 
 def test_the_engine_ends_with_the_measurement(figures: dict) -> None:
@@ -261,8 +262,8 @@ def test_more_streams_than_fit_name_the_option_rows(checkpoint: Path, monkeypatc
 
 
 def test_one_thread_is_singular(figures: dict) -> None:
-    assert "plain PyTorch, 1 thread)" in facts(figures | {"threads": 1})[0]
-    assert "plain PyTorch, 3 threads)" in facts(figures | {"threads": 3})[0]
+    assert "plain PyTorch, 1 thread)" in model_facts(figures | {"threads": 1})[0]
+    assert "plain PyTorch, 3 threads)" in model_facts(figures | {"threads": 3})[0]
 
 
 @pytest.mark.parametrize(

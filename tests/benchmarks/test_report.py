@@ -7,19 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.report import (
-    BEGIN,
-    END,
-    EXPORT_GUIDE,
-    KERNELS_PAGE,
-    RELIABILITY,
-    RESULTS,
-    ROOT,
-    TIMESTAMPS_GUIDE,
-    TRITON_PAGE,
-    Report,
-)
-from benchmarks.report_latency import ADMISSION_PARTS
+from benchmarks.report import BEGIN, END, PAGES, README, RESULTS, ROOT, Report
+from benchmarks.report_sections import ADMISSION_PARTS
 from benchmarks.report_server import images
 from oscine_bench.record import script_result
 from tests.oscine_bench.test_report import result, row
@@ -53,41 +42,11 @@ def test_the_charts_have_the_generated_labels() -> None:
         assert texts((ROOT / "docs" / "images" / name).read_text(encoding="utf-8")) == texts(svg)
 
 
-def test_the_readme_holds_the_generated_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    names = ("frame", "server-gpu-1b7-preset", "listeners-demo")
-    assert text.count(END) == len(names) and all(text.count(BEGIN.format(name=name)) == 1 for name in names)
-    assert Report().readme(text) == text
-
-
-def test_the_export_guide_holds_the_generated_tables() -> None:
-    text = EXPORT_GUIDE.read_text(encoding="utf-8")
-    assert BEGIN.format(name="export/export") in text and text.count(END) == 1
-    assert Report().export_guide(text) == text
-
-
-def test_the_page_of_reliability_holds_the_generated_figures() -> None:
-    text = RELIABILITY.read_text(encoding="utf-8")
-    assert all(BEGIN.format(name=name) in text for name in ("soak-gpu", "overload-gpu", "soak-cpu", "forecast"))
-    assert Report().reliability(text) == text
-
-
-def test_the_page_of_triton_holds_the_generated_table() -> None:
-    text = TRITON_PAGE.read_text(encoding="utf-8")
-    assert BEGIN.format(name="overhead-fast-gpu") in text
-    assert Report().triton_page(text) == text
-
-
-def test_the_page_of_kernels_holds_the_generated_tables() -> None:
-    text = KERNELS_PAGE.read_text(encoding="utf-8")
-    assert BEGIN.format(name="cuda-chain") in text
-    assert Report().kernels_page(text) == text
-
-
-def test_the_guide_to_timestamps_holds_the_generated_table() -> None:
-    text = TIMESTAMPS_GUIDE.read_text(encoding="utf-8")
-    assert BEGIN.format(name="alignment") in text
-    assert Report().timestamps_guide(text) == text
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_hold_the_generated_tables(page: Path) -> None:
+    text, report = page.read_text(encoding="utf-8"), Report()
+    assert all(text.count(BEGIN.format(name=name)) == 1 for name in PAGES[page]) and text.count(END) == len(PAGES[page])
+    assert report.page(page, text) == text and report.complaints == []
 
 
 # --- missing and broken results ---
@@ -106,7 +65,7 @@ def test_a_missing_result_has_no_section(report: Report) -> None:
     assert report.sections() == [] and report.images() == {}
     assert report.benchmarks().startswith("# Benchmarks\n")
     text = f"before {BEGIN.format(name='frame')}\nold\n{END} after"
-    assert report.readme(text) == text
+    assert report.page(README, text) == text
     assert report.complaints == []
 
 
@@ -123,7 +82,7 @@ def test_an_unusable_file_is_named_and_skipped(report: Report, name: str, conten
     (report.folder / f"{name}.json").write_text(content)
     page = report.benchmarks()
     assert "## Listeners on a CPU" in page and page.count("\n## ") == 1
-    assert report.readme("text") == "text" and report.images() == {} and report.card() is None
+    assert report.page(README, "text") == "text" and report.images() == {} and report.card() is None
     assert report.complaints and all("measure it again" in complaint for complaint in report.complaints)
 
 
@@ -321,5 +280,5 @@ def test_kernels_that_were_measured_in_one_run_stand_side_by_side(report: Report
     assert "#### Triton kernels" in page and "#### CUDA kernels" in page
     one = next(line for line in page.splitlines() if line.startswith("| 1 |"))
     assert one.endswith(" | 2.00 |")
-    text = report.readme(f"{BEGIN.format(name='frame')}\nold\n{END}")
+    text = report.page(README, f"{BEGIN.format(name='frame')}\nold\n{END}")
     assert "1.7B, Triton kernels, ms per frame | 1.7B, CUDA kernels, ms per frame |" in text

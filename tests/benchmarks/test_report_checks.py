@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.report import RESULTS, Report
-from benchmarks.report_checks import gpu_tests_row, kernels_row, recordings_row, sanitizer_row, tiled_row
+from benchmarks.report_checks import check_row
 from oscine_bench.record import script_result
 
 TILED = {
@@ -23,8 +23,7 @@ TILED = {
 
 
 def outcome(section: dict[str, Any], name: str = "tiled") -> str:
-    row_of = {"tiled": tiled_row, "checks": kernels_row}[name]
-    return row_of(script_result("x", ["-m", "benchmarks.cuda_chain"], {"compiled": {}, name: section}))[1]
+    return check_row(f"cuda-{name}", script_result("x", ["-m", "benchmarks.cuda_chain"], {name: section}))[1]
 
 
 def test_equal_bits_are_counted() -> None:
@@ -45,7 +44,7 @@ def test_checks_that_did_not_run_are_told() -> None:
 def test_counts_of_tests_are_shown() -> None:
     figures = {"passed": 312, "failed": 0, "skipped": 14, "failures": [], "exit": 0}
     made = script_result("gpu-tests", ["-m", "benchmarks.gpu_tests"], figures)
-    row = gpu_tests_row(made)
+    row = check_row("gpu-tests", made)
     assert row[1] == "312 passed, 0 failed, 14 skipped" and made["commit"] in row[2]
     assert row[3] == "`python -m benchmarks.gpu_tests`"
 
@@ -54,7 +53,7 @@ def test_each_run_of_the_sanitizer_is_shown() -> None:
     result = json.loads((RESULTS / "sanitize.json").read_text())
     run = {"findings": 2, "launches": 600}
     result["figures"] |= {"racecheck, frames": run, "memcheck, frames": {**run, "findings": None}}
-    shown = sanitizer_row(result)[1]
+    shown = check_row("sanitize", result)[1]
     assert "memcheck: 0 findings in" in shown and "racecheck, frames: 2 findings in 600 launches" in shown
     assert "memcheck, frames: no summary" in shown and shown.endswith("planted error: found")
 
@@ -70,6 +69,6 @@ def test_an_unusable_check_is_named_and_the_others_are_shown(broken: str, tmp_pa
 
 def test_recordings_that_differ_are_counted() -> None:
     result = json.loads((RESULTS / "same-recordings.json").read_text())
-    assert "the demo voice, 64 callers: 128 of 128" in recordings_row(result)[1]
+    assert "the demo voice, 64 callers: 128 of 128" in check_row("same-recordings", result)[1]
     result["figures"]["1b7"]["64"]["equal"] = 127
-    assert "1.7B, 64 callers: 127 of 128" in recordings_row(result)[1]
+    assert "1.7B, 64 callers: 127 of 128" in check_row("same-recordings", result)[1]

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.kernel_shapes import HEAD_WIDTH, KV_HEADS, LAYER_PRODUCTS, PRODUCT_SHAPES, least_bytes, tflop
 from benchmarks.report import RESULTS
-from benchmarks.report_kernels import kernel_tables
+from benchmarks.report_pages import kernel_tables
 
 CHAIN, FRAME = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("cuda-chain", "frame"))
 

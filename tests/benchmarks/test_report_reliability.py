@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from benchmarks.report import BEGIN, END, Report
-from benchmarks.report_reliability import overload_table, soak_table
+from benchmarks.report import BEGIN, END, RELIABILITY, Report
+from benchmarks.report_pages import overload_table, soak_table
 from benchmarks.report_table import RESULTS, load
 
 SOAK, OVERLOAD = load(RESULTS / "soak-gpu.json"), load(RESULTS / "overload-gpu.json")
@@ -29,9 +29,9 @@ def test_a_soak_that_left_something_behind_reads_so() -> None:
 def test_a_short_soak_is_shown_where_a_page_has_a_place_for_it() -> None:
     marks = [f"{BEGIN.format(name=name)}\nold\n{END}" for name in ("soak-gpu", "overload-gpu", "soak-cpu", "forecast")]
     report = Report()
-    assert "11,168 clients" not in report.reliability("\n".join(marks)) and report.complaints == []
+    assert "11,168 clients" not in report.page(RELIABILITY, "\n".join(marks)) and report.complaints == []
     marks.append(f"{BEGIN.format(name='short-soak-gpu')}\nold\n{END}")
-    filled = report.reliability("\n".join(marks))
+    filled = report.page(RELIABILITY, "\n".join(marks))
     assert "\nold\n" not in filled and "11,168 clients in 2 minutes" in filled
 
 

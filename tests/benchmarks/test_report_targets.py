@@ -1,6 +1,6 @@
 """The table of targets: verdicts follow from the figures."""
 
-from benchmarks.report_targets import TARGETS, targets_section
+from benchmarks.report_checks import TARGETS, targets_section
 from oscine_bench.record import script_result
 
 
