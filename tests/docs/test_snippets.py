@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
-from oscine.audio import write_wav
+from oscine.audio.clips import write_wav
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.types import ModelCard
