@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -13,15 +14,17 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from benchmarks.timing import captured, replay_us
 from checkpoint_shapes import published_codec_config
 from oscine.kernels import residual_unit as unit_kernel
-from oscine.kernels.conv import Conv, Rows
+from oscine.kernels.conv import Conv, Rows, Workspace
 from oscine.kernels.residual_unit import UnitLayers
 from oscine.model.config import CodecConfig, parse_codec_config
 from oscine.runner.cuda import codec as cuda_codec
 from oscine.runner.cuda import codec_stack
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.codec_stack import TritonCodecStack
+from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target
 
 BYTES_PER_US, FLOPS_PER_US = 4.2e6, 8e8  # of an H200: as measured with copies; 0.81 of the peak of dense bf16
 # fused_unit: a residual unit in one launch; else it is two of conv.
@@ -30,6 +33,7 @@ KERNELS = ("_dequantize", "_conv", "_attend", "_depthwise_norm", "_residual_unit
 STEP_ROWS = (1, 8, 32, 64, 128, 256)
 FULL_WINDOW = 200  # frames: every place of the window is filled, and every ring has wrapped
 _REPLAYS = 9  # that are profiled, after one more
+_COLD_BYTES, _MAX_COPIES = 100 << 20, 24  # twice an H200's L2 cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +152,25 @@ def _recording(module: ModuleType, wrapper: str, found: list[Launch]) -> Iterato
         yield
 
 
+def compile_recorded(recordings: list[Any], capability: int, processes: int) -> dict[str, Any]:
+    """Compiles in parallel and without the GPU, into Triton's cache on disk; before this process uses the GPU, as
+    compilation forks."""
+    programs, begun_s = distinct_programs(recordings, gpu_target(capability)), time.perf_counter()
+    problems: dict[str, str] = {}
+
+    def report(result: Compiled, done: int) -> None:
+        if result.problem:
+            problems[result.name] = result.problem
+            print(f"{result.name}: {result.problem}", flush=True)
+        if done % 100 == 0:
+            print(f"{done} of {len(programs)} programs compiled", flush=True)
+
+    compile_programs(programs, gpu_target(capability), processes, report)
+    seconds = time.perf_counter() - begun_s
+    print(f"{len(programs)} programs compiled in {seconds:.0f} s, {len(problems)} failed", flush=True)
+    return {"programs": len(programs), "seconds": seconds, "problems": problems}
+
+
 def layer_names(codec: CudaCodec) -> dict[int, str]:
     """Names by the `id` of the layer, or of the layers of a unit."""
     parts: dict[str, Conv | UnitLayers] = {
@@ -166,34 +189,6 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
             name = f"block {i} unit {j}"
             parts |= {name: unit, f"{name} conv1": unit.conv1, f"{name} conv2": unit.conv2}
     return {id(layer): name for name, layer in parts.items()}
-
-
-def captured(call: Callable[[], object], warm_ups: int = 2) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(warm_ups):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
-
-
-def replay_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
-    """The median over replays, after one that is not timed."""
-    graph.replay()
-    times = []
-    for _ in range(replays):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return sorted(times)[replays // 2]
 
 
 def kernel_spans_us(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[tuple[str, float]]:
@@ -236,3 +231,56 @@ def step_times_us(config: Any, codec: Any, slots: int) -> dict[str, float]:
     runner.state.frames.fill_(FULL_WINDOW)
     counts = [rows for rows in STEP_ROWS if rows <= slots]
     return {str(rows): replay_us(captured(Step(runner, config, rows, "cuda").run), 15) for rows in counts}
+
+
+# --- one launch by itself ---
+
+
+def _copied(layer: Conv | UnitLayers) -> Any:
+    if isinstance(layer, UnitLayers):
+        return UnitLayers(_copied(layer.conv1), _copied(layer.conv2))
+    return replace(layer, weight=layer.weight.clone())
+
+
+def _weight_bytes(layer: Conv | UnitLayers) -> int:
+    if isinstance(layer, UnitLayers):
+        return layer.conv1.weight.nbytes + layer.conv2.weight.nbytes
+    return layer.weight.nbytes
+
+
+class Trial:
+    """One launch, or a residual unit, on buffers of its own, whose weights are not in a cache when it is timed."""
+
+    def __init__(self, launch: Launch, workspace: Workspace) -> None:
+        layer, x, rows, _ = launch.args
+        copies = min(_MAX_COPIES, -(-_COLD_BYTES // _weight_bytes(layer)))
+        self._layers = [layer, *(_copied(layer) for _ in range(copies - 1))]
+        self._launch, self._rest = launch, (x, rows, workspace)
+        self._before: Tensor | None = launch.kwargs.get("residual")
+        self._kwargs = {name: old.clone() for name, old in launch.kwargs.items() if old is not None}
+        if self._before is not None and launch.kwargs.get("raw") is self._before:
+            self._kwargs["raw"] = self._kwargs["residual"]
+        self._results = [name for name in ("raw", "out") if name in self._kwargs]
+
+    def results(self) -> list[Tensor]:
+        for name in self._results:
+            self._kwargs[name].zero_()
+        if self._before is not None:
+            self._kwargs["residual"].copy_(self._before)
+        self._launch.call(self._layers[0], *self._rest, **self._kwargs)
+        return [self._kwargs[name].clone() for name in self._results]
+
+    def us(self) -> float:
+        def run() -> None:
+            for layer in self._layers:
+                self._launch.call(layer, *self._rest, **self._kwargs)
+
+        return replay_us(captured(run, warm_ups=1), 7) / len(self._layers)
+
+
+def compare(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
+    pairs = list(zip(actual, expected, strict=True))
+    if all(torch.equal(a.contiguous().view(torch.int16), b.contiguous().view(torch.int16)) for a, b in pairs):
+        return "same"
+    wrong = max(((a.float() - b.float()).norm() / b.float().norm()).item() for a, b in pairs)
+    return f"off by {wrong:.1e}" if wrong < 1e-2 else f"WRONG by {wrong:.1e}"

@@ -4,8 +4,8 @@ and whether a row's samples then depend on the number of rows. Random weights, t
 
     python -m benchmarks.codec_orders --out .cache/results [--rows 1 8 32 64 128 256] [--variants by_rows chosen ...]
 
-`by_rows` has the fastest parts for each number of rows, `chosen` is kernels/conv_tiles.py, and each other variant
-replaces the tiles of some shapes in it. `two_launches`: residual units are never one launch.
+`by_rows` has the fastest parts for each number of rows, `chosen` is kernels/conv_tiles.py. `two_launches`: residual
+units are never one launch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,15 +21,16 @@ from unittest import mock
 
 import torch
 
-from benchmarks.codec_launches import FULL_WINDOW, STEP_ROWS, Step, captured, published_codec, replay_us
+from benchmarks.codec_launches import FULL_WINDOW, STEP_ROWS, Step, compile_recorded, published_codec
 from benchmarks.results import save
+from benchmarks.timing import captured, replay_us
 from oscine.kernels import conv_tiles
 from oscine.kernels.conv_tiles import UNITS, Shape, Tile
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.model.codec import Codec
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.programs import HOPPER
-from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
+from oscine.runner.cuda.triton_programs import recorded
 from random_codec import random_codec
 
 _REPLAYS = 31
@@ -55,44 +55,11 @@ VARIANTS: dict[str, dict[Shape, Four]] = {
     "by_rows": BY_ROWS,
     "chosen": {},
     "two_launches": {},
-    # Each of these is `chosen` but for one shape, with as many parts as its name says.
-    "in_2": {IN: ((16, 16, 0, 128, 2, 4, 4), (16, 16, 0, 128, 2, 4, 4), (32, 16, 0, 128, 2, 4, 4), (64, 32, 0, 64, 2, 4, 4))},
-    "down_4_in_order": {DOWN: (*BY_ROWS[DOWN][:3], (64, 64, 0, 64, 4, 4, 4, 0, True))},
-    "down_2": {DOWN: ((16, 16, 0, 256, 2, 4, 4), (32, 16, 0, 256, 2, 4, 4), (64, 32, 0, 128, 2, 4, 4), BY_ROWS[DOWN][3])},
-    "up2_2": {UP2: (BY_ROWS[UP2][0], (16, 32, 0, 128, 2, 4, 4), BY_ROWS[UP2][2], (64, 64, 0, 64, 2, 4, 4))},
-    "vocoder_8": {VOCODER: (*BY_ROWS[VOCODER][:2], (64, 128, 0, 64, 8, 4, 4), (64, 64, 0, 64, 8, 4, 4, 0, True))},
-    "vocoder_8_wide": {VOCODER: (*BY_ROWS[VOCODER][:2], (64, 64, 0, 128, 8, 4, 3), (128, 128, 0, 64, 8, 8, 3))},
-    "vocoder_4_wide": {VOCODER: (
-        (16, 32, 0, 128, 4, 4, 5), (32, 16, 0, 256, 4, 4, 4), BY_ROWS[VOCODER][2], (128, 128, 0, 64, 4, 8, 3))},
-    "vocoder_4_in_order": {VOCODER: (
-        (16, 32, 0, 128, 4, 4, 6), (32, 16, 0, 128, 4, 4, 6), BY_ROWS[VOCODER][2], (64, 64, 0, 64, 4, 4, 4, 0, True))},
-    "vocoder_2": {VOCODER: (
-        (16, 16, 0, 256, 2, 4, 5), (32, 16, 0, 256, 2, 4, 4), (64, 32, 0, 128, 2, 4, 5), BY_ROWS[VOCODER][3])},
-    "block0_2": {BLOCK0: (*BY_ROWS[BLOCK0][:3], (128, 256, 0, 64, 2, 8, 3))},
-    "block0_2_in_order": {BLOCK0: (*BY_ROWS[BLOCK0][:3], (128, 128, 0, 64, 2, 8, 3, 0, True))},
-    "block0_1_wide": {BLOCK0: (
-        (16, 32, 0, 128, 1, 4, 6), (32, 32, 0, 128, 1, 4, 6), (64, 64, 0, 128, 1, 4, 4), BY_ROWS[BLOCK0][3])},
-    "unit0_4": {UNIT0: (*BY_ROWS[UNIT0][:2], (64, 64, 0, 64, 4, 4, 4), (128, 128, 0, 64, 4, 8, 3, 0, True))},
-    "unit0_4_in_order": {UNIT0: (
-        *BY_ROWS[UNIT0][:2], (64, 64, 0, 64, 4, 4, 4, 0, True), (128, 64, 0, 64, 4, 4, 4, 0, True))},
-    "unit0_2_apart": {UNIT0: (
-        (16, 32, 0, 128, 2, 4, 5), (64, 32, 0, 128, 2, 4, 4), BY_ROWS[UNIT0][2], (128, 128, 0, 64, 2, 8, 3))},
-    "unit0_2_wide": {UNIT0: (
-        (32, 16, 0, 256, 2, 4, 4), (64, 64, 0, 64, 2, 4, 4), BY_ROWS[UNIT0][2], (128, 256, 0, 64, 2, 8, 3))},
-    "unit0_1": {UNIT0: ((32, 16, 0, 256, 1, 4, 4), (64, 16, 0, 128, 1, 4, 5), (64, 64, 0, 64, 1, 4, 5), BY_ROWS[UNIT0][3])},
-    "unit1_4": {UNIT1: (
-        BY_ROWS[UNIT1][0], (64, 64, 0, 64, 4, 4, 4), (128, 128, 0, 64, 4, 8, 3, 0, True), (128, 128, 0, 64, 4, 8, 3, 0, True))},
-    "unit1_2": {UNIT1: (
-        (32, 32, 0, 64, 2, 4, 6), BY_ROWS[UNIT1][1], (128, 128, 0, 64, 2, 8, 3, 0, True), (128, 128, 0, 64, 2, 8, 3, 0, True))},
-    "unit1_1_wide": {UNIT1: ((32, 32, 0, 128, 1, 4, 4), (64, 64, 0, 64, 1, 4, 5), *BY_ROWS[UNIT1][2:])},
-    "unit2_1_wide": {UNIT2: ((64, 16, 0, 64, 1, 4, 6), *BY_ROWS[UNIT2][1:])},
-    "unit2_1_tall": {UNIT2: ((64, 32, 0, 64, 1, 4, 6), *BY_ROWS[UNIT2][1:])},
 }
 # fmt: on
 
 
 def compile_all(variants: Sequence[str], row_counts: Sequence[int], config: Any) -> None:
-    """Compiles in parallel and without the GPU, before this process uses it: compilation forks."""
     slots = max(*row_counts, max(STEP_ROWS))
     recordings: list[Any] = []
     codec = CudaCodec(random_codec(config, "meta"), slots, slots)
@@ -102,18 +69,7 @@ def compile_all(variants: Sequence[str], row_counts: Sequence[int], config: Any)
                 step = Step(codec, config, rows, "meta")
                 step.run()
                 step.run(torch.empty(rows, config.samples_per_frame, device="meta"))
-        programs = distinct_programs(recordings, gpu_target(90))
-    processes, begun_s = len(os.sched_getaffinity(0)), time.perf_counter()
-    problems: list[str] = []
-
-    def report(result: Compiled, done: int) -> None:
-        if result.problem:
-            problems.append(f"{result.name}: {result.problem}")
-
-    compile_programs(programs, gpu_target(90), processes, report)
-    print(
-        f"{len(programs)} programs compiled in {time.perf_counter() - begun_s:.0f} s", *problems, sep="\n", flush=True
-    )
+    compile_recorded(recordings, 90, len(os.sched_getaffinity(0)))
 
 
 @contextmanager

@@ -16,10 +16,11 @@ a step. `bits`: "same" if the results, which are rounded to bf16, equal those of
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,31 +31,22 @@ import torch
 import triton
 from torch import Tensor
 
-from benchmarks.codec_launches import (
-    FULL_WINDOW,
-    STEP_ROWS,
-    Launch,
-    Step,
-    captured,
-    launch_times_us,
-    layer_names,
-    published_codec,
-    replay_us,
-    step_times_us,
-)
-from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates
-from benchmarks.codec_trial import Trial, compare, print_trials
-from benchmarks.codec_units import columns_of, time_units, time_units_table, unit_groups, unit_tiles, using_unit
+from benchmarks import codec_launches as launched
+from benchmarks.codec_launches import STEP_ROWS, Launch, Step, Trial, compare, published_codec, step_times_us
+from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates, unit_candidates
 from benchmarks.results import save
+from benchmarks.timing import captured, replay_us
 from oscine.kernels import codec_front, conv_tiles, last_conv
 from oscine.kernels import conv as conv_module
+from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Workspace
-from oscine.kernels.conv_tiles import TILES, Shape, Tile
+from oscine.kernels.conv_tiles import TILES, UNITS, Shape, Tile, UnitTile, unit_tile
 from oscine.runner.cuda.codec import CudaCodec
-from oscine.runner.cuda.triton_programs import Compiled, compile_programs, distinct_programs, gpu_target, recorded
+from oscine.runner.cuda.triton_programs import recorded
 from random_codec import random_codec
 
 Figures = dict[str, Any]
+AnyTile = Tile | UnitTile | None  # None: a residual unit in two launches
 SECTIONS = ("step", "tiles", "units", "warps", "table")
 _PARTIALS, _ARRIVALS = 1 << 26, 1 << 16
 WARPS = (1, 2, 4, 8)
@@ -64,27 +56,41 @@ WARP_KERNELS = {
     "depthwise_norm": (codec_front, "_depthwise_norm"),
     "last_conv": (last_conv, "_last_conv"),
 }
+_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Launches of one shape. They share a tile; variants differ in columns or in what follows the product."""
+    """Launches that share a tile: convolutions of one shape, or residual units of so many channels. Variants differ in
+    columns or in what is stored or follows the product; `counts`: how many there are of each."""
 
-    shape: Shape
+    key: Shape | int
     variants: dict[tuple[Any, ...], Launch]
     counts: Counter[tuple[Any, ...]]
 
     @property
-    def may_split(self) -> bool:
-        return all(_layer(launch).norm_eps is None for launch in self.variants.values())
+    def of_units(self) -> bool:
+        return isinstance(self.key, int)
 
-    def tiles(self, rows: int) -> list[Tile]:
-        """The current one first."""
-        first = next(iter(self.variants.values()))
-        current = _layer(first).tile(rows)
-        columns = max(_layer(launch).columns for launch in self.variants.values())
-        others = candidates(self.shape, rows * columns, may_split=self.may_split)
-        return [current, *(tile for tile in others if tile != current)]
+    def current(self, rows: int) -> AnyTile:
+        if isinstance(self.key, int):
+            return unit_tile(self.key, rows)
+        return _layer(next(iter(self.variants.values()))).tile(rows)
+
+    def tiles(self, rows: int) -> list[AnyTile]:
+        """First the one whose results the others' are compared with: the current one, or two launches."""
+        if isinstance(self.key, int):
+            unit = next(iter(self.variants.values())).unit
+            assert unit is not None
+            return [None, *unit_candidates(self.key, rows * unit.conv1.columns)]
+        layers = [_layer(launch) for launch in self.variants.values()]
+        columns, may_split = max(layer.columns for layer in layers), all(layer.norm_eps is None for layer in layers)
+        others = candidates(self.key, rows * columns, may_split=may_split)
+        return list(dict.fromkeys([self.current(rows), *others]))
+
+    def using(self, tile: AnyTile) -> Any:
+        module, name = (unit_kernel, "unit_tile") if self.of_units else (conv_module, "tuned_tile")
+        return mock.patch.object(module, name, return_value=tile)
 
 
 def _layer(launch: Launch) -> Conv:
@@ -92,24 +98,30 @@ def _layer(launch: Launch) -> Conv:
     return launch.layer
 
 
-def groups(launches: Sequence[Launch]) -> list[Group]:
-    found: dict[Shape, Group] = {}
-    for launch in launches:
-        if launch.wrapper != "conv":
-            continue
+def _place(launch: Launch) -> tuple[Shape | int, tuple[Any, ...]] | None:
+    """Its group and its variant there."""
+    if launch.wrapper == "conv":
         layer = _layer(launch)
         shape = layer.taps, layer.inputs, len(layer.weight)
-        group = found.setdefault(shape, Group(shape, {}, Counter()))
-        variant = layer.columns, layer.activation, layer.norm_eps is not None
-        group.variants.setdefault(variant, launch)
-        group.counts[variant] += 1
+        return shape, (layer.columns, layer.activation, layer.norm_eps is not None)
+    channels = launch.unit.channels if launch.unit else None
+    return (channels, (launch.kwargs.get("raw") is None,)) if channels in UNITS else None
+
+
+def groups(launches: Sequence[Launch]) -> list[Group]:
+    found: dict[Shape | int, Group] = {}
+    for launch in launches:
+        if place := _place(launch):
+            group = found.setdefault(place[0], Group(place[0], {}, Counter()))
+            group.variants.setdefault(place[1], launch)
+            group.counts[place[1]] += 1
     return list(found.values())
 
 
-@contextmanager
-def using(tile: Tile) -> Iterator[None]:
-    with mock.patch.object(conv_module, "tuned_tile", return_value=tile):
-        yield
+def tuned(step: Step, launches: Sequence[Launch], sections: Sequence[str]) -> dict[str, list[Group]]:
+    """What the sections `tiles` and `units` try."""
+    found = {"tiles": [one for one in launches if one.wrapper == "conv"], "units": step.units()}
+    return {section: groups(found[section]) for section in found if section in sections}
 
 
 @contextmanager
@@ -133,7 +145,7 @@ def compile_all(
     row_counts: Sequence[int], slots: int, capability: int, processes: int, sections: Sequence[str] = SECTIONS
 ) -> Figures:
     """Everything that the sections launch, into Triton's cache on disk."""
-    begun_s, config = time.perf_counter(), published_codec()
+    config = published_codec()
     codec = CudaCodec(random_codec(config, "meta"), slots, slots)
     recordings: list[Any] = []
     with recorded(recordings):
@@ -142,14 +154,9 @@ def compile_all(
             launches = step.launches()
             if rows not in row_counts:
                 continue
-            for channels, variants in unit_groups(step.units()).items() if "units" in sections else ():
-                for unit_choice in unit_tiles(channels, columns_of(variants)):
-                    with using_unit(unit_choice):
-                        for launch, _ in variants:
-                            launch.run()
-            for group in groups(launches) if "tiles" in sections else ():
+            for group in itertools.chain(*tuned(step, launches, sections).values()):
                 for tile in group.tiles(rows):
-                    with using(tile):
+                    with group.using(tile):
                         for launch in group.variants.values():
                             launch.run()
             for wrapper, same in _by_kernel(launches).items() if "warps" in sections else ():
@@ -157,19 +164,7 @@ def compile_all(
                     with with_warps(wrapper, warps):
                         for launch in same:
                             launch.run()
-        programs = distinct_programs(recordings, gpu_target(capability))
-    problems: dict[str, str] = {}
-
-    def report(result: Compiled, done: int) -> None:
-        if result.problem:
-            problems[result.name] = result.problem
-        if done % 100 == 0:
-            print(f"{done} of {len(programs)} programs compiled", flush=True)
-
-    compile_programs(programs, gpu_target(capability), processes, report)
-    seconds = time.perf_counter() - begun_s
-    print(f"{len(programs)} programs compiled in {seconds:.0f} s, {len(problems)} failed", flush=True)
-    return {"programs": len(programs), "seconds": seconds, "problems": problems}
+    return launched.compile_recorded(recordings, capability, processes)
 
 
 def _by_kernel(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
@@ -182,8 +177,8 @@ def _by_kernel(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
 def time_step(step: Step, launches: Sequence[Launch]) -> Figures:
     graph = captured(step.run)
     total_us = replay_us(graph, 15)
-    own_us, until_next_us = launch_times_us(graph, len(launches))
-    names, layers = layer_names(step.codec), Counter[str]()
+    own_us, until_next_us = launched.launch_times_us(graph, len(launches))
+    names, layers = launched.layer_names(step.codec), Counter[str]()
     found = []
     print(f"--- {step.rows} rows: a step takes {total_us:.0f} us, its kernels {own_us.sum():.0f}", flush=True)
     for launch, own, spent in zip(launches, own_us.tolist(), until_next_us.tolist(), strict=True):
@@ -197,31 +192,35 @@ def time_step(step: Step, launches: Sequence[Launch]) -> Figures:
 
 
 def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
-    trials = {variant: Trial(launch, workspace) for variant, launch in group.variants.items()}
-    expected: dict[tuple[Any, ...], list[Tensor]] = {}
+    """Times all launches of a group with each tile."""
+    trials = [(Trial(launch, workspace), group.counts[variant]) for variant, launch in group.variants.items()]
+    expected: list[Tensor] = []
     found: list[Figures] = []
     errors: dict[str, str] = {}
-    tiles = group.tiles(rows)
-    for tile in tiles:
+    for tile in group.tiles(rows):
+        name = [*tile] if tile else None
         try:
-            bits, total_us, each = set(), 0.0, {}
-            with using(tile):
-                for variant, trial in trials.items():
-                    results = trial.results()
-                    bits.add(compare(results, expected.setdefault(variant, results)))
-                    us = trial.us()
-                    each[str(variant)] = us
-                    total_us += group.counts[variant] * us
-            verdict = "same" if bits == {"same"} else max(bits - {"same"})
-            found.append({"tile": [*tile], "us": total_us, "each_us": each, "bits": verdict})
+            with group.using(tile):
+                results = [result for trial, _ in trials for result in trial.results()]
+                expected = expected or results
+                each_us = [trial.us() for trial, _ in trials]
+            total_us = sum(count * us for (_, count), us in zip(trials, each_us, strict=True))
+            found.append({"tile": name, "us": total_us, "each_us": each_us, "bits": compare(results, expected)})
         except Exception as error:  # a tile that does not run is a result
-            errors[str([*tile])] = f"{type(error).__name__}: {str(error)[:200]}"
+            errors[str(name)] = f"{type(error).__name__}: {str(error)[:200]}"
             workspace.arrivals.zero_()
     found.sort(key=lambda row: row["us"])
-    current = next((row for row in found if row["tile"] == [*tiles[0]]), None)
-    print(f"{group.shape} x {rows}, {sum(group.counts.values())} launches, us of all:", flush=True)
-    print_trials(found, current, errors)
-    return {"launches": sum(group.counts.values()), "current": current, "tiles": found, "errors": errors}
+    now = group.current(rows)
+    current = next((row for row in found if row["tile"] == ([*now] if now else None)), None)
+    what = f"{group.key} channels" if group.of_units else f"{group.key}"
+    print(f"{what} x {rows}, {group.counts.total()} launches, us of all:", flush=True)
+    # The fastest, the current one, two launches, and what did not run.
+    for row in [*found[:_SHOWN], *(row for row in found[_SHOWN:] if row is current or row["tile"] is None)]:
+        mark = "   (current)" if row is current else ""
+        print(f"    {row['us']:8.2f} {row['tile'] or 'two launches'!s:36} {row['bits']}{mark}", flush=True)
+    for one, text in errors.items():
+        print(f"    {one}: {text[:120]}", flush=True)
+    return {"launches": group.counts.total(), "current": current, "tiles": found, "errors": errors}
 
 
 def time_warps(launches: Sequence[Launch]) -> Figures:
@@ -244,31 +243,43 @@ def time_warps(launches: Sequence[Launch]) -> Figures:
     return figures
 
 
-def best_table(tiles: dict[str, dict[str, Figures]]) -> dict[Shape, tuple[Tile, ...]]:
-    """The current table with the fastest tiles that were found for its row counts, of those with the same sums."""
-    table = {}
-    for shape, current in TILES.items():
+def best_table(
+    found: Mapping[str, Mapping[str, Figures]], table: Mapping[Any, tuple[Any, ...]], make: Callable[..., AnyTile]
+) -> dict[Any, tuple[AnyTile, ...]]:
+    """The current table with the fastest tiles that were found for its row counts, of those with the same sums. A unit
+    is one launch only where that gains."""
+    best = {}
+    for key, current in table.items():
         chosen = list(current)
         for at, rows in enumerate(TABLE_ROWS):
-            figures = tiles.get(str(rows), {}).get(str(shape), {})
-            right = [row for row in figures.get("tiles", []) if row["bits"] == "same"]
-            now = figures.get("current")
+            figures = found.get(str(rows), {}).get(str(key), {})
+            tiles = figures.get("tiles", [])
+            two = next((row for row in tiles if row["tile"] is None), None)
+            right = [row for row in tiles if row["tile"] and row["bits"] == "same"]
+            now = two or figures.get("current")
             if right and (now is None or right[0]["us"] < GAIN * now["us"]):
-                chosen[at] = Tile(*right[0]["tile"])
-        table[shape] = tuple(chosen)
-    return table
+                chosen[at] = make(*right[0]["tile"])
+            elif two:
+                chosen[at] = None
+        best[key] = tuple(chosen)
+    return best
 
 
-def time_table(tiles: dict[str, dict[str, Figures]], config: Any, codec: Any, slots: int) -> Figures:
-    table = best_table(tiles)
-    for shape, four in table.items():
-        print(f"        {shape}: (\n            " + ", ".join(str(tuple(tile)) for tile in four) + "),")
-    before = step_times_us(config, codec, slots)
-    with mock.patch.dict(conv_tiles.TILES, table):
-        after = step_times_us(config, codec, slots)
-    for rows, us in before.items():
-        print(f"{rows:>4} rows: {us:8.1f} us with the current tiles, {after[rows]:8.1f} with the table", flush=True)
-    return {"table": {str(k): [[*tile] for tile in v] for k, v in table.items()}, "before": before, "after": after}
+def time_table(table: Mapping[Any, tuple[AnyTile, ...]], config: Any, codec: Any, slots: int) -> Figures:
+    """The fastest choices as lines for conv_tiles.py, and the time of a step without them and with them."""
+    of_units = table.keys() == UNITS.keys()
+    for key, four in table.items():
+        named = [f"{'UnitTile' if of_units else ''}{tuple(tile)}" if tile else "None" for tile in four]
+        print(f"    {key}: ({', '.join(named)}),")
+    base = dict.fromkeys(UNITS, (None,) * 4) if of_units else {}
+    times = {}
+    for name, choice in {"before": base, "after": table}.items():
+        with mock.patch.dict(conv_tiles.UNITS if of_units else TILES, choice):
+            times[name] = step_times_us(config, codec, slots)
+    for rows, us in times["before"].items():
+        without = "with two launches" if of_units else "with the current tiles"
+        print(f"{rows:>4} rows: {us:8.1f} us {without}, {times['after'][rows]:8.1f} with the table", flush=True)
+    return {"table": {str(k): [[*tile] if tile else None for tile in v] for k, v in table.items()}, **times}
 
 
 # --- main -----------------------------------------------------------------------------------------------------------
@@ -287,7 +298,7 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
     config, slots, deadline_s = published_codec(), max(STEP_ROWS), time.monotonic() + options.seconds
     codec = random_codec(config, "cuda")
     runner = CudaCodec(codec, slots, slots)
-    runner.state.frames.fill_(FULL_WINDOW)
+    runner.state.frames.fill_(launched.FULL_WINDOW)
     workspace = Workspace([], 0, torch.device("cuda"))
     workspace.partials = torch.empty(_PARTIALS, dtype=torch.float32, device="cuda")
     workspace.arrivals = torch.zeros(_ARRIVALS, dtype=torch.int32, device="cuda")
@@ -298,23 +309,24 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
         if "step" in options.sections:
             _guarded(figures["step"], str(rows), lambda step=step, found=launches: time_step(step, found))  # type: ignore[misc]
     for rows, step in steps.items():
-        launches, tiles = step.launches(), figures["tiles"].setdefault(str(rows), {})
-        for group in groups(launches) if "tiles" in options.sections else []:
-            if time.monotonic() > deadline_s:
-                print(f"no time left for {group.shape} x {rows}", flush=True)
-                break
-            _guarded(tiles, str(group.shape), lambda g=group, r=rows: time_tiles(g, r, workspace))  # type: ignore[misc]
-        units = figures["units"].setdefault(str(rows), {})
-        for channels, found in unit_groups(step.units()).items() if "units" in options.sections else ():
-            _guarded(units, str(channels), lambda c=channels, v=found, r=rows: time_units(c, v, r, workspace))  # type: ignore[misc]
+        launches = step.launches()
+        for section, found in tuned(step, launches, options.sections).items():
+            tried = figures[section].setdefault(str(rows), {})
+            for group in found:
+                if section == "tiles" and time.monotonic() > deadline_s:
+                    print(f"no time left for {group.key} x {rows}", flush=True)
+                    break
+                _guarded(tried, str(group.key), lambda g=group, r=rows: time_tiles(g, r, workspace))  # type: ignore[misc]
         warps = figures["warps"].setdefault(str(rows), {})
         for wrapper, same in _by_kernel(launches).items() if "warps" in options.sections else ():
             _guarded(warps, wrapper, lambda same=same: time_warps(same))  # type: ignore[misc]
         save(options.out, "codec_sweep", figures)
-    if "units" in options.sections:
-        _guarded(figures, "units_table", lambda: time_units_table(figures["units"], config, codec, slots))
-    if "table" in options.sections:
-        _guarded(figures, "table", lambda: time_table(figures["tiles"], config, codec, slots))
+    tables: dict[str, tuple[str, Any, Any]] = {"units": ("units", UNITS, UnitTile), "table": ("tiles", TILES, Tile)}
+    for section, (source, table, make) in tables.items():
+        if section in options.sections:
+            key = "units_table" if section == "units" else "table"
+            best = best_table(figures[source], table, make)
+            _guarded(figures, key, lambda best=best: time_table(best, config, codec, slots))  # type: ignore[misc]
 
 
 def main() -> None:

@@ -23,13 +23,12 @@ from benchmarks.codec_launches import (
     KERNELS,
     Launch,
     Step,
-    captured,
     kernel_spans_us,
     layer_names,
     published_codec,
-    replay_us,
 )
 from benchmarks.results import save
+from benchmarks.timing import captured, replay_us
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.programs import HOPPER

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import cuda_kernels, cuda_plans
 from benchmarks.results import save
 from oscine.kernels.cuda.compiler import HOPPER, CompileError, CubinCache, NvccCompiler, find_compiler
 from oscine.kernels.cuda.operations import CudaOperations
@@ -78,10 +79,7 @@ def show_resources(compiler: NvccCompiler, programs: list[Program]) -> bool:
 
 def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
     """Runs in the section's own process."""
-    from benchmarks import cuda_kernels, cuda_sweep, cuda_tiled
-    from benchmarks.cuda_report import OutOfTimeError, Report
-
-    report = Report(options.part, LIMITS_S.get(options.section, 0.0))
+    report = cuda_kernels.Report(options.part, LIMITS_S.get(options.section, 0.0))
 
     def make(normed: Tensor, *, programmatic: bool = True) -> CudaOperations:
         return CudaOperations(normed, cubins, programmatic=programmatic)
@@ -95,16 +93,14 @@ def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
         elif options.section == "times":
             cuda_kernels.run_times(report, make, options.rows)
         elif options.section == "sweep":
-            cuda_sweep.sweep_products(report, make(cuda_kernels.buffers()), options.rows, options.products)
+            cuda_plans.sweep_products(report, make(cuda_kernels.buffers()), options.rows, options.products)
         elif options.section == "tiled":
-            operations = make(cuda_kernels.buffers())
-            cuda_tiled.check_instructions(report, operations)
-            cuda_tiled.check_tiled(report, operations)
+            cuda_plans.run_tiled(report, make(cuda_kernels.buffers()))
         else:
             from benchmarks.cuda_frame import run_frames  # needs msgspec, which the other sections do without
 
             run_frames(report, options.section.removeprefix("frames-"), options.rows, options.context, make)
-    except OutOfTimeError as error:
+    except cuda_kernels.OutOfTimeError as error:
         print(f"out of time before {error}", flush=True)
     report.save()
 
@@ -119,9 +115,7 @@ def start_warm_up(options: argparse.Namespace) -> list[subprocess.Popen[bytes]]:
 
 
 def rows_of(section: str, options: argparse.Namespace) -> Sequence[int]:
-    from benchmarks.cuda_sweep import SWEEP_ROWS
-
-    return options.rows or (SWEEP_ROWS if section == "sweep" else DEFAULT_ROWS)
+    return options.rows or (cuda_plans.SWEEP_ROWS if section == "sweep" else DEFAULT_ROWS)
 
 
 def start_section(section: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -173,15 +167,11 @@ def main() -> None:
     if options.section:
         run_section(options, cubins)
         return
-    from benchmarks.cuda_kernels import programs
-    from benchmarks.cuda_sweep import sweep_programs
-    from benchmarks.cuda_tiled import tiled_check_programs
-
-    wanted = programs()
+    wanted = cuda_kernels.programs()
     if "tiled" in options.sections:
-        wanted += tiled_check_programs()
+        wanted += cuda_plans.tiled_check_programs()
     if "sweep" in options.sections:
-        wanted += sweep_programs(rows_of("sweep", options), options.products)
+        wanted += cuda_plans.sweep_programs(rows_of("sweep", options), options.products)
     if options.compile_only and isinstance(compiler, NvccCompiler):
         sys.exit(not show_resources(compiler, wanted))
     beside_triton = set(options.sections) - _WITHOUT_TRITON

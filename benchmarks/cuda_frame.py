@@ -12,11 +12,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from benchmarks.cuda_report import Report, graph_us
-from benchmarks.predictor_part import place_code_0, predict
+from benchmarks.cuda_kernels import Report
+from benchmarks.timing import graph_us
 from checkpoint_shapes import published_codec_config, published_config
 from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.cuda.operations import CudaOperations
+from oscine.kernels.embed import gather
 from oscine.kernels.operations import TritonOperations
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
@@ -26,6 +27,16 @@ from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_state import SlotState
 
 _BATCHES = (2, 7, 8, 9, 16, 17, 32, 64, 128)
+
+
+def place_code_0(step: DecodeStep, codes: Tensor) -> None:
+    """Stores the input rows of given codes 0, as the sampler does in a frame. Not a programmatic launch."""
+    gather(step._first_table, codes[:, 0], step._narrow_x[1 : 2 * len(codes) : 2])
+
+
+def predict(step: DecodeStep, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
+    place_code_0(step, codes)
+    step.predict_codes(slots, codes, failed)
 
 
 def published(size: str) -> ModelConfig:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.cuda_report import Report, differences, graph_us
-from benchmarks.device_times import copy_bandwidth
-from benchmarks.kernel_shapes import (
-    CODEC_HEADS,
-    CODEC_PRODUCTS,
-    CODEC_WIDTH,
-    CODEC_WINDOW,
-    FIRST_IDS,
-    HEADS,
-    IDS,
-    KV_HEADS,
-    LAYER_PRODUCTS,
-    NORM_WIDTHS,
-    PREDICTOR_POSITION,
-    PRODUCT_SHAPES,
-)
+from benchmarks import kernel_shapes as shapes
+from benchmarks.kernel_shapes import CODEC_PRODUCTS, FIRST_IDS, HEADS, IDS, KV_HEADS, LAYER_PRODUCTS, PRODUCT_SHAPES
+from benchmarks.timing import copy_bandwidth, graph_us
 from oscine.kernels.codec_front import attend
 from oscine.kernels.conv import Rows
 from oscine.kernels.cuda.attention import (
@@ -47,6 +40,65 @@ from oscine.kernels.fp8 import Weight
 from oscine.kernels.operations import Following, Operations, TritonOperations
 from oscine.kernels.sample import Draws, FirstCode
 from oscine.types import DrawParams
+
+Figures = dict[str, Any]
+_ULP = 2.0**-7  # the largest relative distance of two adjacent bf16 numbers
+
+
+class Report:
+    def __init__(self, path: Path, limit_s: float) -> None:
+        self._path = path
+        self._deadline = time.monotonic() + limit_s
+        self.figures: Figures = {"failures": {}, "skipped": []}
+
+    @contextmanager
+    def check(self, name: str) -> Iterator[Figures]:
+        """A check writes its figures into the dictionary that it gets. An exception is a figure too."""
+        figures: Figures = {}
+        if time.monotonic() > self._deadline:
+            self.figures["skipped"].append(name)
+            raise OutOfTimeError(name)
+        begun = time.monotonic()
+        try:
+            yield figures
+            torch.cuda.synchronize()
+            wrong = [key for key, value in figures.items() if key.startswith("ok") and not value]
+            if wrong:
+                self.figures["failures"][name] = f"{', '.join(wrong)} of {figures}"
+        except Exception as error:  # a kernel may fail in any way; the others are still measured
+            figures["error"] = f"{type(error).__name__}: {error}"
+            self.figures["failures"][name] = figures["error"]
+            traceback.print_exc(file=sys.stdout)
+        self.figures[name] = figures
+        shown = {key: round(value, 5) if isinstance(value, float) else value for key, value in figures.items()}
+        print(f"{name} [{time.monotonic() - begun:.1f} s]: {shown}", flush=True)
+        self.save()
+
+    def save(self) -> None:
+        self._path.write_text(json.dumps(self.figures, indent=1))
+
+
+class OutOfTimeError(Exception):
+    """The section's time is over; the remaining checks are skipped."""
+
+
+def differences(actual: Tensor, expected: Tensor, flips: float) -> Figures:
+    """How far bf16 results are from a reference whose sums ran in another order. A missing or misplaced rounding
+    changes a tenth of all elements or more; `ok` allows the share `flips`, each by one unit of the largest value."""
+    a, b = actual.float(), expected.float()
+    differ = (actual != expected).float().mean().item()
+    error, bound = (a - b).abs().max().item(), _ULP * b.abs().max().item()
+    finite = bool(a.isfinite().all())
+    relative = ((a - b).norm() / b.norm()).item()
+    return {
+        "ok": finite and error <= bound and differ <= flips,
+        "flips": differ,
+        "error": error,
+        "bound": bound,
+        "relative": relative,
+        "finite": finite,
+    }
+
 
 EPS = 1e-6
 DEVICE = "cuda"  # tests without a GPU name another one
@@ -69,11 +121,15 @@ def programs(
         norms = (False,) if rows > FEW_ROWS else {False, product.norm}
         plan = choose_plan(product, rows)
         found += [linear_launch(replace(product, norm=norm), rows, plan) for norm in norms]
-    found += [norm_launch(width, 1, tiles=tiles) for width in (CODEC_WIDTH, *NORM_WIDTHS) for tiles in (False, True)]
+    found += [
+        norm_launch(width, 1, tiles=tiles)
+        for width in (shapes.CODEC_WIDTH, *shapes.NORM_WIDTHS)
+        for tiles in (False, True)
+    ]
     found += [tile_launch(width, 1) for width in (1024, 2048, 3072, 6144)]
     found += [talker_launch(HEADS, KV_HEADS, 1, tiles=tiles) for tiles in (False, True)]
     found += [predictor_launch(HEADS, KV_HEADS, 1, new, tiles=tiles) for new in (1, 2) for tiles in (False, True)]
-    found += [window_launch(CODEC_HEADS, CODEC_WINDOW, 1, tiles=tiles) for tiles in (False, True)]
+    found += [window_launch(shapes.CODEC_HEADS, shapes.CODEC_WINDOW, 1, tiles=tiles) for tiles in (False, True)]
     found += [sample_launch(IDS, *widths, 1) for widths in ((1024, 4096), (0, 0))]
     found += [sample_launch(FIRST_IDS, 1024, 0, 1, first=True)]
     return [launch.program for launch in found]
@@ -259,8 +315,8 @@ class WindowCase:
     """Streams that begin, and streams whose ring has wrapped."""
 
     def __init__(self, rows: int) -> None:
-        cache = (rows, CODEC_HEADS, CODEC_WINDOW, WINDOW_DIM)
-        self.qkv = _random(rows, 3 * CODEC_HEADS * WINDOW_DIM, seed=0)
+        cache = (rows, shapes.CODEC_HEADS, shapes.CODEC_WINDOW, WINDOW_DIM)
+        self.qkv = _random(rows, 3 * shapes.CODEC_HEADS * WINDOW_DIM, seed=0)
         self.cache = _random(*cache, seed=1), _random(*cache, seed=2)
         self.slots = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
         self.positions = torch.arange(rows, dtype=torch.int32, device=DEVICE) * 7
@@ -272,7 +328,7 @@ class WindowCase:
         """Runs Triton's kernel if there are no operations."""
         cos, sin = (angle[:rows] for angle in self.angles)
         which, qkv = Rows(self.slots[:rows], self.positions[:rows]), self.qkv[:rows]
-        width = CODEC_HEADS * WINDOW_DIM
+        width = shapes.CODEC_HEADS * WINDOW_DIM
         if operations is None:
             out = self.out.flatten()[: rows * width].view(rows, width)
             attend(qkv, *self.cache, (cos, sin), which, out)
@@ -408,12 +464,12 @@ def time_rest(report: Report, operations: CudaOperations, triton: Operations, ro
                 # Copies of code 0 may read `seen` too early: nobody looks at their codes.
                 draws = SampleCase(count, first=first)
                 both(figures, lambda using, case=draws, count=count: case.launch(using, count))  # type: ignore[misc]
-        for width in NORM_WIDTHS:
+        for width in shapes.NORM_WIDTHS:
             with report.check(f"time rms_norm {width} {count}") as figures:
                 norm = NormCase(count, width)
                 both(figures, lambda using, case=norm: case.launch(using))  # type: ignore[misc]
         with report.check(f"time predictor attention {count}") as figures:
-            case = PredictorCase(count, PREDICTOR_POSITION, 1)
+            case = PredictorCase(count, shapes.PREDICTOR_POSITION, 1)
             both(figures, lambda using, case=case, count=count: case.launch(using, count))  # type: ignore[misc]
         for context in (64, 512):
             with report.check(f"time talker attention {count} at {context}") as figures:

@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.device_times import copy_bandwidth, median_ms
+from benchmarks.cuda_frame import predict
 from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
-from benchmarks.predictor_part import predict
 from benchmarks.results import save
-from benchmarks.ticks import time_ticks
+from benchmarks.timing import copy_bandwidth, median_ms, time_ticks
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.backend import CudaBackend

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.playback import BackgroundStreams, PlaybackClock, submit
-from benchmarks.ticks import time_ticks
+from benchmarks.timing import time_ticks
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import prepare_device

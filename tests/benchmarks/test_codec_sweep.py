@@ -8,17 +8,10 @@ from msgspec.structs import replace
 
 pytest.importorskip("triton")
 
-from benchmarks import codec_sweep, codec_trial, codec_units
+from benchmarks import codec_launches, codec_sweep
 from benchmarks.codec_launches import Step, layer_names
-from benchmarks.codec_sweep import (
-    best_table,
-    compile_all,
-    groups,
-    time_tiles,
-    with_warps,
-)
+from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, with_warps
 from benchmarks.codec_tiles import candidates, unit_candidates
-from benchmarks.codec_units import best_units, time_units, unit_groups
 from oscine.kernels.conv import Workspace
 from oscine.kernels.conv_tiles import TILES, UNITS, Tile, UnitTile
 from oscine.kernels.shared import BLOCK_BYTES
@@ -44,9 +37,9 @@ def step() -> Step:
 def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Runs calls at once instead of in graphs, as there is no GPU."""
     if DEVICE == "cpu":
-        monkeypatch.setattr(codec_trial, "captured", _run)
-        monkeypatch.setattr(codec_trial, "replay_us", lambda graph, replays: 1.0)
-    monkeypatch.setattr(codec_trial, "_MAX_COPIES", 1)
+        monkeypatch.setattr(codec_launches, "captured", _run)
+        monkeypatch.setattr(codec_launches, "replay_us", lambda graph, replays: 1.0)
+    monkeypatch.setattr(codec_launches, "_MAX_COPIES", 1)
     found = Workspace([], 0, torch.device(DEVICE))
     found.partials = torch.empty(1 << 16, dtype=torch.float32, device=DEVICE)
     found.arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
@@ -83,15 +76,15 @@ def test_a_unit_repeats_its_results_in_one_launch(workspace: Workspace, monkeypa
     config = replace(config, decoder=decoder)
     step = Step(CudaCodec(random_codec(config, DEVICE), ROWS, ROWS), config, ROWS, DEVICE)
     good, wrong = UnitTile(16, 16, 16, 4, 2), UnitTile(16, 32, 16, 4, 2)
-    monkeypatch.setattr(codec_units, "unit_candidates", lambda channels, columns: [good, wrong])
+    monkeypatch.setattr(codec_sweep, "unit_candidates", lambda channels, columns: [good, wrong])
     monkeypatch.setitem(UNITS, 48, (good,) * 4)
     launches = step.launches()
     assert [launch.shape[:10] for launch in launches if launch.wrapper == "fused_unit"] == ["unit of 48"] * 3
     names = layer_names(step.codec)
     assert all(launch.flops and launch.nbytes and id(launch.unit) in names for launch in launches if launch.unit)
-    (channels,) = found = unit_groups(step.units())
-    assert channels == 48 and [count for _, count in found[48]] == [2, 1]
-    figures = time_units(48, found[48], ROWS, workspace)
+    (group,) = groups(step.units())
+    assert group.key == 48 and [*group.counts.values()] == [2, 1]
+    figures = time_tiles(group, ROWS, workspace)
     verdicts = {tuple(row["tile"] or ()): row["bits"] for row in figures["tiles"]}
     assert set(verdicts) == {(), tuple(good)} and verdicts[()] == "same"
     assert not verdicts[tuple(good)].startswith("WRONG"), verdicts
@@ -104,7 +97,7 @@ def test_units_are_one_launch_where_that_gains() -> None:
     wrong = one | {"us": 5.0, "bits": "WRONG by 1.0e+00"}
     slow = one | {"us": 9.9}
     units = {"8": {"96": {"tiles": [wrong, one, two]}}, "128": {"96": {"tiles": [slow, two]}}}
-    table = best_units(units)
+    table = best_table(units, UNITS, UnitTile)
     assert table == {192: UNITS[192], 96: (UNITS[96][0], tile, UNITS[96][2], None)}
 
 
@@ -145,7 +138,7 @@ def test_the_table_takes_the_fastest_right_tile_if_it_gains() -> None:
     now = {"tile": [*TILES[shape][1]], "us": 10.0, "bits": "same"}
     wrong = {"tile": [16, 16, 0, 64, 1, 4, 4], "us": 5.0, "bits": "off by 1.0e-05"}  # its sums have another order
     faster = {"tile": [16, 64, 0, 64, 1, 4, 4], "us": 8.0, "bits": "same"}
-    table = best_table({"8": {str(shape): {"current": now, "tiles": [wrong, faster, now]}}})
+    table = best_table({"8": {str(shape): {"current": now, "tiles": [wrong, faster, now]}}}, TILES, Tile)
     assert table[shape] == (TILES[shape][0], Tile(*faster["tile"]), *TILES[shape][2:])
     assert {key: tiles for key, tiles in table.items() if key != shape} == {
         key: tiles for key, tiles in TILES.items() if key != shape
@@ -155,6 +148,6 @@ def test_the_table_takes_the_fastest_right_tile_if_it_gains() -> None:
 def test_everything_that_is_timed_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         pytest.skip("the interpreter compiles nothing")
-    monkeypatch.setattr(codec_sweep, "compile_programs", lambda programs, *rest: None)
+    monkeypatch.setattr(codec_launches, "compile_programs", lambda programs, *rest: None)
     monkeypatch.setattr(codec_sweep, "STEP_ROWS", (8,))
     assert compile_all([8], 8, 90, 1)["programs"] > 100

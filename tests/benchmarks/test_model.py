@@ -16,7 +16,7 @@ from benchmarks.measure_model import MeasurementPlan, measure
 from benchmarks.model import app
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.report_sections import model_facts, pair
-from benchmarks.ticks import time_ticks
+from benchmarks.timing import time_ticks
 from oscine import SpeechRequest
 from oscine.errors import OscineError, OverloadedError, RequestError
 from oscine.runner.backend import BackendOptions

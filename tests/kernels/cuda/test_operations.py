@@ -9,8 +9,7 @@ pytest.importorskip("triton", reason="triton is not installed: nothing to compar
 if not (torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)):
     pytest.skip("needs a Hopper GPU", allow_module_level=True)
 
-from benchmarks.cuda_kernels import run_checks
-from benchmarks.cuda_report import Report
+from benchmarks.cuda_kernels import Report, run_checks
 from oscine.kernels.cuda.operations import CudaOperations
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -1,18 +1,72 @@
-"""Times successive frames of the same slots, run as the engine loop runs them: on the host, when results arrive; on the
-device, between events of the current stream."""
+"""Times of launches, graphs and successive frames, and the bandwidth of a GPU's memory."""
 
 from __future__ import annotations
 
 import gc
 import itertools
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from oscine.runner.cuda.graphs import no_collection
 from oscine.runner.runner import Runner, Ticket
+
+_COPIED_BYTES = 2**31
+
+
+def median_ms(replay: Callable[[], object], repeats: int = 30, warm_ups: int = 3) -> float:
+    """Device time of one call, between events."""
+    for _ in range(warm_ups):
+        replay()
+    times_ms = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        times_ms.append(begin.elapsed_time(end))
+    return statistics.median(times_ms)
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second of a large device-to-device copy, reads plus writes."""
+    a = torch.empty(_COPIED_BYTES, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * _COPIED_BYTES / (median_ms(lambda: b.copy_(a), 10) / 1e3)
+
+
+# --- graphs ---
+
+
+def captured(call: Callable[[], object], warm_ups: int = 2, copies: int = 1) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm_ups):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(copies):
+            call()
+    return graph
+
+
+def replay_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    return 1e3 * median_ms(graph.replay, replays, warm_ups=1)
+
+
+def graph_us(call: Callable[[], object], copies: int = 1) -> float:
+    """Microseconds of one call: the median over replays of a CUDA graph that holds `copies` of them."""
+    return replay_us(captured(call, 1, copies), 9) / copies
+
+
+# --- frames ---
 
 
 @dataclass(frozen=True, slots=True)
