@@ -3,12 +3,14 @@
 OscineError
  ├─ CheckpointError   the model folder or hub id cannot be used
  ├─ ConfigError       the settings cannot work; found before weights are loaded
- ├─ OverloadedError   the engine is full; says in how many seconds to retry
- │   └─ NotReadyError the engine is starting or restarting
+ ├─ OverloadedError   the engine is full, or a limit of all clients or of one key is reached; says when to retry
+ │   └─ NotReadyError the engine is starting or restarting, or the server takes no more connections
  ├─ ExportError       a part of the checkpoint cannot be exported
  ├─ EngineError       the engine failed or is stopped; the request may be sent again
  └─ RequestError         this request cannot be done; others are not affected
      ├─ FieldError        a field is unknown, has the wrong type or is out of range
+     ├─ UnauthorizedError the API key is missing or unknown
+     ├─ TimedOutError     it did not arrive in time
      ├─ VoiceError        the voice, clip or saved voice file cannot be used
      ├─ NotFoundError     what the request names does not exist
      ├─ NotAllowedError   the operator's settings forbid it
@@ -41,15 +43,15 @@ class ConfigError(OscineError, ValueError):
 
 
 class OverloadedError(OscineError):
-    """The engine is full: one more stream would not keep all of them in real time."""
+    """The engine is full (one more stream would not keep all of them in real time), or another limit is reached."""
 
-    def __init__(self, message: str, retry_after_s: float, param: str | None = None) -> None:
+    def __init__(self, message: str, retry_after_s: float, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.retry_after_s, self.param = retry_after_s, param
+        self.retry_after_s, self.param, self.code = retry_after_s, param, code
 
 
 class NotReadyError(OverloadedError):
-    """The engine is starting or restarting, so it takes no requests yet."""
+    """The engine is starting or restarting, or the server takes no more connections."""
 
 
 class ExportError(OscineError):
@@ -74,6 +76,14 @@ class RequestError(OscineError, ValueError):
 
 class FieldError(RequestError):
     """A field is unknown, has the wrong type or is out of range."""
+
+
+class UnauthorizedError(RequestError):
+    """The API key is missing or unknown."""
+
+
+class TimedOutError(RequestError):
+    """The request did not arrive in time."""
 
 
 class NotFoundError(RequestError):

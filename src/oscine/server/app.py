@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from oscine import __version__
 from oscine.config import ServerConfig
+from oscine.errors import NotFoundError
 from oscine.server.api.batch import batch_routes
 from oscine.server.api.consents import consent_routes
 from oscine.server.api.encode import encode_routes
@@ -27,7 +28,7 @@ from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
 from oscine.server.api.speech_outcomes import outcome_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.dialects.routes import realtime_routes
-from oscine.server.http.errors import ApiError, error_response, handle_errors
+from oscine.server.http.errors import error_response, handle_errors
 from oscine.server.http.logs import drop_expected_errors, request_id
 from oscine.server.http.metrics import watch_loop_lag
 from oscine.server.http.middleware import RequestMiddleware
@@ -129,7 +130,7 @@ def _add_page(app: FastAPI, path: str, file: str) -> None:
 
 async def _unknown_websocket(socket: WebSocket) -> None:
     """The framework would answer 403."""
-    error = ApiError(404, f"WS {socket.url.path} does not exist; docs/api.md describes the WebSockets of this server")
+    error = NotFoundError(f"WS {socket.url.path} does not exist; docs/api.md describes the WebSockets of this server")
     response = error_response(error)
     response.headers["x-request-id"] = request_id.get()
     await socket.send_denial_response(response)

@@ -75,7 +75,7 @@ class ConsentStore:
         return new
 
     def get(self, consent_id: str) -> Consent:
-        """Raises 404."""
+        """Raises NotFoundError."""
         found = self._find(consent_id) if is_consent_id(consent_id) else None
         if found is None:
             message = f"no consent recording has the id {consent_id[:80]!r}; GET /v1/audio/voice_consents lists all"
@@ -89,7 +89,7 @@ class ConsentStore:
         return sorted(found, key=lambda consent: (consent.created_at, consent.id), reverse=True)
 
     def rename(self, consent_id: str, name: str) -> Consent:
-        """Raises 404."""
+        """Raises NotFoundError."""
         renamed = replace(self.get(consent_id), name=name)
         with disk_errors("rename a consent"):
             if self._folder is None:
@@ -99,7 +99,7 @@ class ConsentStore:
         return renamed
 
     def delete(self, consent_id: str) -> None:
-        """Raises 404."""
+        """Raises NotFoundError."""
         self.get(consent_id)
         with disk_errors("delete a consent"):
             self._unsaved.pop(consent_id, None)

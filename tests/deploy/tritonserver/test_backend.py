@@ -9,8 +9,7 @@ import pytest
 
 from oscine.deploy.tritonserver.backend import DecoupledResponse, ForwardedError, ModelInstance, read_tensors
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
-from oscine.errors import FieldError, OverloadedError, RequestError
-from oscine.server.http.errors import ApiError
+from oscine.errors import FieldError, NotAllowedError, OverloadedError, RequestError
 from tests.deploy.tritonserver.fake_backend import Request, TritonError, fake_backend
 
 
@@ -52,7 +51,7 @@ def test_a_response_has_every_output_in_its_type() -> None:
     [
         (RequestError("no such voice", "voice"), "invalid", "bad_request: no such voice"),
         (OverloadedError("full", 2.0), "busy", "overloaded: full"),
-        (ApiError(403, "not here"), "unsupported", "not_allowed: not here"),
+        (NotAllowedError("not here"), "unsupported", "not_allowed: not here"),
         (ForwardedError(TritonError("bad_request: no", "invalid")), "invalid", "bad_request: no"),
         (KeyError("bug"), "internal", "internal_error: internal server error"),
     ],

@@ -45,7 +45,7 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
 
 
 async def _samples(request: Request) -> AsyncIterator[bytes]:
-    """The body as it arrives, in pieces of whole samples. Raises 400 if half a sample is left, or there is none."""
+    """The body as it arrives, in pieces of whole samples. Raises RequestError if there is half a sample or none."""
     received, rest = 0, b""
     async for piece in request.stream():
         received += len(piece)

@@ -114,7 +114,7 @@ class ModelAdmin:
 
 
 def allowed_path(path: str, allowed: Sequence[str]) -> str:
-    """The checkpoint to open: a real path, a hub id or another name. Raises 403."""
+    """The checkpoint to open: a real path, a hub id or another name. Raises NotAllowedError."""
     if path in allowed and not Path(path).is_absolute():
         return path
     if _HUB_ID.fullmatch(path) and any(fnmatchcase(path, one) for one in allowed):

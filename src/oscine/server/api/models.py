@@ -85,7 +85,7 @@ class ModelToAdd(StrictModel):
     memory_share: Finite | None = Field(None, description="Largest share of a device's memory.")
 
     def checked(self) -> CheckpointConfig:
-        """Raises 400."""
+        """Raises FieldError."""
         try:
             return CheckpointConfig(**self.model_dump(exclude_none=True))
         except ValidationError as error:
@@ -106,7 +106,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         return {status: errors[status] for status in statuses}
 
     def info(name: str) -> ModelInfo:
-        """Raises 404."""
+        """Raises NotFoundError."""
         models = list(service.models)
         found = service.models.find(name) or (None if service.models.several else models[0])
         about = ModelInfo.of(found, name) if found else ModelInfo.of_any(models, name)

@@ -280,7 +280,7 @@ async def _stored(store: VoiceStore, name: str) -> StoredVoice:
 
 
 async def _check_consent(consents: ConsentStore, consent_id: str) -> None:
-    """Raises 404: any other text may stand for a consent, but an id of ours must be one."""
+    """Raises NotFoundError: any other text may stand for a consent, but an id of ours must be one."""
     try:
         await asyncio.to_thread(consents.get, consent_id)
     except NotFoundError as error:

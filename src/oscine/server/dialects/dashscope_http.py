@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from oscine.errors import FieldError
+from oscine.errors import FieldError, OscineError
 from oscine.server.api.response_form import ResponseForm
 from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler, usage_fields
@@ -107,7 +107,7 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
             fields = await read_json(await request.body(), service.clip_policy.max_chars)
             streams = request.headers.get("x-dashscope-sse") == "enable"
             body = _speech_body(fields, "pcm" if streams else "wav")
-        except (ApiError, FieldError) as reason:
+        except OscineError as reason:
             error = api_error(reason)
             service.metrics.refused("/v1/audio/speech", error.status)
             return _refusal(error)

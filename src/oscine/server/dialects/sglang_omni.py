@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from oscine.errors import FieldError
+from oscine.errors import FieldError, RequestError
 from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
 from oscine.server.http.json_body import parse_json
@@ -210,7 +210,7 @@ def _has_session(frame: Message) -> bool:
         return False
     try:
         fields = parse_json(text.encode(), what="message")
-    except ApiError:
+    except RequestError:
         return False  # the live protocol says what is wrong
     return (
         isinstance(fields, dict) and fields.get("type") == "session.config" and isinstance(fields.get("session"), dict)

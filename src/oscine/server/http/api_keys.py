@@ -7,8 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from oscine.errors import counted
-from oscine.server.http.errors import ApiError
+from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
 from oscine.server.http.logs import audit, key_number
 
 SUBPROTOCOL = "oscine"
@@ -23,23 +22,23 @@ class ApiKeys:
         self._streams: Counter[str] = Counter()
 
     def authenticate(self, authorization: str | None, subprotocols: Sequence[str] = ()) -> str:
-        """Returns the client's key, or "" if the server needs none. Raises 401."""
+        """Returns the client's key, or "" if the server needs none. Raises UnauthorizedError."""
         return _checked(authorization, subprotocols, self._keys + self._admin_keys) if self._keys else ""
 
     def check_admin(self, authorization: str | None) -> None:
-        """Raises 403 if the server has no admin keys, and 401 for any other key."""
+        """Raises NotAllowedError if the server has no admin keys, and UnauthorizedError for any other key."""
         if not self._admin_keys:
             audit("models are not open to changes")
-            raise ApiError(403, "models cannot be added or removed here; the operator's --admin-key allows it")
+            raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
         _checked(authorization, (), self._admin_keys)
 
     @contextlib.contextmanager
     def stream(self, key: str) -> Iterator[None]:
-        """Counts one stream of this key. Raises 429 if the key has reached its limit."""
+        """Counts one stream of this key. Raises OverloadedError if the key has reached its limit."""
         running = self._streams[key]
         if self._max_streams is not None and running >= self._max_streams:
             message = f"this API key has {counted(running, 'stream')} running (the maximum); wait until one ends"
-            raise ApiError(429, message, code="too_many_streams", retry_after_s=1.0)
+            raise OverloadedError(message, 1.0, code="too_many_streams")
         self._streams[key] += 1
         try:
             yield
@@ -61,11 +60,11 @@ def _checked(authorization: str | None, subprotocols: Sequence[str], known_keys:
     key = key.strip()
     if not key:
         audit("key refused", reason="missing")
-        raise ApiError(401, "an API key is required; send it as 'Authorization: Bearer KEY'")
+        raise UnauthorizedError("an API key is required; send it as 'Authorization: Bearer KEY'")
     # Every key is compared, each in constant time, so that the duration reveals nothing.
     matches = [hmac.compare_digest(known.encode(), key.encode(errors="replace")) for known in known_keys]
     if not any(matches):
         audit("key refused", reason="unknown")
-        raise ApiError(401, "the API key is unknown; check it, or ask the operator of this server for one")
+        raise UnauthorizedError("the API key is unknown; check it, or ask the operator of this server for one")
     key_number.set(matches.index(True) + 1)
     return key

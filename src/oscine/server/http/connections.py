@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oscine.config import ServerConfig
-from oscine.server.http.errors import ApiError
+from oscine.errors import NotReadyError, OverloadedError
 from oscine.server.http.logs import log_fields
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class OpenConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def refusal(self, peer: str | None) -> ApiError | None:
+    def refusal(self, peer: str | None) -> NotReadyError | None:
         """Why a new connection cannot be taken; None if it can."""
         address, total = _network(peer), len(self._open)
         if total >= self._max_connections:
@@ -56,7 +56,7 @@ class OpenConnections:
             return None
         self._report(reason)
         message = f"{reason} (the maximum); close some, or try again later"
-        return ApiError(503, message, code="too_many_connections", retry_after_s=1.0)
+        return NotReadyError(message, 1.0, code="too_many_connections")
 
     def enter(self, connection: Connection, peer: str | None) -> None:
         address = _network(peer)
@@ -86,13 +86,13 @@ class OpenConnections:
                 progress.since_s = now_s
             progress.unsent_bytes = unsent_bytes
             if now_s - progress.since_s > self._stalled_s:
-                _log.info("a client reads nothing; its connection is cut", extra=log_fields(bytes=unsent_bytes))
+                _log.info("closing connection: client stopped reading", extra=log_fields(bytes=unsent_bytes))
                 connection.transport.abort()
 
     def _report(self, reason: str) -> None:
         self._refused += 1
         if time.monotonic() - self._reported_s > _REPORT_S:
-            _log.warning("connections are refused: %s", reason, extra=log_fields(refused=self._refused))
+            _log.warning("refusing connections: %s", reason, extra=log_fields(refused=self._refused))
             self._reported_s, self._refused = time.monotonic(), 0
 
 
@@ -105,11 +105,11 @@ class BytesInFlight:
         self._max_bytes, self._bytes = max_bytes, 0
 
     def add(self, size: int) -> None:
-        """Raises 429 if there is no room."""
+        """Raises OverloadedError if there is no room."""
         if size > 0 and self._bytes + size > self._max_bytes:
             limit = f"{self._max_bytes / 2**20:.3g} MiB"
             message = f"large requests of all clients have {limit} in memory (the maximum); retry in 2.0 s"
-            raise ApiError(429, message, retry_after_s=2.0)
+            raise OverloadedError(message, 2.0)
         self._bytes += size
 
     def remove(self, size: int) -> None:

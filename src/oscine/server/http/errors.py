@@ -1,10 +1,10 @@
-"""Maps every exception to an ApiError: a status and a JSON body."""
+"""Maps every error to an HTTP status and OpenAI's JSON body: the only table of statuses."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -24,7 +24,9 @@ from oscine.errors import (
     OscineError,
     OverloadedError,
     RequestError,
+    TimedOutError,
     TooLargeError,
+    UnauthorizedError,
 )
 
 _log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ _CODES = {
     409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",
+    431: "too_large",
     429: "overloaded",
     500: "internal_error",
     503: "not_ready",
@@ -62,11 +65,14 @@ class ErrorResponse(BaseModel):
     error: ErrorDetail
 
 
-class ApiError(HTTPException):
-    """An error response. The message says what was wrong, what is allowed and what to do.
+class HeadTooLargeError(TooLargeError):
+    """The request line and the headers exceed a limit."""
 
-    An HTTPException, because FastAPI lets no other exception pass while it reads a body.
-    """
+
+class ApiError(Exception):
+    """An error as it is answered: its status, message, code and headers."""
+
+    headers: Mapping[str, str] | None = None
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class ApiError(HTTPException):
         code: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(status, message)
+        super().__init__(message)
         self.status, self.message, self.param = status, message, param
         self.code = code or _CODES[status]
         self.retry_after_s = retry_after_s
@@ -91,9 +97,12 @@ class ApiError(HTTPException):
 # The only place that turns errors into HTTP statuses. The first class of an error's ancestry that stands here counts.
 _STATUSES: dict[type[BaseException], tuple[int, str | None]] = {
     FieldError: (400, "invalid_field"),  # 400, as OpenAI, vLLM-Omni and SGLang-Omni answer
+    UnauthorizedError: (401, None),
     NotFoundError: (404, None),
     NotAllowedError: (403, None),
     ConflictError: (409, None),
+    TimedOutError: (408, None),
+    HeadTooLargeError: (431, None),
     TooLargeError: (413, None),
     RequestError: (400, None),
     NotReadyError: (503, None),
@@ -165,7 +174,10 @@ def handle_errors(
     async def answer(request: Request, exception: Exception) -> Response:
         if isinstance(exception, RequestValidationError):
             exception = validation_error(list(exception.errors()))
-        elif isinstance(exception, HTTPException) and not isinstance(exception, ApiError):
+        elif isinstance(exception, HTTPException) and isinstance(exception.__cause__, OscineError):
+            # FastAPI wraps what is raised while it reads a body.
+            exception = exception.__cause__
+        elif isinstance(exception, HTTPException):
             exception = _http_error(request, exception)
         error = api_error(exception)
         count_refusal(request.url.path, error.status)

@@ -12,8 +12,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from oscine.errors import FieldError, TooLargeError
-from oscine.server.http.errors import ApiError
+from oscine.errors import FieldError, RequestError, TooLargeError
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
 _MAX_OTHER_BYTES = 2**20  # of the body, beside the file; an urlencoded one has no other
@@ -32,13 +31,13 @@ async def read_form(
     request: Request, max_fields: int, too_large: TooLargeError, max_file_bytes: int
 ) -> AsyncGenerator[dict[str, UploadFile | str], None]:
     """The fields of a form with at most one file, which is open inside the block. Stops reading the body at the limit.
-    Empty fields are left out: web forms send them too. Raises 400, or `too_large`."""
+    Empty fields are left out: web forms send them too. Raises RequestError, or `too_large`."""
     try:
         form = await _form(request, max_fields, max_file_bytes)
     except _LimitExceeded:
         raise too_large from None
     except MultiPartException as error:
-        raise ApiError(400, f"the upload cannot be parsed: {error.message}") from None
+        raise RequestError(f"the upload cannot be parsed: {error.message}") from None
     try:
         given = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile) or value.strip()]
         values = dict(given)
@@ -58,13 +57,13 @@ def mime_type(file: UploadFile) -> str | None:
 
 
 async def limited_body(request: Request, max_bytes: int) -> bytes:
-    """Stops reading at the limit. Raises 413, or 400 if the client disconnects."""
+    """Stops reading at the limit. Raises TooLargeError, or RequestError if the client disconnects."""
     try:
         return b"".join([piece async for piece in _limited(request, max_bytes)])
     except _LimitExceeded:
-        raise ApiError(413, f"the file exceeds the limit of {max_bytes / 2**20:.3g} MiB") from None
+        raise TooLargeError(f"the file exceeds the limit of {max_bytes / 2**20:.3g} MiB") from None
     except MultiPartException as error:
-        raise ApiError(400, error.message) from None
+        raise RequestError(error.message) from None
 
 
 async def _form(request: Request, max_fields: int, max_file_bytes: int) -> FormData:
@@ -90,10 +89,10 @@ def _checked_content_type(content_type: str) -> str:
     kind, _, parameters = content_type[:_MAX_CONTENT_TYPE_CHARS].lower().partition(";")
     allowed = ("multipart/form-data", "application/x-www-form-urlencoded")
     if kind.strip() not in allowed or len(content_type) > _MAX_CONTENT_TYPE_CHARS:
-        raise ApiError(400, "files are uploaded as multipart/form-data; see /docs for the fields")
+        raise RequestError("files are uploaded as multipart/form-data; see /docs for the fields")
     # The parser would decode fields as the client says: some of Python's codecs take seconds, or raise errors.
     if (charset := _CHARSET.search(parameters)) and charset[1] not in ("utf-8", "utf8"):
-        raise ApiError(400, "the fields of an upload are UTF-8; leave the charset out")
+        raise RequestError("the fields of an upload are UTF-8; leave the charset out")
     return kind.strip()
 
 

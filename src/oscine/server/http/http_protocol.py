@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from oscine.errors import OscineError
 from oscine.server.http.connections import OpenConnections
-from oscine.server.http.errors import ApiError, error_response
+from oscine.server.http.errors import HeadTooLargeError, error_response
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -19,19 +20,17 @@ _MAX_HEAD_BYTES = 64 * 2**10
 _HEAD_S = 30.0  # from the start of a connection, or from the first byte of a head, to its end
 _REST_S = 5.0  # for the rest of a body that nobody reads
 _STREAMED = b"transfer-encoding: chunked\r\n\r\n"  # the end of a head
-_TOO_LARGE = ApiError(
-    431,
-    f"the request line and headers exceed {_MAX_HEAD_BYTES // 2**10} KiB; send text and settings in the body",
-    code="too_large",
+_TOO_LARGE = HeadTooLargeError(
+    f"the request line and headers exceed {_MAX_HEAD_BYTES // 2**10} KiB; send text and settings in the body"
 )
 
 
-def raw_error(error: ApiError) -> bytes:
+def raw_error(error: OscineError) -> bytes:
     """The response to something that never becomes a request of the application."""
     response = error_response(error)
     headers = [*response.raw_headers, (b"connection", b"close")]
     head = b"".join(b"%b: %b\r\n" % header for header in headers)
-    return b"%b%b\r\n%b" % (STATUS_LINE[error.status], head, bytes(response.body))
+    return b"%b%b\r\n%b" % (STATUS_LINE[response.status_code], head, bytes(response.body))
 
 
 class HeadJoiningTransport:

@@ -16,9 +16,9 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from oscine.errors import RequestError, TimedOutError, TooLargeError
 from oscine.server.api.schemas import invalid_field
 from oscine.server.http.connections import BytesInFlight
-from oscine.server.http.errors import ApiError
 
 # Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
 _MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
@@ -92,12 +92,12 @@ class _JsonRequest(Request):
         body = await self.body()
         if content_encoding != "identity" or body.startswith(_GZIP):
             encoding = "gzip" if content_encoding == "identity" else content_encoding
-            raise ApiError(400, f"compressed bodies ({encoding}) are not supported; send plain JSON")
+            raise RequestError(f"compressed bodies ({encoding}) are not supported; send plain JSON")
         return await read_json(body, self.app.state.service.clip_policy.max_chars)
 
 
 async def read_json(body: bytes, max_string_bytes: int) -> Any:
-    """Yields to the event loop between steps that take milliseconds. Raises ApiError."""
+    """Yields to the event loop between steps that take milliseconds. Raises RequestError."""
     if len(body) > _LONG_STRING_BYTES:
         await asyncio.sleep(0)  # joining the body took its time
     if len(body) <= _MAX_BYTES:
@@ -112,15 +112,15 @@ async def read_json(body: bytes, max_string_bytes: int) -> Any:
 
 
 def parse_json(body: bytes, what: str = "body") -> Any:
-    """Raises ApiError."""
+    """Raises RequestError."""
     if len(body) > _MAX_BYTES:
         message = f"the {what} has more than {_MAX_BYTES >> 20} MiB beside its clips; split the request"
-        raise ApiError(413, message)
+        raise TooLargeError(message)
     # In strings they count too: they are few there.
     values = sum(map(body.count, (b",", b"[", b"{"))) + body.count(b'"') // 2
     if values > _MAX_VALUES:
         message = f"the {what} has {values} commas, brackets and strings, the limit is {_MAX_VALUES}; split the request"
-        raise ApiError(413, message)
+        raise TooLargeError(message)
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:
@@ -131,7 +131,7 @@ def parse_json(body: bytes, what: str = "body") -> Any:
         reason = "lists or objects are nested too deeply"
     except ValueError:  # json.loads has no other reason for it
         reason = f"an integer has more than {sys.get_int_max_str_digits()} digits"
-    raise ApiError(400, f"the {what} is not valid JSON ({reason}); send one JSON object in UTF-8")
+    raise RequestError(f"the {what} is not valid JSON ({reason}); send one JSON object in UTF-8")
 
 
 class TakenStrings:
@@ -141,13 +141,13 @@ class TakenStrings:
         self._strings: dict[str, str] = {}  # by placeholder
 
     async def take(self, body: bytes, max_string_bytes: int) -> bytes:
-        """The rest of the body. Raises 413 for a string that is too long for a clip."""
+        """The rest of the body. Raises TooLargeError for a string that is too long for a clip."""
         token, pieces, copied = secrets.token_hex(16), [], 0
         for begin, end in _long_strings(body):
             if end - begin > max_string_bytes:
                 size, limit = (end - begin) / 2**20, max_string_bytes / 2**20
                 message = f"the body has a string of {size:.3g} MiB, the limit for a clip is {limit:.3g} MiB; send less"
-                raise ApiError(413, message)
+                raise TooLargeError(message)
             string = await _plain_string(body, begin, end)
             if string is not None:
                 placeholder = f"{token}{len(self._strings)}"
@@ -233,7 +233,7 @@ class RequestBody:
     """The `receive` of a request. Counts the body as it arrives, because content-length may be missing or wrong."""
 
     def __init__(self, headers: Headers, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
-        """Raises 413 if the request announces too much."""
+        """Raises TooLargeError if the request announces too much."""
         self._receive, self._max_bytes, self._in_flight = receive, max_bytes, in_flight
         self._begun_s = asyncio.get_running_loop().time()
         self._received = self._counted = 0
@@ -243,7 +243,7 @@ class RequestBody:
             raise self._too_large()
 
     async def __call__(self) -> Message:
-        """Raises 408, 413 or 429."""
+        """Raises TimedOutError, TooLargeError or OverloadedError."""
         if self._complete:
             return await self._receive()  # waits for the end of the connection
         try:
@@ -251,7 +251,7 @@ class RequestBody:
                 received = await self._receive()
         except TimeoutError:
             message = f"the body did not arrive in time, only {self._received} bytes of it; send it again, faster"
-            raise ApiError(408, message) from None
+            raise TimedOutError(message) from None
         self._complete = not received.get("more_body", False)
         self._received += len(received.get("body", b""))
         if self._received > self._max_bytes:
@@ -267,5 +267,5 @@ class RequestBody:
         self._in_flight.remove(self._counted)
         self._counted = 0
 
-    def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body exceeds the limit of {self._max_bytes / 2**20:.3g} MiB; split the request")
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(f"the body exceeds the limit of {self._max_bytes / 2**20:.3g} MiB; split the request")

@@ -18,11 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
-from oscine.errors import forget_frames
+from oscine.errors import NotAllowedError, forget_frames
 from oscine.server.api.schemas import shown_name
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.allowed_hosts import AllowedHosts, host_name
-from oscine.server.http.errors import ApiError, api_error, error_response
+from oscine.server.http.errors import api_error, error_response
 from oscine.server.http.json_body import RequestBody
 from oscine.server.http.logs import client_address, key_number, log_fields, request_id
 from oscine.server.service import Service
@@ -118,7 +118,7 @@ class RequestMiddleware:
         try:
             self._check_host(headers)
             if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._is_cross_origin(headers):
-                raise ApiError(403, "requests from web pages of this origin are not allowed; add it to cors_origins")
+                raise NotAllowedError("requests from web pages of this origin are not allowed; add it to cors_origins")
             scope["state"]["api_key"] = self._authenticate(scope, headers)
             inner = {**scope, "method": "GET"} if is_head else scope
             limits = self._service.config.max_body_bytes, self._service.connections.in_flight
@@ -146,7 +146,7 @@ class RequestMiddleware:
         if (host := headers.get("host")) not in self._hosts:
             name = shown_name(host_name(host or ""))
             advice = "use localhost or an address, or start the server with --allowed-hosts NAME"
-            raise ApiError(403, f"this server is not called {name!r}; {advice}", code="host_not_allowed")
+            raise NotAllowedError(f"the Host header {name!r} is not allowed; {advice}", code="host_not_allowed")
 
     def _is_cross_origin(self, headers: Headers) -> bool:
         """Whether another site's page sends this request from a user's browser. Programs send no Origin."""

@@ -10,8 +10,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from oscine.errors import OverloadedError
 from oscine.server.http.connections import BytesInFlight, OpenConnections
-from oscine.server.http.errors import ApiError
+from oscine.server.http.errors import HeadTooLargeError
 from oscine.server.http.http_protocol import raw_error
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
 _SLICE_BYTES = 8 * 2**10  # parsed at once; a frame has at least 6 bytes, and takes some ten microseconds
 _MAX_FRAGMENTS = 1024  # of a message; each costs more memory than its bytes
-_UNREADABLE = ApiError(
-    431, "a WebSocket handshake may have 128 headers of 8 KiB; send settings in messages", code="too_large"
-)
+_UNREADABLE = HeadTooLargeError("a WebSocket handshake may have 128 headers of 8 KiB; send settings in messages")
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -103,7 +102,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         if counted != self._counted_bytes:
             try:
                 self._connections.in_flight.add(counted - self._counted_bytes)
-            except ApiError:
+            except OverloadedError:
                 self._fail(1013, "too many large messages of all clients; try again later")
             else:
                 self._counted_bytes = counted

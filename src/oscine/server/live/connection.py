@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.errors import FieldError, unknown_choice
+from oscine.errors import FieldError, RequestError, unknown_choice
 from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field, shown_name
 from oscine.server.http.api_keys import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, api_error
@@ -123,7 +123,7 @@ class LiveConnection:
         """Called once, when the key was accepted and before any message is read."""
 
     async def receive(self) -> ClientMessage:
-        """Raises ApiError or FieldError for a message that is refused, and WebSocketDisconnect."""
+        """Raises ApiError or RequestError for a message that is refused, and WebSocketDisconnect."""
         return self._parse(await self._receive_frame())
 
     async def _receive_frame(self) -> Message:
@@ -135,7 +135,7 @@ class LiveConnection:
     def _parse(self, frame: Message) -> ClientMessage:
         try:
             return parse_message(frame, MESSAGES)
-        except (ApiError, FieldError) as error:
+        except (ApiError, RequestError) as error:
             # Broken JSON may be a configuration too. In a text, the quotes would be escaped.
             is_config = '"session.config"' in (frame.get("text") or "")
             raise RefusedConfigError.of(error) if is_config else error from None
@@ -183,7 +183,7 @@ class LiveConnection:
 
 
 def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
-    """`kinds` maps the `type` of a message to its fields. Raises ApiError, FieldError and CloseConnection."""
+    """`kinds` maps the `type` of a message to its fields. Raises ApiError, RequestError and CloseConnection."""
     text: str | None = frame.get("text")
     encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
     if len(encoded) > MAX_MESSAGE_BYTES:
