@@ -40,9 +40,14 @@ def test_stylesheets_load_nothing_from_other_servers(site: Path) -> None:
         assert not re.search(r"url\([\"']?(https?:)?//", file.read_text("utf-8")), file.name
 
 
-def test_the_site_and_the_playground_have_the_same_logo() -> None:
-    icon = ROOT / "src" / "oscine" / "server" / "playground" / "icon.svg"
-    assert (ROOT / "docs" / "assets" / "logo.svg").read_bytes() == icon.read_bytes()
+def test_the_site_and_the_playground_look_alike() -> None:
+    ours, theirs = ROOT / "docs" / "assets", ROOT / "src" / "oscine" / "server" / "playground"
+    assert (ours / "logo.svg").read_bytes() == (theirs / "icon.svg").read_bytes()
+    style = (theirs / "style.css").read_text("utf-8")
+    playground = {name: both for name, *both in re.findall(r"(--[\w-]+): light-dark\((#\w+), (#\w+)\)", style)}
+    light, dark = (ours / "site.css").read_text("utf-8").split('[data-md-color-scheme="slate"]', 1)
+    for name, colour in re.findall(r"^  (--(?!md-|code)[\w-]+): (#\w+)", light, re.MULTILINE):
+        assert playground[name][0] == colour and f"  {name}: {playground[name][1]};" in dark, name
 
 
 def test_consecutive_code_blocks_with_titles_become_tabs() -> None:
