@@ -1,6 +1,7 @@
 """mkdocs hooks: pages that GitHub shows as plain Markdown get the layout of the site.
 
-Consecutive code blocks with titles become tabs. The first page has no side bars.
+Consecutive code blocks with titles become tabs. A picture NAME-light.png is NAME-dark.png in dark mode. The first page
+has no side bars.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 _BLOCK = r'^```\w+ title="[^"]+"\n.*?^```\n'
 _TITLED = re.compile(r'^(```\w+) title="([^"]+)"(\n.*?^```\n)', re.MULTILINE | re.DOTALL)
 _CONSECUTIVE = re.compile(rf"(?:{_BLOCK}\n?){{2,}}", re.MULTILINE | re.DOTALL)
+_LIGHT = re.compile(r"!\[([^]]*)\]\((\S+)-light\.png\)")
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     if page.is_homepage:
         page.meta["hide"] = ["navigation", "toc"]
-    return with_tabs(markdown)
+    return _LIGHT.sub(r"![\1](\2-light.png#only-light)![\1](\2-dark.png#only-dark)", with_tabs(markdown))
 
 
 def with_tabs(markdown: str) -> str:

@@ -30,7 +30,7 @@ def test_what_a_page_loads_is_part_of_the_site(site: Path) -> None:
     assert site / "guides" / "live_text" / "index.html" in pages
     for page in pages:
         for source, style in LOADED.findall(page.read_text("utf-8")):
-            path = (source or style).partition("?")[0]
+            path = re.split("[?#]", source or style)[0]
             assert (page.parent / path).exists(), f"{page.relative_to(site)} loads {source or style}"
 
 
