@@ -36,7 +36,7 @@ from benchmarks.codec_launches import STEP_ROWS, Launch, Step, Trial, compare, p
 from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates, unit_candidates
 from benchmarks.results import save
 from benchmarks.timing import captured, replay_us
-from oscine.kernels import codec_front, conv_tiles, last_conv
+from oscine.kernels import codec_front, conv_tiles
 from oscine.kernels import conv as conv_module
 from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Workspace
@@ -54,7 +54,7 @@ WARP_KERNELS = {
     "dequantize": (codec_front, "_dequantize"),
     "attend": (codec_front, "_attend"),
     "depthwise_norm": (codec_front, "_depthwise_norm"),
-    "last_conv": (last_conv, "_last_conv"),
+    "last_conv": (conv_module, "_last_conv"),
 }
 _SHOWN = 4
 

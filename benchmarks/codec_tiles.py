@@ -8,7 +8,7 @@ from typing import Any
 import triton
 
 from oscine.kernels.conv_tiles import Shape, Tile, UnitTile
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 
 TABLE_ROWS = (1, 8, 32, 128)  # of the tiles in kernels/conv_tiles.py
 GAIN = 0.98  # a tile replaces the current one if it is faster than this share of its time

@@ -22,22 +22,21 @@ from benchmarks.kernel_shapes import CODEC_PRODUCTS, FIRST_IDS, HEADS, IDS, KV_H
 from benchmarks.timing import copy_bandwidth, graph_us
 from oscine.kernels.codec_front import attend
 from oscine.kernels.conv import Rows
-from oscine.kernels.cuda.attention import (
+from oscine.kernels.cuda.launches import (
     BLOCK_POSITIONS,
     CAPACITY,
     DIM,
     WINDOW_DIM,
+    norm_launch,
     predictor_launch,
+    sample_launch,
     talker_launch,
     window_launch,
 )
 from oscine.kernels.cuda.linear import FEW_ROWS, Epilogue, Product, choose_plan, linear_launch
-from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program, from_tiles, in_tiles, tile_launch
-from oscine.kernels.cuda.sample import sample_launch
-from oscine.kernels.fp8 import Weight
-from oscine.kernels.operations import Following, Operations, TritonOperations
+from oscine.kernels.operations import Following, Operations, TritonOperations, Weight
 from oscine.kernels.sample import Draws, FirstCode
 from oscine.types import DrawParams
 

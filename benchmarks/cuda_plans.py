@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.cuda_kernels import MAX_ROWS, PRODUCTS, Case, Figures, Report, differences, time_case, weights_of
+from oscine.kernels.cuda.launches import CHECK_ROWS, CHECK_WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
 from oscine.kernels.cuda.linear import (
     FEW_ROWS,
     Few,
@@ -20,7 +21,6 @@ from oscine.kernels.cuda.linear import (
 )
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
-from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
 
 SWEEP_ROWS = (32, 64, 128, 256)
 _FEW_PLANS = tuple(Few(tiles) for tiles in (1, 2, 3, 4, 6))
@@ -114,8 +114,8 @@ def check_instructions(report: Report, operations: CudaOperations) -> None:
                 octaves = torch.randint(-_OCTAVES, _OCTAVES + 1, shape, generator=generator, device="cuda")
                 return (torch.randn(shape, generator=generator, device="cuda") * 2.0**octaves).bfloat16()
 
-            x, weight = random(ROWS), random(WEIGHT_ROWS)
-            by_mma = torch.full((_CASES, ROWS, WEIGHT_ROWS), float("nan"), device="cuda")
+            x, weight = random(CHECK_ROWS), random(CHECK_WEIGHT_ROWS)
+            by_mma = torch.full((_CASES, CHECK_ROWS, CHECK_WEIGHT_ROWS), float("nan"), device="cuda")
             by_wgmma = by_mma.clone()
             arguments = CheckArguments(*(tensor.data_ptr() for tensor in (x, weight, by_mma, by_wgmma)))
             operations.launch(check_launch(instructions, _CASES), arguments, x.device)

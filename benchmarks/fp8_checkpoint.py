@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from oscine.kernels.fp8 import dequantized, quantize
+from oscine.kernels.operations import dequantized, quantize
 from oscine.model.checkpoint import find_checkpoint
 
 _WEIGHTS = "model.safetensors"

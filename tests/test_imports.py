@@ -50,7 +50,13 @@ WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 QUICK = {
     "oscine.commands.main": ("numpy", "pydantic", "asyncio", "oscine.commands.settings"),
     "oscine.commands.serve": ("fastapi", "uvicorn", "huggingface_hub"),
-    "oscine.engine.remote.build": ("oscine.commands", "oscine.server", "huggingface_hub", "pydantic_settings", "torch"),
+    "oscine.engine.remote.worker": (
+        "oscine.commands",
+        "oscine.server",
+        "huggingface_hub",
+        "pydantic_settings",
+        "torch",
+    ),
 }
 
 
@@ -129,7 +135,7 @@ def test_the_measuring_packages_do_not_import_the_engine(package: str) -> None:
         "oscine.commit",
         "oscine.errors",
         "oscine.audio.pcm",
-        "oscine.process.framing",
+        "oscine.process.child",
         "oscine.speech.result",
         "oscine.types",
     }

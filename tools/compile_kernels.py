@@ -21,7 +21,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 from checkpoint_shapes import published_codec_config, published_config
 from oscine.config import EngineConfig
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 from oscine.model.config import ModelConfig, read_config
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.triton_programs import (

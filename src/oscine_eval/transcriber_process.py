@@ -1,6 +1,6 @@
 """A transcriber in another Python: both ends of the pipe.
 
-A request is a message with samples, a response is one without (oscine/process/framing.py).
+A request is a message with samples, a response is one without (oscine/process/child.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from oscine.audio.pcm import Samples
 from oscine.errors import OscineError, RequestError
-from oscine.process.framing import Message, read_message, write_message
+from oscine.process.child import Message, read_message, write_message
 from oscine_eval.optional import MissingLibraryError, one_line
 from oscine_eval.transcriber import About, LocalTranscriber, Transcriber, TranscriberConfig, Transcript
 

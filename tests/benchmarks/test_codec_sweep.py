@@ -14,7 +14,7 @@ from benchmarks.codec_sweep import best_table, compile_all, groups, time_tiles, 
 from benchmarks.codec_tiles import candidates, unit_candidates
 from oscine.kernels.conv import Workspace
 from oscine.kernels.conv_tiles import TILES, UNITS, Tile, UnitTile
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 from oscine.model.config import parse_codec_config
 from oscine.runner.cuda.codec import CudaCodec
 from random_checkpoint import tiny_codec_config

@@ -64,7 +64,7 @@ def test_rows_of_an_attention_have_one_position_more_each() -> None:
 def test_the_shapes_are_those_of_the_launched_products(name: str) -> None:
     pytest.importorskip("triton")
     from benchmarks.cuda_kernels import FP8_PRODUCTS, PRODUCTS
-    from oscine.kernels.cuda.attention import DIM
+    from oscine.kernels.cuda.launches import DIM
 
     product = PRODUCTS[name]
     assert product.outputs * product.columns_per_output * product.inputs == PRODUCT_SHAPES[name].weights

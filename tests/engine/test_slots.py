@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from oscine.engine.slots import Slots
+from oscine.engine.loop import Slots
 
 
 def test_a_slot_has_one_owner_at_a_time() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from oscine.engine.build import warm_up
 from oscine.engine.in_process import InProcessEngine
-from oscine.engine.warm_up import warm_up
 from oscine.errors import ConfigError
 from tests.engine.conftest import MakeEngine
 from tests.engine.recorder import wait_until

@@ -13,9 +13,8 @@ pytest.importorskip("triton")
 from oscine.audio.clips import pcm16
 from oscine.kernels import conv as module
 from oscine.kernels import conv_tiles
-from oscine.kernels.conv import Conv, Rows, Workspace, conv
+from oscine.kernels.conv import Conv, Rows, Workspace, conv, last_conv
 from oscine.kernels.conv_tiles import TILES, Tile
-from oscine.kernels.last_conv import last_conv
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from oscine.kernels import shared as shared_memory
+from oscine.kernels import primitives
 from oscine.kernels.conv import Conv
 from oscine.kernels.conv_tiles import TILES, UNITS
+from oscine.kernels.primitives import BLOCK_BYTES, block_bytes, fitting_stages
 from oscine.kernels.residual_unit import UnitLayers
-from oscine.kernels.shared import BLOCK_BYTES, block_bytes, fitting_stages
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def test_the_interpreter_uses_the_plans_of_the_largest_gpu() -> None:
 
 @pytest.mark.parametrize("limit", sorted(set(BLOCK_BYTES.values())))
 def test_every_tile_of_a_convolution_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "block_bytes", lambda device: limit)
+    monkeypatch.setattr(primitives, "block_bytes", lambda device: limit)
     for taps, inputs, outputs in TILES:
         layer = Conv(torch.empty(outputs, taps * inputs, dtype=torch.bfloat16), columns=1, taps=taps)
         for rows in (1, 8, 32, 128):
@@ -44,7 +44,7 @@ def test_every_tile_of_a_convolution_fits(limit: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("limit", sorted(set(BLOCK_BYTES.values())))
 def test_every_tile_of_a_residual_unit_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "block_bytes", lambda device: limit)
+    monkeypatch.setattr(primitives, "block_bytes", lambda device: limit)
     for channels, tiles in UNITS.items():
         layers = (Conv(torch.empty(channels, taps * channels).bfloat16(), columns=1, taps=taps) for taps in (7, 1))
         unit = UnitLayers(*layers)
@@ -55,7 +55,7 @@ def test_every_tile_of_a_residual_unit_fits(limit: int, monkeypatch: pytest.Monk
 
 
 def test_a_residual_unit_that_fits_nowhere_is_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "block_bytes", lambda device: 16 << 10)
+    monkeypatch.setattr(primitives, "block_bytes", lambda device: 16 << 10)
     layers = (Conv(torch.empty(192, taps * 192).bfloat16(), columns=1, taps=taps) for taps in (7, 1))
     assert UnitLayers(*layers).tile(128) is None
 

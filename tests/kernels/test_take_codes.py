@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.take_codes import take_codes
+from oscine.kernels.sample import take_codes
 
 pytestmark = pytest.mark.slow
 

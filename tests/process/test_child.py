@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from oscine.process.child import Child, as_pipe
-from oscine.process.framing import read_message, write_message
+from oscine.process.child import Child, as_pipe, read_message, write_message
 
-IMPORTS = "from oscine.process.child import *\nfrom oscine.process.framing import *\nimport os, sys, time"
+IMPORTS = "from oscine.process.child import *\nfrom oscine.process.child import *\nimport os, sys, time"
 SpawnChild = Callable[..., Child]
 
 
@@ -87,7 +86,7 @@ PARENT = """
 import sys
 sys.path[:0] = [sys.argv[1]]
 from oscine.process.child import Child
-from oscine.process.framing import read_message
+from oscine.process.child import read_message
 child = Child("a_child")
 read_message(child.pipe)
 print(child.popen.pid, flush=True)

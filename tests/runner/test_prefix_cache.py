@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from oscine.runner.prefix_cache import PrefixCache, prefix_key
+from oscine.runner.kv_cache import PrefixCache, prefix_key
 from oscine.types import Prompt
 
 

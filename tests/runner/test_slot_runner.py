@@ -10,12 +10,11 @@ import torch
 
 from oscine.errors import EngineError, TooLongError
 from oscine.runner import slot_runner
-from oscine.runner.backend import Backend
+from oscine.runner.backend import Backend, Newcomer
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.factory import make_backend
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
-from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend

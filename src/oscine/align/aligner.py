@@ -1,4 +1,4 @@
-"""The handle of an aligner process (aligner_process.py): aligns text to audio, and transcribes audio.
+"""The handle of an aligner process (whisper.py): aligns text to audio, and transcribes audio.
 
 The process is spawned before the first job and again after it died. A job that crashes it or takes too long costs its
 own answer only.
@@ -16,8 +16,7 @@ from typing import Self
 from oscine.align.words import TimedWord, split_words
 from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError, OscineError
-from oscine.process.child import Child
-from oscine.process.framing import Message, read_message, write_message
+from oscine.process.child import Child, Message, read_message, write_message
 
 _START_S = 120.0  # to load the model
 _JOB_S = 60.0  # for one job, and twice as long as its audio
@@ -109,7 +108,7 @@ class Aligner:
         if self._failed and time.monotonic() - self._failed[0] < _RETRY_S:
             raise ConfigError(self._failed[1])
         try:
-            self._child = Child("oscine.align.aligner_process")
+            self._child = Child("oscine.align.whisper")
             answer = self._call(self._settings, None, _START_S)
             if "error" in answer:
                 raise ConfigError(answer["error"])

@@ -1,8 +1,11 @@
-"""A Whisper model in CTranslate2's format: aligns known text to audio, and transcribes. aligner_process.py runs it."""
+"""A Whisper model in CTranslate2's format: aligns known text to audio, and transcribes. Its `main` runs in
+a process of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from oscine.align.words import Word, split_words
 from oscine.audio.clips import Clip, resample
 from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError
+from oscine.process.child import Message, as_pipe, connection_to_parent, read_message, write_message
 
 INSTALL = "pip install 'oscine[align]'"
 _WINDOW_S = 30.0  # Whisper's limit
@@ -175,3 +179,34 @@ def _mel_filters(mels: int) -> Array:
     falling = (edges_hz[2:, None] - bins_hz) / widths[1:]
     area = 2 / (edges_hz[2:] - edges_hz[:-2])
     return (np.maximum(0, np.minimum(rising, falling)) * area[:, None]).astype(np.float32)
+
+
+# --- The aligner process: a job is a message with samples, an answer one without. The first job loads the model.
+
+_NICENESS = 5  # the engine and the front end come first
+
+
+def main(connection: str) -> None:
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(_NICENESS)
+    pipe = as_pipe(connection_to_parent(connection))
+    with contextlib.suppress(EOFError, OSError):
+        settings, _ = read_message(pipe)
+        try:
+            whisper = Whisper(Path(settings["folder"]), settings["threads"])
+        except ConfigError as error:
+            write_message(pipe, {"error": str(error)})
+            return
+        write_message(pipe, {"languages": whisper.languages})
+        while True:
+            write_message(pipe, _answer(whisper, *read_message(pipe)))
+
+
+def _answer(whisper: Whisper, job: Message, pcm: bytes) -> Message:
+    clip = Clip(np.frombuffer(pcm, "<f4"), job["rate_hz"])
+    try:
+        if job["method"] == "align":
+            return {"times": whisper.align(clip, job["text"], job["language"])}
+        return {"text": whisper.transcribe(clip, job["language"])}
+    except Exception as error:  # of any library, about this audio; the next job may work
+        return {"error": f"{type(error).__name__}: {error}"}

@@ -14,8 +14,8 @@ from oscine.audio.decoding.clip_decoder import start_decoder
 from oscine.commands.settings import Settings
 from oscine.config import CheckpointConfig
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
-from oscine.engine.remote.build import build
 from oscine.engine.remote.client import EngineClient
+from oscine.engine.remote.worker import import_and_build
 from oscine.engine.router import Router
 from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
@@ -126,7 +126,7 @@ class ModelLoader:
         clients: list[EngineClient] = []
         with contextlib.ExitStack() as undo:
             for one in wanted:
-                make = partial(build, one.folder, one.config, one.device, one.dtype)
+                make = partial(import_and_build, one.folder, one.config, one.device, one.dtype)
                 report = self._reporter(card.name, one.device)
                 # A worker that has imported torch takes no other environment.
                 spawned = None if environment else self._take_spawned()

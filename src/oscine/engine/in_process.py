@@ -10,18 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oscine.config import EngineConfig
-from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown
+from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown, TextAppended
 from oscine.engine.loop import EngineLoop
 from oscine.engine.session import Session, StreamSpec
-from oscine.engine.streaming_text import StreamingText
 from oscine.engine.tick_cost import TickCost
 from oscine.engine.trimming import EchoTrimmer, begins_like_end
-from oscine.errors import EngineError
-from oscine.prompt.builder import PromptBuilder
+from oscine.errors import EngineError, RequestError
+from oscine.prompt.builder import PromptBuilder, StreamingPrompt
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import Runner
-from oscine.speech.capabilities import check_can_clone
+from oscine.speech.capabilities import check_can_clone, check_text
 from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus, SpeechRequest
 
 if TYPE_CHECKING:
@@ -172,3 +171,48 @@ class InProcessEngine:
         if begins_like_end(request.text, voice.transcript):
             return None
         return EchoTrimmer(config, voice.reference_codes, self._spec.sample_rate_hz)
+
+
+class StreamingText:
+    """Turns pieces of one utterance's text into messages to the loop, on the callers' threads."""
+
+    def __init__(
+        self, utterance_id: str, tokenizer: IncrementalTokenizer, prompt: StreamingPrompt, tts_eos_id: int
+    ) -> None:
+        self._utterance_id, self._tokenizer = utterance_id, tokenizer
+        self._prompt, self._tts_eos_id = prompt, tts_eos_id
+        self._first_ids: list[int] = []  # until the prompt has enough
+        self._has_words = self._begun = self._ended = False
+        self._lock = threading.Lock()  # pieces of several threads keep their order
+
+    def append(self, text: str, post: Callable[[SessionMessage], None], *, ended: bool) -> None:
+        """Raises RequestError for a piece that cannot be spoken; the utterance continues without it."""
+        if not isinstance(text, str) or text.strip():
+            check_text(text)  # a piece may be white space alone
+        with self._lock:
+            if self._ended:
+                raise RequestError("this text has ended; start another utterance for more", "text")
+            self._ended = ended
+            self._has_words |= bool(text.strip())
+            text_ids = self._tokenizer.push(text)
+            if ended:
+                text_ids += self._tokenizer.finish()
+            if message := self._message(text_ids):
+                post(message)
+
+    def _message(self, text_ids: list[int]) -> SessionMessage | None:
+        if self._begun:
+            mark = [self._tts_eos_id] if self._ended else []
+            return TextAppended(self._utterance_id, (*text_ids, *mark), len(text_ids), self._ended)
+        if self._ended and not self._has_words:
+            error = RequestError("the text ended without a word; send at least one word to speak", "text")
+            return EndSession(self._utterance_id, "error", error)
+        self._first_ids += text_ids
+        if not self._first_ids or (not self._ended and len(self._first_ids) < self._prompt.ids_needed):
+            return None
+        self._begun = True
+        try:
+            prompt = self._prompt.build(self._tokenizer.role_ids, self._first_ids, ended=self._ended)
+        except RequestError as error:
+            return EndSession(self._utterance_id, "error", error)
+        return PromptReady(self._utterance_id, prompt, len(self._first_ids), self._ended)

@@ -7,12 +7,13 @@ request ends that request; an error of the runner ends all running streams, and 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from oscine.audio.pcm import rms_dbfs
 from oscine.config import EngineConfig
@@ -21,11 +22,9 @@ from oscine.engine.admission import AdmissionControl, EndSession, PromptReady, S
 from oscine.engine.forecast import Forecast, Load, SpeechLength, max_queued_s
 from oscine.engine.launch_timer import LaunchTimer
 from oscine.engine.session import Session
-from oscine.engine.slots import Slots
 from oscine.engine.tick_cost import TickCost, TickCostModel
-from oscine.engine.tick_in_flight import TickInFlight
 from oscine.errors import EngineError, OscineError, RequestError, TooLongError
-from oscine.runner.runner import Runner
+from oscine.runner.runner import Runner, Ticket
 from oscine.types import AudioChunk, EngineStatus, FinishReason
 
 _log = logging.getLogger(__name__)
@@ -37,6 +36,40 @@ _NOT_FINITE = (
 _MAX_SLEEP_S = 1.0  # while streams wait for text
 _MAX_QUEUE_SLEEP_S = 0.1  # while requests wait for the slots of such streams
 _MIN_TICK_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class TickInFlight:
+    """Holds sessions, not slots: a slot may have a new owner when the frame arrives."""
+
+    ticket: Ticket
+    sessions: tuple[Session, ...]
+    prefill_rows: int
+    begun_s: float
+
+
+class Slots:
+    """Allocates the rows of the batch."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = list(range(count))  # a heap: the lowest row first keeps the batch dense
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def taken(self) -> int:
+        return self.count - len(self._free)
+
+    def take(self) -> int:
+        assert self._free, f"all {self.count} slots are taken"
+        return heapq.heappop(self._free)
+
+    def give(self, slot: int) -> None:
+        assert 0 <= slot < self.count and slot not in self._free, f"slot {slot} was not taken"
+        heapq.heappush(self._free, slot)
 
 
 class EngineLoop:

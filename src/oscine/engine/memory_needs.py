@@ -25,8 +25,7 @@ from oscine.errors import OscineError
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import choose_device, choose_dtype, free_bytes, total_bytes
 from oscine.model.weights import weight_bytes
-from oscine.process.child import as_pipe, connection_to_parent
-from oscine.process.framing import read_message, write_message
+from oscine.process.child import as_pipe, connection_to_parent, read_message, write_message
 from oscine.runner.memory_budget import MemoryBudget
 
 # What a worker takes besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU the

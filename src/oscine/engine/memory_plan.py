@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 
 from oscine.config import EngineConfig
 from oscine.errors import ConfigError, EngineError
-from oscine.process.child import Child
-from oscine.process.framing import read_message, write_message
+from oscine.process.child import Child, read_message, write_message
 
 _GiB = 2**30
 _TIMEOUT_S = 300.0  # a safety net: importing torch takes seconds

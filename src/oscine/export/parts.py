@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 
 from oscine.errors import RequestError
-from oscine.export.codec_encoder import codec_encoder_graph
 from oscine.export.codec_step import codec_step_graph
 from oscine.export.codec_window import NEW_FRAMES, codec_window_graph
 from oscine.export.description import CLONING_PARTS, PARTS, ExportedFile, PartName, file_name, require_export_extra
+from oscine.export.encoders import codec_encoder_graph, speaker_encoder_graph
 from oscine.export.onnx_file import Graph, write_onnx
-from oscine.export.speaker_encoder import speaker_encoder_graph
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import Kind, read_config
 from oscine.model.speech_model import SpeechModel

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.shared import rounded, to_bf16
+from oscine.kernels.primitives import rounded, to_bf16
 
 # A record: slot, position, text id, kind, codes. Kind: the number of codes, or -1 - the vector's place in the data.
 RECORD_CODES = 4

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.shared import dot, rounded, to_bf16
+from oscine.kernels.primitives import dot, rounded, to_bf16
 
 
 @triton.jit

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels.conv import Rows
-from oscine.kernels.shared import to_bf16
+from oscine.kernels.primitives import to_bf16
 
 BOOKS = 16
 

@@ -21,8 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels import shared as shared_memory
-from oscine.kernels.shared import dot, fitting_stages, rounded, to_bf16
+from oscine.kernels import primitives
+from oscine.kernels.primitives import dot, fitting_stages, rounded, to_bf16
 
 _MAX_ROWS = 128  # per program
 _PARTIAL_SUMS = 24576  # of one row, at most: splits times weight rows of a published shape
@@ -236,7 +236,7 @@ def linear(
     block_rows = min(max(16, triton.next_power_of_2(rows)), _MAX_ROWS)
     span = triton.cdiv(triton.cdiv(k, plan.split), plan.block_k) * plan.block_k
     loaded = (block_rows + plan.block_n * (2 if glu else 1)) * plan.block_k * weight.element_size()
-    stages = fitting_stages(plan.stages, loaded, shared_memory.block_bytes(weight.device))
+    stages = fitting_stages(plan.stages, loaded, primitives.block_bytes(weight.device))
     grid = (triton.cdiv(n, plan.block_n), 1 if plan.serial else plan.split, triton.cdiv(rows, block_rows))
     if plan.split > 1 and not plan.serial:
         tiles = grid[0] * grid[2]

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.shared import rounded, to_bf16
+from oscine.kernels.primitives import rounded, to_bf16
 
 
 @triton.jit

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from oscine.kernels.attention import _rotated
-from oscine.kernels.shared import dot, to_bf16
+from oscine.kernels.primitives import dot, to_bf16
 
 _TILE_ROWS = 32  # of a program
 

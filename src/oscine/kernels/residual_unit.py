@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels import shared as shared_memory
+from oscine.kernels import primitives
 from oscine.kernels.conv import (
     Conv,
     Rows,
@@ -33,7 +33,7 @@ from oscine.kernels.conv import (
     store_outputs,
 )
 from oscine.kernels.conv_tiles import UnitTile, unit_tile
-from oscine.kernels.shared import dot, fitting_stages, place_columns, to_bf16
+from oscine.kernels.primitives import dot, fitting_stages, place_columns, to_bf16
 
 
 @triton.jit
@@ -132,7 +132,7 @@ class UnitLayers:
         tile = unit_tile(self.channels, rows)
         if tile is None:
             return None
-        limit = shared_memory.block_bytes(self.conv1.weight.device)
+        limit = primitives.block_bytes(self.conv1.weight.device)
         step = max((tile.columns + self.channels) * tile.depth, tile.outputs * self.channels)
         loaded = step * self.conv1.weight.element_size()
         tile = tile._replace(stages=fitting_stages(tile.stages, loaded, limit))

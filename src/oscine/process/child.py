@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import IO, Self, cast
+from typing import IO, Any, Self, cast
 
 # The parent's sys.path is set before anything else is imported: the child runs the same package, and no file in the
 # current folder takes the place of a library. Ctrl-C reaches the whole process group; the parent decides what ends.
@@ -61,7 +61,7 @@ class Child:
 
     @cached_property
     def pipe(self) -> IO[bytes]:
-        """The connection as a file, for the messages of framing.py."""
+        """The connection as a file, for the messages below."""
         return as_pipe(self.connection)
 
     def end(self, timeout_s: float = 0.0) -> None:
@@ -126,3 +126,25 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# --- Messages between processes: a line of JSON that states how many bytes follow, and the bytes.
+
+Message = dict[str, Any]
+
+
+def write_message(pipe: IO[bytes], message: Mapping[str, Any], content: bytes = b"") -> None:
+    pipe.write(json.dumps({**message, "bytes": len(content)}).encode() + b"\n" + content)
+    pipe.flush()
+
+
+def read_message(pipe: IO[bytes]) -> tuple[Message, bytes]:
+    """Raises EOFError if the other side has closed the pipe, even in the middle of a message."""
+    line = pipe.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError("the other process closed the pipe")
+    message: Message = json.loads(line)
+    size = message.pop("bytes")
+    if len(content := pipe.read(size)) < size:
+        raise EOFError("the other process closed the pipe")
+    return message, content

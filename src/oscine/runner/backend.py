@@ -17,10 +17,9 @@ from torch import Tensor
 
 from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import StreamState
-from oscine.runner.kv_cache import PagedKVCache
+from oscine.runner.kv_cache import KV, PagedKVCache
 from oscine.runner.memory_budget import BackendMemory, MemoryBudget
-from oscine.runner.newcomer import Newcomer
-from oscine.runner.runner import FrameOutput, Ticket
+from oscine.runner.runner import FrameOutput, SlotAssignment, Ticket
 from oscine.runner.slot_state import SlotState
 from oscine.types import SamplingParams
 
@@ -45,6 +44,21 @@ class BackendOptions:
 
 
 DEFAULT_OPTIONS = BackendOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A request on its way into a slot: what the slot runner decided, and what the backend writes to the device."""
+
+    assignment: SlotAssignment
+    blocks: Sequence[int]  # of the KV cache, in the order of its positions
+    prefix: KV | None = None  # keys and values of its first rows, from the prefix cache
+    codec_state: tuple[Tensor, ...] | None = None  # a snapshot of SlotCodec; None: silence
+
+    @property
+    def prefix_rows(self) -> int:
+        """Prompt rows that need no prefill."""
+        return 0 if self.prefix is None else self.prefix[0].shape[0]
 
 
 class Backend(BackendMemory, Protocol):

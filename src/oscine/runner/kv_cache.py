@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from cachetools import LRUCache
 from torch import Tensor
 
 from oscine.model.config import StackConfig
 from oscine.model.layers import attention
+from oscine.types import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class DecodeCacheView:
         return blocks.view(-1, BLOCK_POSITIONS * dim).index_select(0, self._head_blocks).view(self._gathered_shape)
 
 
-# --- Which slot owns which blocks of the talker's KV cache. Bookkeeping only: kv_cache.py holds the tensors.
+# --- Which slot owns which blocks: bookkeeping only.
 #
 # A request gets every block that it can ever need at admission, so a running stream never runs out of blocks.
 
@@ -146,3 +149,51 @@ class BlockAllocator:
         blocks = self._owned.pop(slot)
         self._free += blocks
         return blocks
+
+
+# --- Keys and values of prompt prefixes that many requests share (voice, language, instruction), keyed by content.
+
+KV = tuple[Tensor, Tensor]  # keys and values [layers, kv heads, rows, head_dim]
+
+
+def prefix_key(prompt: Prompt, rows: int) -> str:
+    """A hash of the first rows: their ids, and the vectors that some of the ids stand for."""
+    digest = hashlib.sha256(prompt.text_ids[:rows].tobytes())
+    digest.update(prompt.codec_ids[:rows].tobytes())
+    for vectors in (prompt.speaker, prompt.reference_codes):
+        digest.update(b"-" if vectors is None else vectors.tobytes())
+    return digest.hexdigest()
+
+
+def _nbytes(entry: KV) -> int:
+    return entry[0].nbytes + entry[1].nbytes
+
+
+class PrefixCache:
+    """An LRU cache bounded by bytes. Not thread-safe: only the runner's thread uses it."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._entries: LRUCache[str, KV] = LRUCache(capacity_bytes, getsizeof=_nbytes)
+        self.hits = 0
+        self.misses = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._entries.currsize)
+
+    def get(self, key: str) -> KV | None:
+        entry = self._entries.get(key)
+        self.hits += entry is not None
+        self.misses += entry is None
+        return entry
+
+    def put(self, key: str, entry: KV) -> None:
+        """Keeps the entry, unless it alone exceeds the capacity."""
+        if key not in self._entries and _nbytes(entry) <= self._entries.maxsize:
+            self._entries[key] = entry
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -14,10 +14,8 @@ from cachetools import LRUCache
 from torch import Tensor
 
 from oscine.errors import EngineError, TooLongError
-from oscine.runner.backend import Backend, CaptureProgress, SilentCodec
-from oscine.runner.kv_cache import BlockAllocator, blocks_for
-from oscine.runner.newcomer import Newcomer
-from oscine.runner.prefix_cache import PrefixCache, prefix_key
+from oscine.runner.backend import Backend, CaptureProgress, Newcomer, SilentCodec
+from oscine.runner.kv_cache import BlockAllocator, PrefixCache, blocks_for, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.types import Prompt, SamplingParams
 

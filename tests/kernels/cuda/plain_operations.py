@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oscine.kernels.fp8 import Fp8Weight, dequantized, quantize
+from oscine.kernels.operations import Fp8Weight, dequantized, quantize
 from oscine.kernels.sample import sample
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oscine.kernels.cuda.attention import (
+from oscine.kernels.cuda.launches import (
     BLOCK_POSITIONS,
     CAPACITY,
     DIM,

@@ -23,9 +23,8 @@ from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import decode_step
 from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
-from oscine.runner.cuda.decode_step import DecodeStep
+from oscine.runner.cuda.decode_step import DecodeStep, PromptRows
 from oscine.runner.cuda.programs import decode_programs
-from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_state import SlotState

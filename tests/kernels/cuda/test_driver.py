@@ -7,8 +7,8 @@ import pytest
 
 from oscine.kernels.cuda import driver
 from oscine.kernels.cuda.driver import DriverError, Kernel, LaunchAttribute, LaunchConfig
+from oscine.kernels.cuda.launches import SampleArguments, sample_launch
 from oscine.kernels.cuda.program import Launch, Program
-from oscine.kernels.cuda.sample import SampleArguments, sample_launch
 
 
 def test_structures_have_the_layout_of_cuda_h() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
-from oscine.kernels.fp8 import dequantized, quantize
+from oscine.kernels.operations import dequantized, quantize
 from tests.kernels.cuda.test_linear import Case
 from tests.kernels.measures import assert_same_roundings
 

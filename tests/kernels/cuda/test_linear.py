@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from oscine.kernels.cuda.launches import NormArguments, norm_launch
 from oscine.kernels.cuda.linear import (
     Epilogue,
     Few,
@@ -16,9 +17,8 @@ from oscine.kernels.cuda.linear import (
     Tiled,
     linear_launch,
 )
-from oscine.kernels.cuda.norm import NormArguments, norm_launch
 from oscine.kernels.cuda.program import from_tiles, in_tiles
-from oscine.kernels.fp8 import dequantized, quantize
+from oscine.kernels.operations import dequantized, quantize
 from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.measures import assert_same_roundings
 

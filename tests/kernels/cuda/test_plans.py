@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from oscine.kernels.cuda.launches import norm_launch
 from oscine.kernels.cuda.linear import (
     FEW_ROWS,
     SEGMENTS,
@@ -15,8 +16,7 @@ from oscine.kernels.cuda.linear import (
     supports,
     tiled_plans,
 )
-from oscine.kernels.cuda.norm import norm_launch
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 
 ROWS = (1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256)
 SHAPES = (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oscine.kernels.cuda.sample import SampleArguments, sample_launch
+from oscine.kernels.cuda.launches import SampleArguments, sample_launch
 from oscine.runner.sampling import DrawTable, draw, penalize
 from oscine.types import DrawParams
 from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from oscine.kernels.cuda.launches import (
+    CHECK_ROWS,
+    CHECK_WEIGHT_ROWS,
+    CheckArguments,
+    NormArguments,
+    check_inputs,
+    check_launch,
+    norm_launch,
+)
 from oscine.kernels.cuda.linear import Epilogue, Few, Product, Tiled
-from oscine.kernels.cuda.norm import NormArguments, norm_launch
 from oscine.kernels.cuda.program import TileArguments, from_tiles, in_tiles, tile_launch, tile_shape
-from oscine.kernels.cuda.wgmma_check import ROWS, WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
 from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
 from tests.kernels.cuda.test_linear import EPSILON, SEGMENTS_HERE, Case
 from tests.kernels.measures import assert_same_roundings
@@ -54,9 +61,12 @@ def test_the_order_of_threads_and_the_time_of_products_do_not_matter(seed: int, 
 @pytest.mark.parametrize("instructions", [1, 6])
 def test_the_check_of_the_instructions_gives_both_the_same_operands(instructions: int, folder: Path) -> None:
     inputs, cases = check_inputs(instructions), 2
-    x, weight = torch.randn(cases, ROWS, inputs).bfloat16(), torch.randn(cases, WEIGHT_ROWS, inputs).bfloat16()
+    x, weight = (
+        torch.randn(cases, CHECK_ROWS, inputs).bfloat16(),
+        torch.randn(cases, CHECK_WEIGHT_ROWS, inputs).bfloat16(),
+    )
     operands = [bf16_bits(x), bf16_bits(weight)]
-    sums = [np.full((cases, ROWS, WEIGHT_ROWS), np.nan, np.float32) for _ in range(2)]
+    sums = [np.full((cases, CHECK_ROWS, CHECK_WEIGHT_ROWS), np.nan, np.float32) for _ in range(2)]
     arguments = CheckArguments(*(array.ctypes.data for array in (*operands, *sums)))
     emulate(check_launch(instructions, cases), arguments, folder, late=operands)
     assert np.array_equal(sums[0], sums[1])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oscine.kernels.cuda.attention import WINDOW_DIM, WindowArguments, window_launch
+from oscine.kernels.cuda.launches import WINDOW_DIM, WindowArguments, window_launch
 from oscine.kernels.cuda.program import from_tiles, in_tiles
 from tests.kernels.cuda.emulation import aligned, bf16_bits, emulate, of_bits
 from tests.kernels.measures import assert_same_roundings

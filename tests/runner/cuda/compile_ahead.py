@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 from triton.runtime import driver
 
 from compile_kernels import published
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 from oscine.model.config import read_config
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda import triton_programs

@@ -17,14 +17,14 @@ pytest.importorskip("triton")
 from oscine.kernels.admit import InputTables
 from oscine.model.config import read_config
 from oscine.model.speech_model import SpeechModel
+from oscine.runner.backend import Newcomer
 from oscine.runner.cuda import admission, long_prefill
 from oscine.runner.cuda.admission import BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.decode_step import PromptRows
 from oscine.runner.cuda.graphs import SideStream
-from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
-from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_state import SlotState
 from oscine.types import NO_CODEC, SPEAKER, DrawParams, Prompt, SamplingParams, reference_frame

@@ -19,8 +19,8 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda import long_prefill
 from oscine.runner.cuda.backend import CudaBackend
+from oscine.runner.cuda.decode_step import PromptRows
 from oscine.runner.cuda.long_prefill import LONG_PACK_SIZES, LongPrefill, sizes_of_equal_bits
-from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner

@@ -60,7 +60,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteProcess:
 
     def written(body: str) -> None:
         lines = ("from oscine.process.child import as_pipe, connection_to_parent",)
-        lines += ("from oscine.process.framing import read_message, write_message",)
+        lines += ("from oscine.process.child import read_message, write_message",)
         lines += ("def main(connection):", "    pipe = as_pipe(connection_to_parent(connection))", f"    {body}")
         (tmp_path / "compiles_something_else.py").write_text("\n".join(lines))
         monkeypatch.syspath_prepend(tmp_path)

@@ -17,9 +17,8 @@ from oscine.audio.clips import check_reference, read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.config import WorkerConfig
 from oscine.engine.remote import messages as wire
-from oscine.engine.remote.supervisor import Supervisor
+from oscine.engine.remote.supervisor import Supervisor, pickle_build
 from oscine.engine.remote.worker import Build
-from oscine.engine.remote.worker_process import pickle_build
 from oscine.errors import EngineError, OscineError
 from oscine.process.child import Child
 from oscine.types import (

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oscine.config import EngineConfig
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
 from oscine.errors import EngineError, OscineError, forget_frames
@@ -223,3 +224,17 @@ def main(descriptor: str, *imports: str) -> None:
         transport.close(LINGER_S)
         logging.shutdown()
         os._exit(status)  # whatever threads the engine left behind
+
+
+def import_and_build(
+    folder: str, config: EngineConfig, device: str, dtype: str, progress: ReportProgress
+) -> LocalEngine:
+    """The build function of the server's workers. The front end has no torch and sends only its name, so it imports the
+    engine when it is called."""
+    with importing():
+        from oscine.model.device import begin_context
+
+        begin_context(device)
+        from oscine.engine.build import build_engine
+
+    return build_engine(folder, config, progress, device=device, dtype=dtype)  # type: ignore[arg-type]

@@ -15,17 +15,24 @@ import torch
 from torch import Tensor
 
 from oscine.kernels.conv import Rows
-from oscine.kernels.cuda import attention
-from oscine.kernels.cuda.attention import (
+from oscine.kernels.cuda.compiler import CubinCache, default_cache
+from oscine.kernels.cuda.driver import Kernel
+from oscine.kernels.cuda.launches import (
+    BLOCK_POSITIONS,
+    CAPACITY,
+    WINDOW_DIM,
+    NormArguments,
     PredictorArguments,
+    SampleArguments,
     TalkerArguments,
     WindowArguments,
+    norm_launch,
     predictor_launch,
+    sample_launch,
+    supports_attention,
     talker_launch,
     window_launch,
 )
-from oscine.kernels.cuda.compiler import CubinCache, default_cache
-from oscine.kernels.cuda.driver import Kernel
 from oscine.kernels.cuda.linear import (
     Epilogue,
     Few,
@@ -36,11 +43,8 @@ from oscine.kernels.cuda.linear import (
     linear_launch,
     reads_tiles,
 )
-from oscine.kernels.cuda.norm import NormArguments, norm_launch
 from oscine.kernels.cuda.program import Launch, Program, TileArguments, tile_launch, tile_shape, tiles_of
-from oscine.kernels.cuda.sample import SampleArguments, sample_launch
-from oscine.kernels.fp8 import Fp8Weight, Weight, quantize
-from oscine.kernels.operations import Following
+from oscine.kernels.operations import Following, Fp8Weight, Weight, quantize
 from oscine.kernels.sample import Draws, FirstCode
 
 _ALIGNMENT = 16  # bytes
@@ -143,7 +147,7 @@ class CudaOperations:
     ) -> None:
         _, kv_heads, block_size, dim = key_blocks.shape
         heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
-        assert block_size == attention.BLOCK_POSITIONS, block_size
+        assert block_size == BLOCK_POSITIONS, block_size
         assert key_blocks.stride() == value_blocks.stride() and key_blocks.stride()[2:] == (dim, 1), key_blocks.stride()
         _check(qkv, q_norm, k_norm, key_blocks, value_blocks, out)
         for index in (block_table, position, slot):
@@ -176,7 +180,7 @@ class CudaOperations:
         _, kv_heads, capacity, dim = keys.shape
         heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
         sequences = len(qkv) // new
-        assert capacity == attention.CAPACITY and 0 <= position <= capacity - new, (capacity, position, new)
+        assert capacity == CAPACITY and 0 <= position <= capacity - new, (capacity, position, new)
         assert sequences * new == len(qkv) and len(keys) >= sequences, (qkv.shape, new, keys.shape)
         assert keys.stride() == values.stride() and keys.stride()[2:] == (dim, 1), (keys.stride(), values.stride())
         _check(qkv, q_norm, k_norm, keys, values, out)
@@ -194,7 +198,7 @@ class CudaOperations:
         """Attention of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin [rows, dim
         / 2]; keys (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
         _, heads, window, dim = keys.shape
-        assert dim == attention.WINDOW_DIM and qkv.shape == (len(rows), 3 * heads * dim), (keys.shape, qkv.shape)
+        assert dim == WINDOW_DIM and qkv.shape == (len(rows), 3 * heads * dim), (keys.shape, qkv.shape)
         assert _holds(out, len(rows), heads * dim) and values.shape == keys.shape, (out.shape, values.shape)
         assert keys.is_contiguous() and values.is_contiguous(), (keys.stride(), values.stride())
         assert cos.shape == sin.shape == (len(rows), dim // 2), (cos.shape, sin.shape)
@@ -352,7 +356,7 @@ def _check(*tensors: Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
 def _check_heads(qkv: Tensor, kv_heads: int, dim: int, cos: Tensor, sin: Tensor, out: Tensor) -> int:
     """Returns the number of query heads."""
     heads = qkv.shape[1] // dim - 2 * kv_heads
-    assert attention.supports(heads, kv_heads, dim) and (heads + 2 * kv_heads) * dim == qkv.shape[1], (heads, dim)
+    assert supports_attention(heads, kv_heads, dim) and (heads + 2 * kv_heads) * dim == qkv.shape[1], (heads, dim)
     assert _holds(out, len(qkv), heads * dim), (out.shape, qkv.shape)
     assert cos.shape == sin.shape and cos.shape[1] == dim // 2 and cos.dtype == sin.dtype == torch.float32, cos.shape
     for angles in (cos, sin):

@@ -19,15 +19,14 @@ from typing import Any, Protocol
 import torch
 
 from oscine.kernels.admit import InputTables, copy_prefixes, place_rows, start_codecs, write_slots
-from oscine.runner.backend import CaptureProgress, SlotCodec
+from oscine.runner.backend import CaptureProgress, Newcomer, SlotCodec
 from oscine.runner.cuda.admission_block import AdmissionBlock, PackKind, Records, header_layout, prompt_records
 from oscine.runner.cuda.codec import CodecPieces
+from oscine.runner.cuda.decode_step import PromptRows
 from oscine.runner.cuda.graphs import GraphSet, SideStream, wait_for
 from oscine.runner.cuda.long_prefill import is_long
-from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget
-from oscine.runner.newcomer import Newcomer
 from oscine.runner.slot_state import SlotState
 
 PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows of a short pack

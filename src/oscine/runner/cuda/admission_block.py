@@ -20,7 +20,7 @@ from torch import Tensor
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.admit import RECORD_CODES, HeaderLayout
-from oscine.runner.newcomer import Newcomer
+from oscine.runner.backend import Newcomer
 from oscine.runner.slot_state import FLOATS, INTS, slot_numbers
 from oscine.types import SPEAKER, Prompt, reference_frame
 

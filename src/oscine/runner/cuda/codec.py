@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from oscine.kernels.codec_front import depthwise_norm, dequantize, rope_turns
-from oscine.kernels.conv import Conv, Rows, Workspace, conv
-from oscine.kernels.last_conv import last_conv
+from oscine.kernels.conv import Conv, Rows, Workspace, conv, last_conv
 from oscine.kernels.residual_unit import residual_unit
 from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState

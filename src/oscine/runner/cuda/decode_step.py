@@ -6,8 +6,9 @@ allocated once, so a CUDA graph can capture every method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,12 @@ from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels import padded_rows
 from oscine.kernels.admit import InputTables
 from oscine.kernels.embed import gather, next_input
-from oscine.kernels.operations import Following, Operations, TritonOperations
+from oscine.kernels.operations import Following, Operations, TritonOperations, Weight
 from oscine.kernels.prefill import prompt_attention, write_keys_values
 from oscine.kernels.sample import Draws, FirstCode
 from oscine.model.config import ModelConfig, StackConfig
 from oscine.model.layers import Stack, rope_angles
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.cuda.layer_weights import LayerWeights, layer_weights
-from oscine.runner.cuda.prompt_rows import PromptRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.slot_state import SlotState
 
@@ -31,7 +30,58 @@ _TEXT_TABLE_ROWS = 8192  # projected at a time
 QKV_TABLE_ROWS = 128  # of one product
 
 
-# Layer, its weights, qkv -> what the output product reads; None: the rest of the layer is not needed.
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """The weights of one layer in the layout that the kernels read."""
+
+    attention_norm: Tensor
+    qkv: Weight
+    q_norm: Tensor
+    k_norm: Tensor
+    out: Weight
+    mlp_norm: Tensor
+    gate_up: Weight
+    down: Weight
+
+
+def layer_weights(stack: Stack, prepare: Callable[[Tensor], Weight]) -> list[LayerWeights]:
+    layers: Any = stack.layers  # a ModuleList's elements have no attribute types
+    return [
+        LayerWeights(
+            attention_norm=layer.attention_norm.weight,
+            q_norm=layer.attention.q_norm.weight,
+            k_norm=layer.attention.k_norm.weight,
+            mlp_norm=layer.mlp_norm.weight,
+            **{name: prepare(linear.weight) for name, linear in _products(layer)},
+        )
+        for layer in layers
+    ]
+
+
+def release_weights(stack: Stack) -> None:
+    """Frees the matrices of a stack whose `layer_weights` are copies. Only the kernels can run it from then on."""
+    for layer in stack.layers:
+        for _, linear in _products(layer):
+            linear.weight.data = linear.weight.data.new_empty(0)
+
+
+def _products(layer: Any) -> Iterator[tuple[str, nn.Linear]]:
+    yield "qkv", layer.attention.qkv
+    yield "out", layer.attention.out
+    yield "gate_up", layer.mlp.gate_up
+    yield "down", layer.mlp.down
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Rows of any prompts, the rows of a prompt in order; rows at a negative position are none."""
+
+    inputs: Tensor  # [rows, width]
+    block_table: Tensor  # [rows, blocks]
+    positions: Tensor  # [rows]
+
+
+# Layer, its weights, qkv -> what the output product reads, or None if the rest of the layer is not needed.
 Attend = Callable[[int, LayerWeights, Tensor], Tensor | None]
 
 

@@ -20,8 +20,7 @@ from oscine.kernels.norm import add_norm, rms_norm, swiglu
 from oscine.kernels.prefill import prompt_attention, write_keys_values
 from oscine.model.config import StackConfig
 from oscine.model.layers import Stack
-from oscine.runner.cuda.layer_weights import layer_weights
-from oscine.runner.cuda.prompt_rows import PromptRows
+from oscine.runner.cuda.decode_step import PromptRows, layer_weights
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.types import Prompt
 

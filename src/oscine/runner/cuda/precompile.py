@@ -24,10 +24,9 @@ import triton
 
 import oscine.kernels
 import oscine.runner.cuda
-from oscine.kernels.shared import BLOCK_BYTES
+from oscine.kernels.primitives import BLOCK_BYTES
 from oscine.model.config import ModelConfig
-from oscine.process.child import Child, as_pipe, connection_to_parent
-from oscine.process.framing import read_message, write_message
+from oscine.process.child import Child, as_pipe, connection_to_parent, read_message, write_message
 from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import MemoryBudget
 

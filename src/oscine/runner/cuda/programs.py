@@ -14,15 +14,21 @@ from torch import Tensor
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.errors import ConfigError
-from oscine.kernels.cuda import attention, linear
-from oscine.kernels.cuda.attention import WINDOW_DIM, predictor_launch, talker_launch, window_launch
+from oscine.kernels.cuda import linear
 from oscine.kernels.cuda.compiler import CompileError, Progress, default_cache
 from oscine.kernels.cuda.driver import DriverError, Kernel
+from oscine.kernels.cuda.launches import (
+    WINDOW_DIM,
+    norm_launch,
+    predictor_launch,
+    sample_launch,
+    supports_attention,
+    talker_launch,
+    window_launch,
+)
 from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_tiles
-from oscine.kernels.cuda.norm import norm_launch
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program, tile_launch
-from oscine.kernels.cuda.sample import sample_launch
 from oscine.model.config import DecoderStackConfig, ModelConfig, StackConfig
 from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
@@ -45,7 +51,7 @@ def supported(config: ModelConfig) -> bool:
     """Whether the CUDA kernels have plans for the checkpoint's shapes, as they have for all published ones."""
     products = [product for product, _ in _products(config, 1)]
     stacks = (config.talker.stack, config.predictor.stack)
-    heads = all(attention.supports(stack.heads, stack.kv_heads, stack.head_dim) for stack in stacks)
+    heads = all(supports_attention(stack.heads, stack.kv_heads, stack.head_dim) for stack in stacks)
     return heads and all(map(linear.supports, products))
 
 

@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from oscine.kernels import shared as shared_memory
+from oscine.kernels import primitives
 from oscine.kernels.cuda.compiler import CubinCache, NvccCompiler
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch as CudaLaunch
@@ -67,7 +67,7 @@ def record_launches(
     launches: list[Launch] = []
     with (
         recorded(launches),
-        mock.patch.object(shared_memory, "block_bytes", return_value=block_bytes),
+        mock.patch.object(primitives, "block_bytes", return_value=block_bytes),
         mock.patch.object(cuda_backend, "make_cuda_operations", return_value=_CheckedOperations),
         mock.patch.object(cuda_backend, "make_codec_operations", _make_codec_operations),
         torch.device("meta"),

@@ -14,10 +14,9 @@ from oscine.model.codec import Codec
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import StreamState
-from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, SilentCodec, SlotCodec
+from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache, PrefillCacheView
 from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds, plain_memory_needs
-from oscine.runner.newcomer import Newcomer
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.runner.slot_state import SlotState
