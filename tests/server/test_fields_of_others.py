@@ -9,7 +9,7 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.server.api.schemas import SpeechBody
 from oscine.server.sampling_fields import given_seed, sampling_fields
-from oscine.speech.languages import language_name
+from oscine.speech.foreign_names import language_name
 from oscine.types import SamplingParams, SpeechRequest
 from tests.server.live.live_client import server_of
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken

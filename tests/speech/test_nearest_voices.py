@@ -4,15 +4,9 @@ import pytest
 
 from oscine.server.api.schemas import VoiceOptions
 from oscine.server.model_routing import choose_models, needs_of
+from oscine.speech.foreign_names import CLOUD_VOICES, OPENAI_VOICES, is_foreign_voice, nearest_voice
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import (
-    CLOUD_VOICES,
-    OPENAI_VOICES,
-    VoiceResolver,
-    is_foreign_voice,
-    nearest_voice,
-    reserved_names,
-)
+from oscine.speech.voices import VoiceResolver, reserved_names
 from tests.server.scripted_engine import CARD
 
 PRESETS = ("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee")

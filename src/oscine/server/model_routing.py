@@ -20,7 +20,8 @@ from dataclasses import replace
 from oscine.errors import NotFoundError, RequestError, VoiceError, unknown_choice
 from oscine.server.api.schemas import VoiceId, VoiceOptions, shown_name
 from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
-from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice
+from oscine.speech.foreign_names import OPENAI_VOICES, is_foreign_voice
+from oscine.speech.voices import DEFAULT_VOICE
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 

@@ -14,7 +14,7 @@ from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions
 from oscine.server.api.speech_outcomes import SpeechOutcomes
 from oscine.server.dialects.kept_files import KeptFiles
-from oscine.server.http.api_keys import ApiKeys
+from oscine.server.http.access import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel

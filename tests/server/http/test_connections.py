@@ -15,7 +15,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http import connections, http_protocol
 from oscine.server.http import json_body as request_body
-from oscine.server.http.connections import BytesInFlight, OpenConnections, _network
+from oscine.server.http.connections import BytesInFlight, OpenConnections, client_network
 from oscine.server.service import Service
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import eventually, serving
@@ -40,7 +40,7 @@ def config() -> ServerConfig:
 
 @pytest.fixture
 def app(engine: ScriptedEngine, config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
-    monkeypatch.setattr(connections, "_SWEEP_S", 0.05)
+    monkeypatch.setattr(connections, "SWEEP_S", 0.05)
     return build_app(engine, CARD, config)
 
 
@@ -100,8 +100,8 @@ def head_of(one: socket.socket) -> bytes:
 def test_a_body_that_does_not_arrive_gets_408(
     opened: Connect, monkeypatch: pytest.MonkeyPatch, path: str, length: int | None
 ) -> None:
-    monkeypatch.setattr(request_body, "_BODY_S", 0.2)
-    monkeypatch.setattr(http_protocol, "_REST_S", 0.2)
+    monkeypatch.setattr(request_body, "BODY_S", 0.2)
+    monkeypatch.setattr(http_protocol, "REST_S", 0.2)
     one = opened()
     kind = "multipart/form-data; boundary=x" if "voices" in path else "application/json"
     one.sendall(post(path, length, kind=kind))
@@ -111,7 +111,7 @@ def test_a_body_that_does_not_arrive_gets_408(
 
 
 def test_a_slow_body_does_not_extend_its_time_for_ever(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "_BODY_S", 0.2)
+    monkeypatch.setattr(request_body, "BODY_S", 0.2)
     one = opened()
     one.sendall(post("/v1/audio/speech", 10**6))
     stop = threading.Event()
@@ -132,7 +132,7 @@ def test_a_slow_body_does_not_extend_its_time_for_ever(opened: Connect, monkeypa
 def test_a_refused_request_need_not_be_heard_to_the_end(
     opened: Connect, monkeypatch: pytest.MonkeyPatch, after: bytes
 ) -> None:
-    monkeypatch.setattr(http_protocol, "_REST_S", 0.3)
+    monkeypatch.setattr(http_protocol, "REST_S", 0.3)
     one = opened()
     one.sendall(post("/v1/audio/speech", 10**6, key="wrong"))
     assert head_of(one).startswith(b"HTTP/1.1 401 ")
@@ -322,7 +322,11 @@ def test_one_address_cannot_take_all_connections(engine: ScriptedEngine) -> None
         assert get_from("127.0.0.2").startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_with_an_ipv6_network_is_one_address() -> None:
-    assert _network("2001:db8::1") == _network("2001:db8::ffff:2") != _network("2001:db8:0:1::1")
-    assert _network("::ffff:10.0.0.1") == _network("10.0.0.1") == "10.0.0.1"
-    assert _network("fe80::1%eth0") == "fe80::/64" and _network(None) == "" and _network("unix") == "unix"
+def test_a_client_with_an_ipv6client_network_is_one_address() -> None:
+    assert client_network("2001:db8::1") == client_network("2001:db8::ffff:2") != client_network("2001:db8:0:1::1")
+    assert client_network("::ffff:10.0.0.1") == client_network("10.0.0.1") == "10.0.0.1"
+    assert (
+        client_network("fe80::1%eth0") == "fe80::/64"
+        and client_network(None) == ""
+        and client_network("unix") == "unix"
+    )

@@ -139,7 +139,7 @@ def test_a_pipelined_request_after_a_refused_one_is_not_answered(raw: socket.soc
 
 @pytest.fixture
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "_HEAD_S", 0.4)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.4)
 
 
 @pytest.mark.usefixtures("short_limit")

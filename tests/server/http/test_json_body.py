@@ -117,8 +117,8 @@ ANY_JSON = st.recursive(
 def test_taking_strings_out_and_putting_them_back_changes_nothing(value: Any, ascii_only: bool, php: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).replace("/", "\\/" if php else "/").encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_body, "_LONG_STRING_BYTES", 3)
-        patch.setattr(json_body, "_SLICE_BYTES", 4)
+        patch.setattr(json_body, "LONG_STRING_BYTES", 3)
+        patch.setattr(json_body, "SLICE_BYTES", 4)
         taken = TakenStrings()
         rest = asyncio.run(taken.take(body, 10_000))
         assert taken.put_back(json.loads(rest)) == value
@@ -155,7 +155,7 @@ def test_a_path_without_the_router_refuses_a_body_in_the_same_words(body: bytes,
 def test_the_documentation_has_the_limit_of_values() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     limits = re.findall(r"([\d,]+) (?:values|commas)", page)
-    assert len(limits) >= 2 and set(limits) == {f"{json_body._MAX_VALUES:,}"}
-    parse_json(b"[" + b"1," * (json_body._MAX_VALUES - 2) + b"1]")
-    with pytest.raises(TooLargeError, match=f"the limit is {json_body._MAX_VALUES}"):
-        parse_json(b"[" + b"1," * json_body._MAX_VALUES + b"1]")
+    assert len(limits) >= 2 and set(limits) == {f"{json_body.MAX_VALUES:,}"}
+    parse_json(b"[" + b"1," * (json_body.MAX_VALUES - 2) + b"1]")
+    with pytest.raises(TooLargeError, match=f"the limit is {json_body.MAX_VALUES}"):
+        parse_json(b"[" + b"1," * json_body.MAX_VALUES + b"1]")

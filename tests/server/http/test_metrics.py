@@ -1,11 +1,15 @@
-"""Metrics of the aligner, without one. tests/server/test_app.py has those of requests."""
+"""The aligner's metrics, without one, and the lag of the event loop. tests/server/test_app.py has those of requests."""
 
 import asyncio
+import re
+import time
 
 import pytest
 
 from oscine.align.aligner import AlignerError
-from oscine.server.http.metrics import AlignerMetrics, Metrics
+from oscine.server.http.metrics import INTERVAL_S, AlignerMetrics, Metrics, watch_loop_lag
+from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.serving import client_of, eventually
 
 
 @pytest.fixture
@@ -52,3 +56,28 @@ def test_a_job_that_is_not_done_is_counted_once(metrics: Metrics, error: BaseExc
 def test_a_job_that_is_refused_is_counted(metrics: Metrics) -> None:
     AlignerMetrics(metrics).refused("align")
     assert outcomes(metrics)["busy"] == 1
+
+
+def test_a_callback_that_holds_the_loop_is_observed() -> None:
+    lags: list[float] = []
+
+    async def hold() -> None:
+        watching = asyncio.create_task(watch_loop_lag(lags.append))
+        await asyncio.sleep(0)
+        time.sleep(0.2)
+        while not lags:
+            await asyncio.sleep(0.001)
+        watching.cancel()
+
+    asyncio.run(hold())
+    assert lags[0] >= 0.2 - INTERVAL_S
+
+
+def test_the_lag_is_a_metric(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD) as client:
+
+        def count() -> float:
+            found = re.search(r"^oscine_loop_lag_seconds_count (\S+)", client.get("/metrics").text, re.MULTILINE)
+            return float(found[1]) if found else pytest.fail("no such metric")
+
+        eventually(lambda: count() > 2)

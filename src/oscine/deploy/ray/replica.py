@@ -24,7 +24,7 @@ from oscine.errors import EngineError
 from oscine.process.child import freeze_gc
 from oscine.server.app import build_models_app
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.http.status_server import StatusServer
+from oscine.server.http.web_server import StatusServer
 from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
 from oscine.types import EngineStatus

@@ -22,7 +22,7 @@ from oscine.audio.encoders import SampleRate
 from oscine.config import FormatName
 from oscine.errors import FieldError, nearest, unknown_choice
 from oscine.server.api.spellings import TaskName, meant_values
-from oscine.speech.languages import language_name
+from oscine.speech.foreign_names import language_name
 from oscine.types import TextLevel
 
 RANDOM_SEED = -1

@@ -17,7 +17,7 @@ from oscine.server.http.logs import log_fields
 
 _log = logging.getLogger(__name__)
 
-_SWEEP_S = 1.0
+SWEEP_S = 1.0
 _REPORT_S = 60.0  # between two reports of refused connections
 
 
@@ -47,7 +47,7 @@ class OpenConnections:
 
     def refusal(self, peer: str | None) -> NotReadyError | None:
         """Why a new connection cannot be taken; None if it can."""
-        address, total = _network(peer), len(self._open)
+        address, total = client_network(peer), len(self._open)
         if total >= self._max_connections:
             reason = f"the server has {total} connections"
         elif self._per_address[address] >= self._max_per_address:
@@ -59,7 +59,7 @@ class OpenConnections:
         return NotReadyError(message, 1.0, code="too_many_connections")
 
     def enter(self, connection: Connection, peer: str | None) -> None:
-        address = _network(peer)
+        address = client_network(peer)
         self._open[connection] = _Progress(address, time.monotonic())
         self._per_address[address] += 1
 
@@ -72,7 +72,7 @@ class OpenConnections:
     async def watch(self) -> None:
         """Sweeps until it is cancelled."""
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await asyncio.sleep(SWEEP_S)
             self.sweep(time.monotonic())
 
     def sweep(self, now_s: float) -> None:
@@ -119,7 +119,7 @@ class BytesInFlight:
         return self._bytes
 
 
-def _network(peer: str | None) -> str:
+def client_network(peer: str | None) -> str:
     """One client may have a whole IPv6 /64."""
     try:
         address = ipaddress.ip_address((peer or "").partition("%")[0])

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 _MAX_HEAD_BYTES = 64 * 2**10
-_HEAD_S = 30.0  # from the start of a connection, or from the first byte of a head, to its end
-_REST_S = 5.0  # for the rest of a body that nobody reads
+HEAD_S = 30.0  # from the start of a connection, or from the first byte of a head, to its end
+REST_S = 5.0  # for the rest of a body that nobody reads
 _STREAMED = b"transfer-encoding: chunked\r\n\r\n"  # the end of a head
 _TOO_LARGE = HeadTooLargeError(
     f"the request line and headers exceed {_MAX_HEAD_BYTES // 2**10} KiB; send text and settings in the body"
@@ -123,7 +123,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_request and not self.transport.is_closing():
             self._unset_keepalive_if_required()
-            self._rest_timer = self.loop.call_later(_REST_S, self.transport.close)
+            self._rest_timer = self.loop.call_later(REST_S, self.transport.close)
 
     # --- callbacks of the parser ---
 
@@ -162,7 +162,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(_HEAD_S, self._head_timed_out)
+        self._head_timer = self.loop.call_later(HEAD_S, self._head_timed_out)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer:

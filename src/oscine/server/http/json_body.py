@@ -1,4 +1,5 @@
-"""JSON from clients: bounded, so that parsing does not delay other streams, and with a reason when parsing fails."""
+"""Request bodies, with limits on their size and on the time they take; and JSON, bounded so that parsing does not delay
+other streams, and with a reason when parsing fails."""
 
 from __future__ import annotations
 
@@ -20,15 +21,59 @@ from oscine.errors import RequestError, TimedOutError, TooLargeError
 from oscine.server.api.schemas import invalid_field
 from oscine.server.http.connections import BytesInFlight
 
+BODY_S = 30.0  # for the first bytes; each further one adds its share
+_MIN_BYTES_PER_S = 16 * 2**10
 # Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
 _MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
-_MAX_VALUES = 70_000  # embeddings of 2048 numbers in a batch of 32
-_LONG_STRING_BYTES = 2**16  # a longer one is taken out of a body that is too large otherwise
+MAX_VALUES = 70_000  # embeddings of 2048 numbers in a batch of 32
+LONG_STRING_BYTES = 2**16  # a longer one is taken out of a body that is too large otherwise
 _MAX_STRINGS = 10_000  # of such a body
-_SLICE_BYTES = 2**20
+SLICE_BYTES = 2**20
 _GZIP = b"\x1f\x8b"
 _BACKSLASH = ord("\\")
 _Body = TypeVar("_Body", bound=BaseModel)
+
+
+class RequestBody:
+    """The `receive` of a request. Counts the body as it arrives, because content-length may be missing or wrong."""
+
+    def __init__(self, headers: Headers, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
+        """Raises TooLargeError if the request announces too much."""
+        self._receive, self._max_bytes, self._in_flight = receive, max_bytes, in_flight
+        self._begun_s = asyncio.get_running_loop().time()
+        self._received = self._counted = 0
+        self._complete = False
+        content_length = headers.get("content-length", "")
+        if content_length.isdecimal() and int(content_length) > max_bytes:
+            raise self._too_large()
+
+    async def __call__(self) -> Message:
+        """Raises TimedOutError, TooLargeError or OverloadedError."""
+        if self._complete:
+            return await self._receive()  # waits for the end of the connection
+        try:
+            async with asyncio.timeout_at(self._begun_s + BODY_S + self._received / _MIN_BYTES_PER_S):
+                received = await self._receive()
+        except TimeoutError:
+            message = f"the body did not arrive in time, only {self._received} bytes of it; send it again, faster"
+            raise TimedOutError(message) from None
+        self._complete = not received.get("more_body", False)
+        self._received += len(received.get("body", b""))
+        if self._received > self._max_bytes:
+            raise self._too_large()
+        uncounted = self._received - self._counted - BytesInFlight.SMALL
+        if uncounted > 0:
+            self._in_flight.add(uncounted)
+            self._counted += uncounted
+        return received
+
+    def close(self) -> None:
+        """The request has ended."""
+        self._in_flight.remove(self._counted)
+        self._counted = 0
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(f"the body exceeds the limit of {self._max_bytes / 2**20:.3g} MiB; split the request")
 
 
 class JsonRoute(APIRoute):
@@ -98,7 +143,7 @@ class _JsonRequest(Request):
 
 async def read_json(body: bytes, max_string_bytes: int) -> Any:
     """Yields to the event loop between steps that take milliseconds. Raises RequestError."""
-    if len(body) > _LONG_STRING_BYTES:
+    if len(body) > LONG_STRING_BYTES:
         await asyncio.sleep(0)  # joining the body took its time
     if len(body) <= _MAX_BYTES:
         parsed = parse_json(body)
@@ -106,7 +151,7 @@ async def read_json(body: bytes, max_string_bytes: int) -> Any:
         taken = TakenStrings()
         rest = await taken.take(body, max_string_bytes)
         parsed = taken.put_back(parse_json(rest))
-    if len(body) > _LONG_STRING_BYTES:
+    if len(body) > LONG_STRING_BYTES:
         await asyncio.sleep(0)  # validating takes time too
     return parsed
 
@@ -118,8 +163,8 @@ def parse_json(body: bytes, what: str = "body") -> Any:
         raise TooLargeError(message)
     # In strings they count too: they are few there.
     values = sum(map(body.count, (b",", b"[", b"{"))) + body.count(b'"') // 2
-    if values > _MAX_VALUES:
-        message = f"the {what} has {values} commas, brackets and strings, the limit is {_MAX_VALUES}; split the request"
+    if values > MAX_VALUES:
+        message = f"the {what} has {values} commas, brackets and strings, the limit is {MAX_VALUES}; split the request"
         raise TooLargeError(message)
     try:
         return json.loads(body)
@@ -183,7 +228,7 @@ def _long_strings(body: bytes) -> Iterator[tuple[int, int]]:
         end = _string_end(body, begin)
         if begin == 0 or end < 0:
             return
-        if end - begin > _LONG_STRING_BYTES:
+        if end - begin > LONG_STRING_BYTES:
             yield begin, end
         begin = body.find(b'"', end + 1) + 1
 
@@ -208,7 +253,7 @@ async def _plain_string(body: bytes, begin: int, end: int) -> str | None:
     """None if it has letters beyond ASCII, or escapes other than `\\/`, which some clients write in base64."""
     pieces = []
     while begin < end:
-        cut = min(begin + _SLICE_BYTES, end)
+        cut = min(begin + SLICE_BYTES, end)
         if body[cut - 1] == _BACKSLASH:
             cut = min(cut + 1, end)
         piece = body[begin:cut]
@@ -220,52 +265,3 @@ async def _plain_string(body: bytes, begin: int, end: int) -> str | None:
         begin = cut
         await asyncio.sleep(0)
     return "".join(pieces)
-
-
-# --- Reading a request's body, with limits on its size and on the time it takes.
-
-
-_BODY_S = 30.0  # for the first bytes; each further one adds its share
-_MIN_BYTES_PER_S = 16 * 2**10
-
-
-class RequestBody:
-    """The `receive` of a request. Counts the body as it arrives, because content-length may be missing or wrong."""
-
-    def __init__(self, headers: Headers, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
-        """Raises TooLargeError if the request announces too much."""
-        self._receive, self._max_bytes, self._in_flight = receive, max_bytes, in_flight
-        self._begun_s = asyncio.get_running_loop().time()
-        self._received = self._counted = 0
-        self._complete = False
-        content_length = headers.get("content-length", "")
-        if content_length.isdecimal() and int(content_length) > max_bytes:
-            raise self._too_large()
-
-    async def __call__(self) -> Message:
-        """Raises TimedOutError, TooLargeError or OverloadedError."""
-        if self._complete:
-            return await self._receive()  # waits for the end of the connection
-        try:
-            async with asyncio.timeout_at(self._begun_s + _BODY_S + self._received / _MIN_BYTES_PER_S):
-                received = await self._receive()
-        except TimeoutError:
-            message = f"the body did not arrive in time, only {self._received} bytes of it; send it again, faster"
-            raise TimedOutError(message) from None
-        self._complete = not received.get("more_body", False)
-        self._received += len(received.get("body", b""))
-        if self._received > self._max_bytes:
-            raise self._too_large()
-        uncounted = self._received - self._counted - BytesInFlight.SMALL
-        if uncounted > 0:
-            self._in_flight.add(uncounted)
-            self._counted += uncounted
-        return received
-
-    def close(self) -> None:
-        """The request has ended."""
-        self._in_flight.remove(self._counted)
-        self._counted = 0
-
-    def _too_large(self) -> TooLargeError:
-        return TooLargeError(f"the body exceeds the limit of {self._max_bytes / 2**20:.3g} MiB; split the request")

@@ -21,7 +21,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from oscine.errors import NotAllowedError, forget_frames
 from oscine.server.api.schemas import shown_name
 from oscine.server.dialects.kept_files import FILES_PATH
-from oscine.server.http.allowed_hosts import AllowedHosts, host_name
+from oscine.server.http.access import AllowedHosts, host_name
 from oscine.server.http.errors import api_error, error_response
 from oscine.server.http.json_body import RequestBody
 from oscine.server.http.logs import client_address, key_number, log_fields, request_id

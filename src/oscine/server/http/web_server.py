@@ -1,4 +1,5 @@
-"""The web server: uvicorn with a bounded parser and a graceful stop. It drains streams first, then connections."""
+"""The web server: uvicorn with bounded protocols and a graceful stop, which drains streams first, then connections. A
+status server shows the state of one process on a port of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,8 +18,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
-from oscine.errors import EngineError, OscineError
+from oscine.errors import ConfigError, EngineError, OscineError
+from oscine.server.app import build_status_app
 from oscine.server.http.http_protocol import BoundedHttpProtocol
+from oscine.server.http.listener import bind
 from oscine.server.http.logs import log_fields
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES, BoundedWebSocketProtocol
 from oscine.server.service import Service
@@ -126,3 +129,37 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
         return uvloop.new_event_loop
     return None
+
+
+class StatusServer:
+    """Serves /metrics, /health, /ready and /version of one process: a proxy that chooses among several processes cannot
+    be asked for the metrics of one of them.
+
+    Made on the event loop of the service. Listens on the first free port of `ports`; raises ConfigError if none is
+    free."""
+
+    def __init__(self, service: Service, host: str, ports: Iterable[int]) -> None:
+        listener = _bind_first_free(host, ports)
+        self.port: int = listener.getsockname()[1]
+        self._server = _StatusUvicorn(uvicorn_config(build_status_app(service), ws="none", lifespan="off"))
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        await self._serving
+
+
+class _StatusUvicorn(uvicorn.Server):
+    def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override]
+        """Signals belong to the host of this process."""
+        return contextlib.nullcontext()
+
+
+def _bind_first_free(host: str, ports: Iterable[int]) -> socket.socket:
+    error = ConfigError("no port is given")
+    for port in ports:
+        try:
+            return bind(host, port)
+        except ConfigError as taken:
+            error = taken
+    raise error

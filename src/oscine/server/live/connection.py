@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, RequestError, unknown_choice
 from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field, shown_name
-from oscine.server.http.api_keys import SUBPROTOCOL
+from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import parse_json
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
