@@ -110,7 +110,7 @@ test: dev oracle clients asr lowest linters tritonserver ray
 
 test-triton: dev triton
 	PYTHONPATH=.venv-triton $(BIN)/python -c 'import triton; assert triton.__version__ == "$(OTHER_TRITON)", triton'
-	PYTHONPATH=.venv-triton $(PYTEST) tests/kernels --ignore tests/kernels/test_shared_memory.py --ignore tests/kernels/cuda
+	PYTHONPATH=.venv-triton $(PYTEST) tests/kernels --ignore tests/kernels/test_primitives.py --ignore tests/kernels/cuda
 
 test-gpu:
 	$(PYTHON) -m pytest -m gpu

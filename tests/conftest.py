@@ -42,7 +42,7 @@ LONG_FILES = (
     "tests/test_demo.py",
     "tests/commands/test_doctor.py",
     "tests/commands/test_serve_models.py",
-    "tests/kernels/test_shared_memory.py",
+    "tests/kernels/test_primitives.py",
     "tests/runner/cuda/test_codec.py",
     "tests/test_api.py",
     "tests/align/test_whisper.py",

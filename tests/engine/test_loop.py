@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
 from oscine.config import EngineConfig, PacingConfig, RunawayConfig
 from oscine.engine.admission import EndSession, PromptReady, Shutdown, TextAppended
-from oscine.engine.loop import EngineLoop
+from oscine.engine.loop import EngineLoop, Slots
 from oscine.errors import EngineError, OverloadedError, RequestError, TooLongError
 from oscine.types import TickHistogram, Usage
 from tests.engine.scripted_runner import END_MARK, PLAIN, Listener, ScriptedRunner, prompt_of, session_of
@@ -391,3 +392,30 @@ def test_the_status_has_the_tick_histogram_and_the_counts_of_the_runner() -> Non
     status, ticks = rig.loop.status(), len(rig.runner.launches)
     assert sum(status.ticks.counts) == ticks and status.ticks.sum_s == pytest.approx(0.02 * ticks)
     assert status.memory_bytes == 0 and [listener.chunks[-1].usage for listener in listeners] == [Usage(10, 5)] * 3
+
+
+# --- slots ---
+
+
+def test_a_slot_has_one_owner_at_a_time() -> None:
+    slots, taken, rng = Slots(5), set[int](), random.Random(1)
+    for _ in range(500):
+        if slots.free and (not taken or rng.random() < 0.5):
+            slot = slots.take()
+            assert slot not in taken and slot == min(set(range(5)) - taken)
+            taken.add(slot)
+        else:
+            slots.give(slot := rng.choice(sorted(taken)))
+            taken.remove(slot)
+        assert (slots.taken, slots.free) == (len(taken), 5 - len(taken))
+
+
+def test_misuse_is_an_assertion_error() -> None:
+    slots = Slots(1)
+    with pytest.raises(AssertionError):
+        slots.give(0)
+    slots.take()
+    with pytest.raises(AssertionError):
+        slots.take()
+    with pytest.raises(AssertionError):
+        slots.give(1)

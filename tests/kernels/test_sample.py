@@ -6,7 +6,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.sample import Draws, FirstCode, sample
+from oscine.kernels.sample import Draws, FirstCode, sample, take_codes
 from oscine.runner.sampling import DrawTable, draw, probabilities
 from oscine.types import DrawParams
 from tests.kernels.draw_cases import (  # noqa: F401  (order_of_equals is a fixture)
@@ -154,3 +154,23 @@ def test_published_vocabularies(device, rows, name, vocab):
     failed = no_failures(rows, device)
     seconds = graph_seconds(lambda: sample(logits, slot, draws, codes, 1, failed))
     print(f"\n{name}, {rows} rows of {vocab}: {seconds * 1e6:.1f} us")  # too few bytes to compute a bandwidth
+
+
+# --- copies of a tick's codes ---
+
+
+BOOKS, SCRATCH = 16, 40
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_codes_slots_and_failures_are_copied(device, rows):
+    slots = torch.arange(rows, device=device).flip(0)
+    slots[rows // 2] = -1
+    codes = torch.randint(3072, (rows, BOOKS), device=device)
+    failed = torch.arange(rows, device=device, dtype=torch.int16) % 2
+    codec_slots, codec_codes = torch.full_like(slots, -7, dtype=torch.int32), torch.full_like(codes, -7)
+    codes_out, failed_out = torch.full_like(codes, -7, dtype=torch.int16), torch.full_like(failed, -7)
+    take_codes(slots, codes, failed, SCRATCH, codec_slots, codec_codes, codes_out, failed_out)
+    assert torch.equal(codec_slots, torch.where(slots < 0, SCRATCH, slots).int())
+    assert torch.equal(codec_codes, codes) and torch.equal(codes_out.long(), codes)
+    assert torch.equal(failed_out, failed)

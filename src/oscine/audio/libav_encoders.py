@@ -29,7 +29,7 @@ class CodecSettings:
 
 
 # A bit reservoir would make a frame wait for later ones. libav's own Xing frame is off by up to 46 samples of padding;
-# whole_files.py writes one.
+# encoders.py writes one.
 MP3 = CodecSettings(
     *("mp3", "libmp3lame", "s16p", 128_000),
     codec_options={"reservoir": "0", "compression_level": "5"},

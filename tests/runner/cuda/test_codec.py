@@ -27,9 +27,8 @@ pytest.importorskip("triton")
 from oscine.kernels import residual_unit
 from oscine.kernels.conv_tiles import UNITS, UnitTile
 from oscine.kernels.cuda.operations import CudaOperations
-from oscine.runner.cuda.codec import CudaCodec
+from oscine.runner.cuda.codec import CodecRings, CudaCodec, ring_state_elements
 from oscine.runner.cuda.programs import HOPPER
-from oscine.runner.cuda.ring_buffers import CodecRings, ring_state_elements
 
 pytestmark = pytest.mark.slow
 
