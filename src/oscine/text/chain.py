@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from oscine.errors import RequestError
 from oscine.text.scanner import Piece
 from oscine.text.spoken_text import SpokenBuffer
 
@@ -31,13 +32,27 @@ class _Link:
         self._buffer = SpokenBuffer()
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        for piece in pieces:
-            if piece.pause_s or piece.is_final:
+        """Joins pieces first: a stage's work per push then does not count for each piece."""
+        texts: list[str] = []
+        failure: Exception | None = None
+        try:
+            for piece in pieces:
+                if not (piece.pause_s or piece.is_final):
+                    said = piece.said
+                    self._buffer.push(said, None if piece.spoken is None else piece.written)
+                    texts.append(said)
+                    continue
+                if texts:
+                    yield from self._with_written(self.stage.push("".join(texts)))
+                    texts = []
                 yield from self.finish(piece.said)
                 yield piece
-            else:
-                self._buffer.push(piece.said, None if piece.spoken is None else piece.written)
-                yield from self._with_written(self.stage.push(piece.said))
+        except RequestError as error:
+            failure = error
+        if texts:
+            yield from self._with_written(self.stage.push("".join(texts)))
+        if failure is not None:
+            raise failure
 
     def finish(self, following: str = "") -> Iterator[Piece]:
         yield from self._with_written(self.stage.finish(following))
@@ -46,10 +61,14 @@ class _Link:
             yield Piece(rest.written, rest.spoken)
 
     def _with_written(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        take_runs = self._buffer.take_runs
         for piece in pieces:
-            runs = self._buffer.take_runs(len(piece.written))
+            runs = take_runs(len(piece.written))
             if piece.spoken is not None:
-                written = "".join(run if original is None else original for run, original in runs)
+                if len(runs) == 1 and runs[0][1] is None:
+                    yield piece
+                    continue
+                written = "".join([run if original is None else original for run, original in runs])
                 yield Piece(written, piece.spoken, piece.pause_s, piece.is_final)
                 continue
             for run, original in runs:
@@ -58,22 +77,25 @@ class _Link:
 
 class Chain:
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self._links = [_Link(stage) for stage in stages]
+        self._first = stages[0]
+        self._links = [_Link(stage) for stage in stages[1:]]
 
     @property
     def held(self) -> str:
         """The text that was not returned yet, as far as it was prepared."""
-        return "".join(link.stage.held for link in reversed(self._links))
+        return "".join([*(link.stage.held for link in reversed(self._links)), self._first.held])
 
     def push(self, text: str) -> Iterable[Piece]:
-        pieces: Iterable[Piece] = [Piece(text)]
-        for link in self._links:
-            pieces = link.feed(pieces)
-        return pieces
+        """Raises what a stage raises, after the pieces before it."""
+        return self._through(self._first.push(text), self._links)
 
     def finish(self) -> Iterator[Piece]:
+        yield from self._through(self._first.finish(), self._links)
         for index, link in enumerate(self._links):
-            pieces: Iterable[Piece] = link.finish()
-            for later in self._links[index + 1 :]:
-                pieces = later.feed(pieces)
-            yield from pieces
+            yield from self._through(link.finish(), self._links[index + 1 :])
+
+    @staticmethod
+    def _through(pieces: Iterable[Piece], links: Sequence[_Link]) -> Iterable[Piece]:
+        for link in links:
+            pieces = link.feed(pieces)
+        return pieces

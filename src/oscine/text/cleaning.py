@@ -41,10 +41,8 @@ _ARROWS = "\u2190-\u21ff\u27f0-\u27ff\u2794-\u27be"
 _INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"
 _CONTROLS = r"\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f"
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"  # also of other scripts; they belong to emoji if they follow one
-_EMOJI = (
-    "[\u2300-\u23ff\u2600-\u2775\u2b00-\u2bff\U0001f000-\U0001f0ff\U0001f18a-\U0001fbff]"
-    "[\ufe0e\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
-)
+_EMOJI_CHARS = "\u2300-\u23ff\u2600-\u2775\u2b00-\u2bff\U0001f000-\U0001f0ff\U0001f18a-\U0001fbff"
+_EMOJI = f"[{_EMOJI_CHARS}][\ufe0e\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
 _STYLED = "\u24b6-\u24e9\U0001d400-\U0001d7ff\U0001f130-\U0001f189"  # letters in another font, as phones offer them
 _BULLETS = r"\-+*\u2022\u2023\u25aa\u25cf\u25cb\u25e6\u00b7\u2013\u2014\u2043"
 
@@ -99,7 +97,9 @@ _BLOCK_LINE = re.compile(rf"[ \t]{{0,12}}(?:#{{1,6}}[ \t]|[{_BULLETS}][ \t]|\d{{
 _LOOKAHEAD = 16  # characters that tell whether a line is one
 _MARK = ".!?:;,\u2026\u3002\uff01\uff1f\uff1a\uff1b\uff0c\u3001\u061f\u060c\u0964"
 # Characters after a mark that do not change that a pause is there: spaces, quotes, brackets, Markdown, emoji.
-_TRANSPARENT = re.compile(rf"[\s\"'()\[\]*_`~|#\u2018\u2019\u201c\u201d\u00bb{_BULLETS}{_JOINERS}\u20e3]|{_EMOJI}")
+_TRANSPARENT = re.compile(
+    rf"[\s\"'()\[\]*_`~|#\u2018\u2019\u201c\u201d\u00bb{_BULLETS}{_JOINERS}\u20e3{_EMOJI_CHARS}]*"
+)
 
 _STARTS = (
     rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>)|\r?\n|\r\Z"
@@ -138,11 +138,11 @@ class CleaningRule:
         if at == len(text):
             return None
         before = text[max(0, at - CONTEXT_CHARS) : at]
-        if at == 0 or text[at - 1] == "\n":
+        char = text[at]
+        if (at == 0 or text[at - 1] == "\n") and (char in _LINE_MARKS or char in " \t"):
             found = _line_start(text, at, ended=ended)
             if found:
                 return found
-        char = text[at]
         if char in " \t\r\n":
             return _white(text, at, before, ended=ended, leaves_paragraphs=self._leaves_paragraphs)
         if char in "*_~`":
@@ -176,13 +176,27 @@ def _run_end(found: re.Match[str], *, ended: bool) -> int:
 
 def _needs_mark(before: str) -> bool:
     """Whether a pause after this text needs a mark of its own."""
-    end = len(before)
-    while end and _TRANSPARENT.match(before[end - 1]):
-        end -= 1
-    return end > 0 and before[end - 1] not in _MARK
+    backwards = before[::-1]
+    found = _TRANSPARENT.match(backwards)
+    last = backwards[found.end() :][:1] if found else ""
+    return last != "" and last not in _MARK
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
+
+
+# What a line may begin with, by its first visible character.
+_LINE_MARKS: dict[str, tuple[re.Pattern[str], ...]] = {
+    **dict.fromkeys("-*", (_RULER, _ITEM)),
+    **dict.fromkeys("_=:", (_RULER,)),
+    **dict.fromkeys("+\u2022\u2023\u25aa\u25cf\u25cb\u25e6\u00b7\u2013\u2014\u2043", (_ITEM,)),
+    "`": (_FENCE,),
+    "~": (_FENCE, _RULER),
+    "#": (_HEADING,),
+    ">": (_QUOTED,),
+    "|": (_RULER, _ROW),
+}
+_INDENT = re.compile(r"[ \t]{0,12}")
 
 
 def _line_start(text: str, at: int, *, ended: bool) -> Match | None:
@@ -191,7 +205,8 @@ def _line_start(text: str, at: int, *, ended: bool) -> Match | None:
         raise NeedMoreText
     if not ended and len(text) - at < _LOOKAHEAD and _BLOCK_BEGUN.match(text, at):
         raise NeedMoreText
-    for pattern in (_FENCE, _RULER, _HEADING, _ITEM, _QUOTED, _ROW):
+    mark = _INDENT.match(text, at).end()  # type: ignore[union-attr]
+    for pattern in _LINE_MARKS.get(text[mark : mark + 1], ()):
         if found := pattern.match(text, at):
             return Match(_run_end(found, ended=ended), "") if found.end() > at else None
     return None
@@ -201,22 +216,24 @@ _BLOCK_BEGUN = re.compile(rf"[ \t]{{0,12}}(?:#{{1,6}}[ \t]*|[{_BULLETS}][ \t]*(?
 _LINE_BEGUN = re.compile(rf"[ \t]{{0,12}}(?:#{{0,6}}|[{_BULLETS}]?|\d{{1,3}}[.)]?|[-=_*~`]{{1,2}})\Z")
 
 
-_UNCLEAR = re.compile(r"[-=<]{0,3}\r?")
+_WHITE = re.compile(r"[ \t]*")
+_UNCLEAR = re.compile(r"[ \t]*[-=<]{0,3}\r?\Z")
+_ONLY_SPACES = re.compile(r"\s*\Z")
 
 
 def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: bool) -> Match | None:
     """White space before a line break, an emoji, a dash or the end of the text so far."""
     if (newlines := _NEWLINES.match(text, at)) is None:
-        rest = text[at:].lstrip(" \t")
-        if not ended and _UNCLEAR.fullmatch(rest):
+        if not ended and _UNCLEAR.match(text, at):
             raise NeedMoreText
-        if rest.startswith("|"):
+        visible = _WHITE.match(text, at).end()  # type: ignore[union-attr]
+        if text.startswith("|", visible):
             return _separator(_PIPE, text, at, before, ended=ended)
-        return _character(text, at, before, ended=ended) if rest and rest[0] not in "\r\n" else None
+        return None if text[visible : visible + 1] in ("", "\r", "\n") else _character(text, at, before, ended=ended)
     if before.rstrip(" \t\r").endswith("\n") or not before.strip():
         return None  # the text has not begun, or the break belongs to an earlier one
     end = newlines.end()
-    if not ended and (end == len(text) or text[end:].isspace() or _LINE_BEGUN.match(text, end)):
+    if not ended and (_ONLY_SPACES.match(text, end) or _LINE_BEGUN.match(text, end)):
         raise NeedMoreText
     line = before[before.rfind("\n") + 1 :]
     if not any(map(str.isalnum, line)) or _FENCE.fullmatch(line):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError
@@ -22,6 +22,7 @@ from oscine.text.spoken_text import Pause, Replacement, SpokenBuffer, SpokenText
 from oscine.types import TextOptions
 
 Prepared = SpokenText | Pause
+_SLICE_CHARS = 4096  # prepared at once
 NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
 
@@ -72,9 +73,12 @@ def prepare_text(
     language: str = "auto",
     config: SegmenterConfig | None = None,
     max_chars: int | None = None,
+    check_cancelled: Callable[[], None] | None = None,
 ) -> list[Prepared]:
     """Segments and pauses in their order. Raises RequestError for a tag that cannot be read, for a text that is only
-    pauses, and for one that has more than `max_chars` characters when it is spelled out."""
+    pauses, and for one that has more than `max_chars` characters when it is spelled out.
+
+    `check_cancelled` is called every few thousand characters and may raise an exception, which ends the work."""
     options, config = options or TextOptions(), config or SegmenterConfig()
     pauses = (options.markup and has_break(text)) or options.paragraph_pause_s > 0
     level = asked_level(options) or "raw"
@@ -85,9 +89,11 @@ def prepare_text(
         return [SpokenText.unchanged(segment) for segment in segment_text(text, config)]
     parts = _Parts(max_chars)
     chain = Chain(stages_for(options, language))
-    for pieces in (chain.push(text), chain.finish()):
-        for piece in pieces:
-            parts.push(piece)
+    for start in range(0, len(text), _SLICE_CHARS):
+        if check_cancelled is not None:
+            check_cancelled()
+        parts.extend(chain.push(text[start : start + _SLICE_CHARS]))
+    parts.extend(chain.finish())
     if level != "raw":
         parts.check_has_words()
     return parts.finish(config)
@@ -101,17 +107,24 @@ class _Parts:
         self._limit = PauseLimit()
         self._done: list[SpokenBuffer | Pause] = []
 
-    def push(self, piece: Piece) -> None:
-        if piece.pause_s:
-            self._limit.add(piece.pause_s)
-            self._done.append(Pause(piece.pause_s))
-            return
-        if not self._done or isinstance(self._done[-1], Pause):
-            self._done.append(SpokenBuffer())
-        buffer = self._done[-1]
-        assert isinstance(buffer, SpokenBuffer)
-        buffer.push(piece.said, None if piece.spoken is None else piece.written)
-        self._chars += len(piece.said)
+    def extend(self, pieces: Iterable[Piece]) -> None:
+        buffer = self._done[-1] if self._done else None
+        chars = 0
+        for written, spoken, pause_s, _ in pieces:
+            if pause_s:
+                self._limit.add(pause_s)
+                self._done.append(Pause(pause_s))
+                buffer = None
+                continue
+            if not isinstance(buffer, SpokenBuffer):
+                self._done.append(buffer := SpokenBuffer())
+            if spoken is None:
+                buffer.push(written)
+                chars += len(written)
+            else:
+                buffer.push(spoken, written)
+                chars += len(spoken)
+        self._chars += chars
         if self._max_chars is not None and self._chars > self._max_chars:
             message = f"spelled out, the text has more than {self._max_chars} characters (the limit); split it"
             raise RequestError(message, "text")
@@ -226,12 +239,19 @@ class StreamingPreparation:
         results: list[StreamResult] = []
         if self._failed:
             return results
+        words: list[Piece] = []  # up to the next pause
         try:
             for piece in pieces:
-                results += self._pause(piece.pause_s) if piece.pause_s else self._words(piece)
+                if not piece.pause_s:
+                    words.append(piece)
+                    continue
+                results += self._words(words)
+                words = []
+                results += self._pause(piece.pause_s)
+            results += self._words(words)
         except RequestError as error:
             self._failed = True
-            results += [*self._ended(), error]
+            results += [*self._words(words), *self._ended(), error]
         return results
 
     def _ended(self) -> list[StreamPiece]:
@@ -248,19 +268,20 @@ class StreamingPreparation:
         self._after_pause = []
         return [*ended, Pause(pause_s)]
 
-    def _words(self, piece: Piece) -> list[StreamPiece]:
-        pieces = [piece]
+    def _words(self, pieces: list[Piece]) -> list[StreamPiece]:
         if self._after_pause is not None:
-            self._after_pause.append(piece)
-            if not has_words(piece.said):
+            self._after_pause += pieces
+            if not any(has_words(piece.said) for piece in pieces):
                 return []
             pieces, self._after_pause = self._after_pause, None
             if self._begun:
                 pieces = _stripped(pieces)
+        if not pieces:
+            return []
         self._begun = True
         for one in pieces:
             self._buffer.push(one.said, None if one.spoken is None else one.written)
-        return self._pieces(self._segmenter.push("".join(one.said for one in pieces)))
+        return self._pieces(self._segmenter.push("".join([one.said for one in pieces])))
 
     def _pieces(self, pieces: Iterable[SegmentPiece]) -> list[StreamPiece]:
         return [StreamPiece(self._buffer.take(len(piece.text)), piece.ends) for piece in pieces]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from oscine.errors import RequestError
 from oscine.text.scanner import Match, NeedMoreText
@@ -42,62 +43,67 @@ def _check_entry(word: object, spoken: object) -> None:
             raise RequestError(f"pronunciations: a {what} has {len(text)} characters, the limit is {limit}", _PARAM)
 
 
-_Trie = dict[str, Any]  # by character; "": the entry that ends here
+class _Words:
+    """Finds the words that a text begins with by bisection, so that their number hardly matters."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = sorted(words)
+        self.max_chars = max(map(len, self._words), default=0)
+        # Of each word: the words that it begins with, itself included, shortest first.
+        self._chains: list[list[str]] = []
+        for word in self._words:
+            shorter = self._chains[-1] if self._chains else []
+            self._chains.append([*filter(word.startswith, shorter), word])
+
+    def beginning(self, text: str) -> list[str]:
+        """The words that the text begins with, longest first."""
+        index = bisect_right(self._words, text)
+        if not index:
+            return []
+        # All of them begin the last word that is not after the text.
+        chain = self._chains[index - 1]
+        return chain[: bisect_left(chain, True, key=lambda word: not text.startswith(word))][::-1]
+
+    def one_goes_on(self, text: str) -> bool:
+        """Whether a longer word begins with the text."""
+        index = bisect_right(self._words, text)
+        return index < len(self._words) and self._words[index].startswith(text)
 
 
 class PronunciationRule:
     """The longest word that matches counts. A word without capitals matches in any case, others as they are."""
 
     def __init__(self, entries: Mapping[str, str]) -> None:
-        self._by_first: dict[str, list[tuple[str, str]]] = {}  # first character -> entries, longest first
-        for word, spoken in sorted(entries.items(), key=lambda entry: -len(entry[0])):
-            for first in {word[0], word[0].upper()[:1]} if word == word.lower() else {word[0]}:
-                self._by_first.setdefault(first, []).append((word, spoken))
-        self._as_written: _Trie = {}
-        self._in_any_case: _Trie = {}
-        for word, spoken in entries.items():
-            node = self._in_any_case if word == word.lower() else self._as_written
-            for char in word:
-                node = node.setdefault(char, {})
-            node[""] = word, spoken
-        self.starts = f"[{''.join(map(re.escape, sorted(self._by_first)))}]"
-
-    def _that_match(self, text: str, at: int) -> list[tuple[str, str]]:
-        """Entries that the text at this place equals, longest first: it looks at each character, not at each entry."""
-        found: list[tuple[str, str]] = []
-        for trie, is_folded in ((self._as_written, False), (self._in_any_case, True)):
-            node = trie
-            for char in text[at : at + MAX_WORD_CHARS]:
-                following = node.get(char.lower() if is_folded else char)
-                if following is None:
-                    break
-                node = following
-                if "" in node:
-                    found.append(node[""])
-        return sorted(found, key=lambda entry: -len(entry[0]))
+        self._entries = entries
+        self._in_any_case = _Words(word for word in entries if word == word.lower())
+        self._as_written = _Words(word for word in entries if word != word.lower())
+        self._max_chars = max(self._in_any_case.max_chars, self._as_written.max_chars)
+        firsts = {word[0] for word in entries} | {word[0].upper()[:1] for word in entries if word == word.lower()}
+        self.starts = f"[{''.join(map(re.escape, sorted(firsts)))}]"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if at and _joined(text[at - 1], text[at]):
             return None
-        entries = self._by_first[text[at]]
-        if ended or len(text) - at > MAX_WORD_CHARS:  # no entry can go on after the text
-            entries = self._that_match(text, at)
-        for word, spoken in entries:
-            given = text[at : at + len(word)]
-            if word == word.lower():
-                given = given.lower()
-            if not ended and word.startswith(given) and _may_go_on(text, at, word):
-                raise NeedMoreText
+        window = text[at : at + self._max_chars]
+        forms = (self._as_written, window), (self._in_any_case, _lowered(window))
+        is_open = not ended and at + len(window) == len(text)  # the words may go on after the text
+        if is_open and any(words.one_goes_on(form) for words, form in forms):
+            raise NeedMoreText
+        found = [word for words, form in forms for word in words.beginning(form)]
+        for word in sorted(found, key=len, reverse=True) if len(found) > 1 else found:
             end = at + len(word)
-            if given == word and (end == len(text) or _ends_word(word[-1], text[end])):
-                return Match(end, spoken, is_final=True)
+            if end == len(text) and is_open and not (_is_wide(word[-1]) or _is_hangul(word[-1])):
+                raise NeedMoreText
+            if end == len(text) or _ends_word(word[-1], text[end]):
+                return Match(end, self._entries[word], is_final=True)
         return None
 
 
-def _may_go_on(text: str, at: int, word: str) -> bool:
-    """Whether the next character of the text decides if the word is there."""
-    length = len(text) - at
-    return length < len(word) or (length == len(word) and not (_is_wide(word[-1]) or _is_hangul(word[-1])))
+def _lowered(text: str) -> str:
+    """The text in lower case, of the same length."""
+    if text.isascii():
+        return text.lower()
+    return "".join([lower if len(lower := char.lower()) == 1 else char for char in text])
 
 
 def _ends_word(last: str, following: str) -> bool:
@@ -105,6 +111,7 @@ def _ends_word(last: str, following: str) -> bool:
     return _is_hangul(last) or not _joined(last, following)
 
 
+@lru_cache(maxsize=8192)
 def _joined(left: str, right: str) -> bool:
     """Whether both characters belong to one word. Chinese and Japanese have no spaces: any place there is a border."""
     return _in_word(left) and _in_word(right) and not (_is_wide(left) or _is_wide(right))

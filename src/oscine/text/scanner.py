@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 CONTEXT_CHARS = 200  # of the text before a match that rules may look at
 
@@ -18,8 +17,7 @@ class NeedMoreText(Exception):  # noqa: N818
     """A rule cannot decide before more text has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """The text up to `end` is spoken as `spoken`; None: as it is written."""
 
     end: int
@@ -28,8 +26,7 @@ class Match:
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):  # not a dataclass: a text may have 200,000 of them
     """A piece of the user's text."""
 
     written: str
@@ -55,7 +52,8 @@ class TextScanner:
     def __init__(self, rules: Sequence[Rule]) -> None:
         """The first of two rules that match counts."""
         self._rules = [(re.compile(rule.starts), rule) for rule in rules]
-        self._starts = re.compile("|".join(f"(?:{rule.starts})" for rule in rules))
+        # The group that matches is the first rule that may begin there.
+        self._starts = re.compile("|".join(f"({rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned
 
     @property
@@ -73,28 +71,35 @@ class TextScanner:
 
     def _scan(self, added: str, *, ended: bool) -> Iterator[Piece]:
         text = self._text = self._text[max(0, self._at - CONTEXT_CHARS) :] + added
-        at = self._at = min(self._at, CONTEXT_CHARS)
-        while at < len(text) and (start := self._starts.search(text, at)):
+        at = passed = self._at = min(self._at, CONTEXT_CHARS)
+        search, end = self._starts.search, len(text)
+        while at < end and (start := search(text, at)):
+            found = start.start()
             try:
-                match = self._match(text, start.start(), ended=ended)
+                match = self._match(text, start, ended=ended)
             except NeedMoreText:
+                end = found
                 break
             except Exception:
-                yield from self._pass(start.start())
+                if found > passed:
+                    yield Piece(text[passed:found])
+                self._at = found
                 raise
             if match is None:
-                at = start.start() + 1
+                at = found + 1
                 continue
-            yield from self._pass(start.start())
-            yield Piece(text[start.start() : match.end], match.spoken, match.pause_s, match.is_final)
-            at = self._at = match.end
-        yield from self._pass(start.start() if at < len(text) and start else len(text))
+            if found > passed:
+                yield Piece(text[passed:found])
+            at = passed = match.end
+            yield Piece(text[found:at], match.spoken, match.pause_s, match.is_final)
+        if end > passed:
+            yield Piece(text[passed:end])
+        self._at = max(end, passed)
 
-    def _match(self, text: str, at: int, *, ended: bool) -> Match | None:
-        asked = (rule for starts, rule in self._rules if starts.match(text, at))
-        return next((found for rule in asked if (found := rule.match(text, at, ended=ended))), None)
-
-    def _pass(self, end: int) -> Iterator[Piece]:
-        if end > self._at:
-            yield Piece(self._text[self._at : end])
-            self._at = end
+    def _match(self, text: str, start: re.Match[str], *, ended: bool) -> Match | None:
+        at, first = start.start(), (start.lastindex or 1) - 1
+        found = self._rules[first][1].match(text, at, ended=ended)
+        for starts, rule in self._rules[first + 1 :] if found is None else ():
+            if starts.match(text, at) and (found := rule.match(text, at, ended=ended)):
+                break
+        return found

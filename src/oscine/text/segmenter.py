@@ -60,6 +60,7 @@ def _one_of(chars: str) -> str:
 
 _Borders = tuple[list[int], ...]  # indexes into the text, by rank
 _DEFAULTS = SegmenterConfig()
+_MAX_CACHED_GAP = 8
 _CONTEXT_CHARS = 32  # kept of the text before a gap: longer than any abbreviation
 
 # Spaced marks end a sentence only before white space or in a script without spaces; sure marks always do.
@@ -73,6 +74,7 @@ _PARTICLES = "とっをがはにのもで"  # a Japanese sentence continues with
 _GAP = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W_]+")
 _LETTER = re.compile(r"[^\W_]")
+_LAST_WORD = re.compile(r"[\w.]*\Z")
 _SPACES = re.compile(r"[\s\u200b]+")
 _NEWLINE = re.compile(r"[\n\r\x85\u2028\u2029]")
 _BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\x85\u2028])[^\S\n\r\x85\u2028]*[\n\r\x85\u2028]|\u2029")
@@ -180,13 +182,18 @@ def _is_joined(left: str, right: str) -> bool:
 
 def _borders_by_rank(text: str) -> _Borders:
     borders: _Borders = tuple([] for rank in _Rank)
+    length = len(text)
     for gap in _GAP.finditer(text):
         start, end = gap.span()
-        if start > 0 and end < len(text):
-            border = _border(text[max(0, start - _CONTEXT_CHARS) : start], gap.group(), text[end])
-            if border:
-                borders[border[1]].append(start + border[0])
-    borders[_Rank.END].append(len(text))
+        if start == 0 or end == length:
+            continue
+        if text[start] != "." and end - start <= _MAX_CACHED_GAP:
+            border = _cached_border(text[start - 1 : end + 1])
+        else:
+            border = _border(text[max(0, start - _CONTEXT_CHARS) : start], gap[0], text[end])
+        if border:
+            borders[border[1]].append(start + border[0])
+    borders[_Rank.END].append(length)
     return borders
 
 
@@ -195,17 +202,25 @@ def _border(before: str, gap: str, after: str) -> tuple[int, _Rank] | None:
 
     Invariant for Segmenter: the border is never before the first white space or opening mark of the gap.
     """
+    is_abbreviated = gap[0] == "." and len(gap) > 1 and _is_abbreviated(before, after)
+    find = _cached_border if len(gap) <= _MAX_CACHED_GAP else _find_border
+    return find(before[-1] + gap + after, is_abbreviated)
+
+
+def _find_border(text: str, is_abbreviated: bool = False) -> tuple[int, _Rank] | None:
+    """The border in a gap with one character before and after it."""
+    before, gap, after = text[0], text[1:-1], text[-1]
     if gap == " " and not _is_joined(gap, after):  # a shortcut for most gaps
         return 1, _space_rank(before, after)
     found: tuple[int, _Rank] | None = None
     chunk_start = 0
     for spaces in _SPACES.finditer(gap):
         if found is None or not _CLOSERS.fullmatch(gap, chunk_start, spaces.start()):  # as in « Ici. »
-            rank = _rank_at_spaces(before, gap, chunk_start, spaces, after)
+            rank = _rank_at_spaces(before, gap, chunk_start, spaces, after, is_abbreviated)
         chunk_start = spaces.end()
         if found is None or rank <= found[1]:
             found = chunk_start, rank
-    tight = _tight_border(before[-1], gap, chunk_start, after) if chunk_start < len(gap) else None
+    tight = _tight_border(before, gap, chunk_start, after) if chunk_start < len(gap) else None
     if tight and (found is None or tight[1] <= found[1]):
         found = tight
     if found is None:
@@ -214,18 +229,23 @@ def _border(before: str, gap: str, after: str) -> tuple[int, _Rank] | None:
     return None if _is_joined(gap[at - 1], gap[at] if at < len(gap) else after) else found
 
 
-def _rank_at_spaces(before: str, gap: str, chunk_start: int, spaces: re.Match[str], after: str) -> _Rank:
+_cached_border = lru_cache(maxsize=16384)(_find_border)
+
+
+def _rank_at_spaces(
+    before: str, gap: str, chunk_start: int, spaces: re.Match[str], after: str, is_abbreviated: bool
+) -> _Rank:
     """Rank of a border after white space. The chunk between the previous word or white space and this one decides."""
     chunk, white = gap[chunk_start : spaces.start()], spaces.group()
     newline = _NEWLINE.search(white)
     if newline and (_BLANK_LINE.search(white) or _LIST_ITEM.match(gap, spaces.end())):
         return _Rank.END
     marks = _MARKS.findall(chunk)
-    if chunk.endswith(";") and ("\u0370" <= before[-1] <= "\u03ff" or "\u1f00" <= before[-1] <= "\u1fff"):
+    if chunk.endswith(";") and ("\u0370" <= before <= "\u03ff" or "\u1f00" <= before <= "\u1fff"):
         marks = ["\u037e"]  # the Greek question mark, usually typed as a semicolon
     elif chunk.endswith((",", ";", ":", "،", "؛")):
         marks = []  # "e.g.," and "etc.);"
-    if marks == ["."] and gap[0] == "." and chunk_start == 0 and _is_abbreviated(before, after):
+    if marks == ["."] and is_abbreviated and chunk_start == 0:
         return _Rank.SPACE
     if marks:
         starts_sentence = gap.startswith(("¿", "¡"), spaces.end()) or after.title() == after
@@ -238,7 +258,7 @@ def _rank_at_spaces(before: str, gap: str, chunk_start: int, spaces: re.Match[st
 
 def _space_rank(before: str, after: str) -> _Rank:
     """Ranks a space as a place to cut: in Thai and Lao, spaces separate clauses, not words."""
-    return _Rank.CLAUSE if "\u0e00" <= before[-1] <= "\u0eff" or "\u0e00" <= after <= "\u0eff" else _Rank.SPACE
+    return _Rank.CLAUSE if "\u0e00" <= before <= "\u0eff" or "\u0e00" <= after <= "\u0eff" else _Rank.SPACE
 
 
 def _tight_border(before: str, gap: str, chunk_start: int, after: str) -> tuple[int, _Rank] | None:
@@ -269,13 +289,18 @@ def _last_match(pattern: re.Pattern[str], text: str, start: int) -> re.Match[str
 def _is_abbreviated(before: str, after: str) -> bool:
     """Whether a full stop after `before` belongs to its last word. In doubt it does: a wrong cut is audible, a missed
     one is not."""
-    word = re.split(r"[^\w.]", before.rsplit(None, 1)[-1])[-1].lstrip(".")
+    word = _LAST_WORD.search(before.rsplit(None, 1)[-1])
+    return _is_abbreviation(word[0].lstrip("."), after.isdecimal()) if word else False
+
+
+@lru_cache(maxsize=4096)
+def _is_abbreviation(word: str, before_number: bool) -> bool:
     lower = word.lower()
     if word.isdecimal():
         return len(word) <= 3  # "am 3. Mai", "1. First"; a year ends a sentence
     if word in _TITLES or lower in _SHORTENED:
         return True
-    if after.isdecimal() and (lower in _BEFORE_NUMBER or lower.endswith("str")):  # "Hauptstr. 12"
+    if before_number and (lower in _BEFORE_NUMBER or lower.endswith("str")):  # "Hauptstr. 12"
         return True
     if len(word) == 1:
         return lower != word.upper()  # "J. Doe", "z. B."; scripts without capitals have one-letter words

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):  # not a dataclass: a text may have 100,000 of them
     """Ranges of characters that stand for each other; one of them may be empty."""
 
     spoken_start: int
@@ -83,7 +83,7 @@ class SpokenBuffer:
 
     @property
     def spoken(self) -> str:
-        return "".join(spoken for spoken, _ in self._runs)
+        return "".join([spoken for spoken, _ in self._runs])
 
     def push(self, spoken: str, written: str | None = None) -> None:
         """`written` None: it is the user's own text."""
@@ -104,14 +104,15 @@ class SpokenBuffer:
     def take_runs(self, chars: int) -> list[Run]:
         """The next characters as runs that were replaced together, or not at all."""
         runs: list[Run] = []
-        left = chars
+        queue, left = self._runs, chars
         while left:
-            run, original = self._runs.popleft()
-            taken, rest = run[:left], run[left:]
-            if rest:
-                self._runs.appendleft((rest, None if original is None else ""))
-            runs.append((taken, original))
-            left -= len(taken)
+            run = queue.popleft()
+            spoken, written = run
+            if len(spoken) > left:
+                queue.appendleft((spoken[left:], None if written is None else ""))
+                run = spoken[:left], written
+            runs.append(run)
+            left -= len(run[0])
         self._spoken_chars -= chars
         return runs
 
@@ -121,9 +122,10 @@ def _joined(runs: Iterable[Run]) -> SpokenText:
     at = written_at = 0
     for run, original in runs:
         shown = run if original is None else original
+        end, written_end = at + len(run), written_at + len(shown)
         if original is not None:
-            replacements.append(Replacement(at, at + len(run), written_at, written_at + len(shown)))
+            replacements.append(Replacement(at, end, written_at, written_end))
         spoken.append(run)
         written.append(shown)
-        at, written_at = at + len(run), written_at + len(shown)
+        at, written_at = end, written_end
     return SpokenText("".join(spoken), "".join(written), tuple(replacements))
