@@ -23,8 +23,8 @@ import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.report_sections import admission_table
-from benchmarks.results import save
-from benchmarks.server import SIZES, checkpoint
+from benchmarks.results import read_arguments, save
+from benchmarks.server import WEIGHTS, checkpoint
 from oscine.audio.pcm import CODEBOOKS
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig
 from oscine.engine.build import plan_slots, prepare_device
@@ -210,19 +210,11 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="demo", help="a folder, a hub id or demo")
-    parser.add_argument("--size", choices=SIZES, help="instead: random weights of this size")
-    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--newcomers", nargs="+", type=int, default=[1, 32, 128], help="requests that arrive together")
-    parser.add_argument("--tokens", type=int, default=57, help="max_new_tokens of each")
-    parser.add_argument("--prompt-rows", type=int, help="of each prompt, none of them shared, as for a cloned voice")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    return parser.parse_args(words)
+    return read_arguments(
+        __doc__, words, **WEIGHTS, model=("demo", "a folder, a hub id or demo"),
+        newcomers=([1, 32, 128], "requests that arrive together"), tokens=(57, "max_new_tokens of each"),
+        prompt_rows=(int, "of each prompt, none of them shared, as for a cloned voice"), rounds=20, device="auto",
+    )  # fmt: skip
 
 
 @torch.inference_mode()

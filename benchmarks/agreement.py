@@ -9,7 +9,6 @@ agree is random. The CUDA kernels must not agree worse than Triton's, beyond thr
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 from dataclasses import replace
@@ -22,7 +21,7 @@ import torch
 
 from benchmarks.frame import KINDS
 from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
@@ -96,13 +95,7 @@ def measure(folder: Path, sequences: int, frames: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
-    parser.add_argument("--sequences", type=int, default=100)
-    parser.add_argument("--frames", type=int, default=100)
-    options = parser.parse_args()
+    options = read_arguments(__doc__, scratch=SCRATCH, sizes=["1b7", "0b6"], sequences=100, frames=100)
     figures: dict[str, Any] = {"sequences": options.sequences, "frames": options.frames}
     for size in options.sizes:
         figures[size] = measure(full_checkpoint(options.scratch, size), options.sequences, options.frames)

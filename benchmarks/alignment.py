@@ -8,7 +8,6 @@ of the demo voice. labelled_speech.py says which synthesizers to install.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,7 @@ import numpy as np
 
 from benchmarks.labelled_speech import ESPEAK, VOICES, LabelledSpeech, synthesize
 from benchmarks.labelled_speech import version as synthesizer_version
-from benchmarks.report_table import RESULTS
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine.align.whisper import Whisper
 
 TEXTS = Path(__file__).parents[1] / "training" / "texts" / "heldout.txt"
@@ -55,9 +53,7 @@ def measure(whisper: Whisper, speeches: Sequence[LabelledSpeech]) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path)
-    options = parser.parse_args()
+    options = read_arguments(__doc__, positional=["folders"], folders={"nargs": "+", "type": Path})
     texts = TEXTS.read_text(encoding="utf-8").splitlines()[:SENTENCES]
     speeches = {voice: synthesize(voice, texts) for voice in (*VOICES, ESPEAK)}
     models = {}
@@ -67,7 +63,7 @@ def main() -> None:
         models[folder.name] = {"late_ms": round(1000 * whisper.late_s), "voices": voices}
         print(folder.name, models[folder.name])
     versions = {voice: synthesizer_version(voice) for voice in speeches}
-    save(RESULTS, "alignment", {"synthesizers": versions, "models": models}, "ctranslate2", "numpy")
+    save(options.out, "alignment", {"synthesizers": versions, "models": models}, "ctranslate2", "numpy")
 
 
 if __name__ == "__main__":

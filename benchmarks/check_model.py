@@ -6,7 +6,6 @@ python -m benchmarks.check_model --out docs/results [--scratch DIR] [--frames 40
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from oscine import Oscine, SpeechRequest, Voice
 from random_checkpoint import KINDS, write_checkpoint
 
@@ -93,11 +92,7 @@ def published(scratch: Path, size: str, frames: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--frames", type=int, default=40)
-    options = parser.parse_args()
+    options = read_arguments(__doc__, scratch=SCRATCH, frames=40)
     figures = {"tiny_cpu_against_gpu_fp32": same_codes(options.scratch)}
     for size in ("0b6", "1b7"):
         figures[f"published_{size}"] = published(options.scratch, size, options.frames)

@@ -8,7 +8,6 @@ At 100 requests/s of 5 s each, 500 streams are open at once and 6,250 chunks arr
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results import read_arguments
 from oscine_bench.exchange import Exchange
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
@@ -105,12 +105,9 @@ async def measure(port: int, load: OfferedLoad, length: RunLength) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=100.0)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of audio in each response")
-    parser.add_argument("--duration", type=float, default=20.0)
-    parser.add_argument("--json", action="store_true", help="every figure")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, rate=100.0, seconds=(5.0, "of audio in each response"), duration=20.0, json=(False, "every figure"),
+    )  # fmt: skip
     here, there = multiprocessing.Pipe()
     chunks = round(options.seconds / CHUNK_S)
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, chunks), daemon=True)

@@ -10,7 +10,6 @@ units are never one launch.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from unittest import mock
 import torch
 
 from benchmarks.codec_launches import FULL_WINDOW, STEP_ROWS, Step, compile_recorded, published_codec
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from benchmarks.timing import captured, replay_us
 from oscine.kernels import conv_tiles
 from oscine.kernels.conv_tiles import UNITS, Shape, Tile
@@ -131,12 +130,10 @@ def shown(name: str, figures: Mapping[str, Any], base: Mapping[str, float] | Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(".cache/results"))
-    parser.add_argument("--rows", nargs="+", type=int, default=list(STEP_ROWS))
-    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
-    parser.add_argument("--compile-only", action="store_true")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, out=Path(".cache/results"), rows=list(STEP_ROWS),
+        variants={"nargs": "+", "choices": list(VARIANTS), "default": list(VARIANTS)}, compile_only=False,
+    )  # fmt: skip
     config = published_codec()
     compile_all(options.variants, options.rows, config)
     if options.compile_only:

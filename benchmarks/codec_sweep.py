@@ -34,7 +34,7 @@ from torch import Tensor
 from benchmarks import codec_launches as launched
 from benchmarks.codec_launches import STEP_ROWS, Launch, Step, Trial, compare, published_codec, step_times_us
 from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates, unit_candidates
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from benchmarks.timing import captured, replay_us
 from oscine.kernels import codec_front, conv_tiles
 from oscine.kernels import conv as conv_module
@@ -330,14 +330,11 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--rows", nargs="+", type=int, default=[8, 128, 32])
-    parser.add_argument("--sections", nargs="+", default=list(SECTIONS))
-    parser.add_argument("--capability", type=int, default=90, help="of the GPU: 90 for 9.0")
-    parser.add_argument("--seconds", type=float, default=100.0, help="of the measurement: later shapes are left out")
-    parser.add_argument("--compile-only", action="store_true")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, out=Path(".cache/gpu"), rows=[8, 128, 32], sections=list(SECTIONS),
+        capability=(90, "of the GPU: 90 for 9.0"), seconds=(100.0, "of the measurement: later shapes are left out"),
+        compile_only=False,
+    )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     processes = len(os.sched_getaffinity(0))
     figures: Figures = {"triton": triton.__version__}

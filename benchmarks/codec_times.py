@@ -8,10 +8,8 @@ read and write once at the bandwidth of a copy, or its products at 800 TFLOP/s, 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +25,7 @@ from benchmarks.codec_launches import (
     layer_names,
     published_codec,
 )
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from benchmarks.timing import captured, replay_us
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.runner.cuda.codec import CudaCodec
@@ -104,10 +102,7 @@ def measure(row_counts: Sequence[int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 128])
-    options = parser.parse_args()
+    options = read_arguments(__doc__, rows=[1, 8, 32, 128])
     print(save(options.out, "codec-times", measure(options.rows)))
 
 

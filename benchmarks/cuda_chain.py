@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import cuda_kernels, cuda_plans
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine.kernels.cuda.compiler import HOPPER, CompileError, CubinCache, NvccCompiler, find_compiler
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
@@ -149,19 +149,14 @@ def passed(figures: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--cubins", type=Path, default=Path(".cache/cubins"))
-    parser.add_argument("--compiler", choices=["auto", "nvcc"], default="auto")
-    parser.add_argument("--sections", nargs="+", choices=list(LIMITS_S), default=list(DEFAULT_SECTIONS))
-    parser.add_argument("--rows", nargs="+", type=int, help=f"default: {DEFAULT_ROWS}")
-    parser.add_argument("--products", default="", help="of a sweep: those whose names begin so; default: all")
-    parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--compile-only", action="store_true", help="needs no GPU")
-    parser.add_argument("--section", help=argparse.SUPPRESS)
-    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, cubins=Path(".cache/cubins"), compiler={"choices": ["auto", "nvcc"], "default": "auto"},
+        sections={"nargs": "+", "choices": list(LIMITS_S), "default": list(DEFAULT_SECTIONS)},
+        rows={"nargs": "+", "type": int, "help": f"default: {DEFAULT_ROWS}"},
+        products=("", "of a sweep: those whose names begin so; default: all"), context=64,
+        compile_only=(False, "needs no GPU"), section=(str, argparse.SUPPRESS), part=(Path, argparse.SUPPRESS),
+        share=(0, argparse.SUPPRESS),
+    )  # fmt: skip
     compiler = NvccCompiler("nvcc") if options.compiler == "nvcc" else find_compiler()
     cubins = CubinCache(options.cubins, compiler)
     if options.section:

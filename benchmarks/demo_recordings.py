@@ -8,13 +8,13 @@ compare` says whether they differ, from each other or from recordings of a CPU (
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.results import read_arguments
 from benchmarks.server_process import ServerProcess
 
 _TAKES = 2  # of every text, as in docs/eval.md
@@ -45,14 +45,11 @@ def record_all(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="its folders of recordings must be new or empty")
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--texts", default="english", help="as of oscine eval run")
-    parser.add_argument("--model", type=Path, help="a folder; default: the demo voice")
-    parser.add_argument("--name", default="", help="of the recordings; default: CPU or GPU")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, out={"type": Path, "required": True, "help": "its folders of recordings must be new or empty"},
+        devices="cuda:0", at_once=[1, 64], texts=("english", "as of oscine eval run"),
+        model=(Path, "a folder; default: the demo voice"), name=("", "of the recordings; default: CPU or GPU"),
+    )  # fmt: skip
     record_all(options.devices, options.at_once, options.out, options.texts, options.model, options.name)
 
 

@@ -9,14 +9,12 @@ of the other sentences, of which it is no echo.
 
 from __future__ import annotations
 
-import argparse
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine import Oscine, Speech
 from oscine.audio.clips import pcm16
 from oscine.audio.pcm import rms_dbfs
@@ -90,9 +88,7 @@ def measure(tts: Oscine) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args()
+    options = read_arguments(__doc__)
     with Oscine("demo") as tts:
         figures = measure(tts)
     print(figures)

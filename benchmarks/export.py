@@ -5,7 +5,6 @@ python -m benchmarks.export [--out docs/results/export] [--scratch .cache/export
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 import onnxruntime
 import torch
 
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine.export import ExportedFile, export_parts
 from oscine.export.codec_step import start_states
 from oscine.export.codec_window import context_error, exact_context_frames, random_codes, vocoder_context_frames
@@ -100,11 +99,10 @@ def measure(model: Path | str, output: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/export"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/export"))
-    parser.add_argument("--shapes", nargs="+", choices=["published", "demo"], default=["published", "demo"])
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, out=Path("docs/results/export"), scratch=Path(".cache/export"),
+        shapes={"nargs": "+", "choices": ["published", "demo"], "default": ["published", "demo"]},
+    )  # fmt: skip
     figures: dict[str, Any] = {"new_frames": NEW_FRAMES}
     for shapes in options.shapes:
         random = options.scratch / "published-0b6-base"

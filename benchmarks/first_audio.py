@@ -11,6 +11,7 @@ docs/results/first-audio-<gpu or cpu>-<size or model>.json.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,8 +24,8 @@ import numpy as np
 from benchmarks.clock_points import ClockPoints, read_points
 from benchmarks.piped_server import piped_server, serve_app
 from benchmarks.report_sections import STAGES, stages_table
-from benchmarks.results import save
-from benchmarks.server import SIZES, START_S, checkpoint, gpu_used_mib
+from benchmarks.results import read_arguments, save
+from benchmarks.server import START_S, WEIGHTS, checkpoint, gpu_used_mib
 from benchmarks.timed_parts import TimedEngine, TimedPlanner, TimedResponses, build_timed
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig
 from oscine.engine.remote.client import EngineClient
@@ -117,24 +118,16 @@ def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--size", choices=SIZES, help="random weights of this size")
-    what.add_argument("--model", help="a checkpoint that speaks: a folder, a hub id or demo")
-    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--callers", nargs="+", type=int, default=[1, 32, 128])
-    parser.add_argument("--slots", type=int, default=128)
-    parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
-    parser.add_argument("--requests", type=int, help="of each load, instead of --seconds")
-    parser.add_argument("--warmup", type=float, default=2.0, help="seconds at each load")
     margin_s = PacingConfig().launch_margin_s
-    parser.add_argument("--launch-margin", type=float, default=margin_s, help="seconds; 1: frames are launched at once")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    return parser.parse_args(words)
+    options = read_arguments(
+        __doc__, words, **WEIGHTS, model=(str, "a checkpoint that speaks: a folder, a hub id or demo"),
+        callers=[1, 32, 128], slots=128, frames=(56, "of 80 ms, per request"), seconds=(10.0, "of each load"),
+        requests=(int, "of each load, instead of --seconds"), warmup=(2.0, "seconds at each load"),
+        launch_margin=(margin_s, "seconds; 1: frames are launched at once"), device="auto",
+    )  # fmt: skip
+    if bool(options.size) == bool(options.model):
+        sys.exit("name either --size or --model")
+    return options
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from benchmarks.server_process import ServerProcess
 from oscine_bench.workload import builtin_texts
 
@@ -152,11 +152,7 @@ def _ratios(forecasts: list[dict[str, float]]) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8, help="of each of the three phases")
-    parser.add_argument("--requests", type=int, default=12, help="of a burst")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args()
+    options = read_arguments(__doc__, rounds=(8, "of each of the three phases"), requests=(12, "of a burst"))
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess(None, Path(folder), settings="[engine]\nqueue_wait_s = 0.0\n")
         try:

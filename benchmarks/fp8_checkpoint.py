@@ -6,13 +6,13 @@ to the rounding of activations. For a checkpoint whose widths the FP8 kernels do
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from benchmarks.results import read_arguments
 from oscine.kernels.operations import dequantized, quantize
 from oscine.model.checkpoint import find_checkpoint
 
@@ -39,10 +39,10 @@ def write_fp8_checkpoint(model: Path, out: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="demo", help="a folder, a hub id or demo; with one file of weights")
-    parser.add_argument("--out", type=Path, required=True, help="a new folder")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, model=("demo", "a folder, a hub id or demo; with one file of weights"),
+        out={"type": Path, "required": True, "help": "a new folder"},
+    )  # fmt: skip
     count = write_fp8_checkpoint(find_checkpoint(options.model), options.out)
     print(f"{options.out}: {count} matrices in FP8")
 

@@ -9,7 +9,6 @@ The result is docs/results/frame.json, or frame-0b6.json if 1.7B is not measured
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import time
@@ -23,7 +22,7 @@ import torch
 
 from benchmarks.cuda_frame import predict
 from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.timing import copy_bandwidth, median_ms, time_ticks
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import BackendOptions
@@ -229,14 +228,10 @@ def result_name(sizes: Sequence[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--sizes", nargs="+", default=["1b7", "0b6"])
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32, 64, 128])
-    parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--kernels", nargs="+", choices=list(KINDS), default=["cuda", "fp8", "triton"])
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, scratch=SCRATCH, sizes=["1b7", "0b6"], rows=[1, 8, 32, 64, 128], context=64,
+        kernels={"nargs": "+", "choices": list(KINDS), "default": ["cuda", "fp8", "triton"]},
+    )  # fmt: skip
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:

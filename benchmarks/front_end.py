@@ -35,7 +35,7 @@ from benchmarks import bare_server
 from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
 from benchmarks.report_sections import busy_before, front_end_table
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import ServerConfig
 from oscine.engine.remote.client import EngineClient
@@ -273,18 +273,13 @@ def measure_all(
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", nargs="*", type=float, default=[1, 100, 300], help="requests per second")
-    parser.add_argument("--streams", nargs="*", type=int, default=[200, 1000], help="held at once")
-    parser.add_argument("--frames", type=int, default=13, help="of 80 ms, of the requests of --rates")
-    parser.add_argument("--stream-frames", type=int, default=75, help="of the requests of --streams")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each load; longer at low rates")
-    parser.add_argument("--clients", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="processes")
-    parser.add_argument(
-        "--model", default="demo", help="whose tokenizer builds the prompts: a folder, a hub id or demo"
-    )
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    return parser.parse_args(words)
+    return read_arguments(
+        __doc__, words, rates={"nargs": "*", "type": float, "default": [1, 100, 300], "help": "requests per second"},
+        streams={"nargs": "*", "type": int, "default": [200, 1000], "help": "held at once"},
+        frames=(13, "of 80 ms, of the requests of --rates"), stream_frames=(75, "of the requests of --streams"),
+        seconds=(5.0, "of each load; longer at low rates"), clients=(max(1, (os.cpu_count() or 1) // 4), "processes"),
+        model=("demo", "whose tokenizer builds the prompts: a folder, a hub id or demo"),
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ The exit status is pytest's. A run that is killed leaves no result.
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 
 _OF_MODULE = re.compile(r"'Skipped: (.*)'\)$")
 
@@ -52,11 +51,8 @@ def _reason(skip: ElementTree.Element) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("paths", nargs="*", help="of tests; default: all")
-    options = parser.parse_args()
+    paths = {"nargs": "*", "help": "of tests; default: all"}
+    options = read_arguments(__doc__, positional=["paths"], workers=8, paths=paths)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
         status = subprocess.run(command(report, options.workers, options.paths), check=False).returncode

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import threading
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.playback import PlaybackClock, submit
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from demo_files import fingerprint
 from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
 from oscine.engine.build import build_engine
@@ -177,24 +178,19 @@ def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--size", default="0b6", help="0b6 or 1b7")
-    parser.add_argument("--widths", default="tiny", help="tiny, or published: random weights of the published shapes")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--process", action="store_true", help="run the engine in its own process, as the server does")
-    parser.add_argument("--listeners", nargs="+", type=int, default=[1, 2, 3, 4, 6, 8])
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--model", help="a checkpoint that speaks: a folder, a hub id or demo")
-    parser.add_argument("--texts", type=Path, default=HELD_OUT, help="with --model: one sentence per line")
-    parser.add_argument("--alone", type=int, default=20, help="with --model: sequential requests of one listener")
-    parser.add_argument("--sentences", type=int, default=4, help="with --model: sequential requests of each listener")
-    parser.add_argument("--churn", type=int, default=0, help="random requests with cancels, at the end")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, scratch=SCRATCH, size=("0b6", "0b6 or 1b7"),
+        widths=("tiny", "tiny, or published: random weights of the published shapes"), device="auto",
+        process=(False, "run the engine in its own process, as the server does"), listeners=[1, 2, 3, 4, 6, 8],
+        seconds=6.0, model=(str, "a checkpoint that speaks: a folder, a hub id or demo"),
+        texts=(HELD_OUT, "with --model: one sentence per line"),
+        alone=(20, "with --model: sequential requests of one listener"),
+        sentences=(4, "with --model: sequential requests of each listener"),
+        churn=(0, "random requests with cancels, at the end"),
+    )  # fmt: skip
     if options.model:
         if options.process or options.churn:
-            parser.error("--process and --churn need random weights; --model always runs in its own process")
+            sys.exit("--process and --churn need random weights; --model always runs in its own process")
         name = f"listeners-{Path(options.model).name}"
         print(save(options.out, name, measure_speaking(options.model, options)))
         return

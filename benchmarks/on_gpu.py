@@ -11,7 +11,6 @@ Durations are estimates for an H200, with the random checkpoint that a step writ
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report_table import ROOT
+from benchmarks.results import SCRATCH, read_arguments
 from oscine_bench.record import shown_command
 
 _TAIL_LINES = 12  # of a step's output, shown when it ends
@@ -131,13 +131,11 @@ def listed(steps: Sequence[Step]) -> str:
 
 def main() -> None:
     names = [step.name for step in STEPS]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"), help="checkpoints and recordings")
-    parser.add_argument("--steps", nargs="+", choices=names, default=names)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of the whole run")
-    parser.add_argument("--list", action="store_true", help="show the steps and run none")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, scratch=(SCRATCH, "checkpoints and recordings"),
+        steps={"nargs": "+", "choices": names, "default": names}, seconds=(float("inf"), "of the whole run"),
+        list=(False, "show the steps and run none"),
+    )  # fmt: skip
     steps = [step for step in STEPS if step.name in options.steps]
     if options.list:
         print(listed(steps))

@@ -5,14 +5,12 @@ python -m benchmarks.python_api --out docs/results [--size 1b7] [--slots 8] [--f
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from oscine import Oscine, SpeechRequest
 from oscine.api import offline_config
 from oscine.config import RunawayConfig
@@ -44,15 +42,10 @@ def measure(tts: Oscine, slots: int, frames: int, repeats: int) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--size", default="1b7")
-    parser.add_argument("--model", help="measure this checkpoint instead of random weights")
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--frames", type=int, default=56)
-    parser.add_argument("--repeats", type=int, default=10)
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, scratch=SCRATCH, size="1b7", model=(str, "measure this checkpoint instead of random weights"), slots=8,
+        frames=56, repeats=10,
+    )  # fmt: skip
     model = options.model
     if model is None:
         folder = options.scratch / f"endless-{options.size}"

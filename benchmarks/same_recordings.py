@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results import save
+from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.server_process import ServerProcess
 from oscine_bench.http_client import HttpClient
 from oscine_bench.session import run_async
@@ -75,16 +75,11 @@ def measure(model: Path | None, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"), help="checkpoints")
-    parser.add_argument("--sizes", nargs="+", choices=["demo", "1b7", "0b6"], default=["demo", "1b7"])
-    parser.add_argument("--requests", type=int, default=128)
-    parser.add_argument("--callers", nargs="+", type=int, default=[64])
-    parser.add_argument("--frames", type=int, default=24, help="of each recording with random weights")
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--kernels", default="auto")
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, scratch=(SCRATCH, "checkpoints"),
+        sizes={"nargs": "+", "choices": ["demo", "1b7", "0b6"], "default": ["demo", "1b7"]}, requests=128, callers=[64],
+        frames=(24, "of each recording with random weights"), devices="cuda:0", kernels="auto",
+    )  # fmt: skip
     figures: dict[str, Any] = {"devices": options.devices, "kernels": options.kernels}
     for size in options.sizes:
         model = None

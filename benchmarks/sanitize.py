@@ -40,7 +40,7 @@ from benchmarks.cuda_kernels import (
     TalkerCase,
     WindowCase,
 )
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save
 from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.cuda.compiler import default_cache
 from oscine.kernels.cuda.operations import CudaOperations
@@ -232,13 +232,11 @@ def result_key(tool: str, part: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--tools", nargs="+", default=list(TOOLS), help="others than all: the result's name has them")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--limit-s", type=float, default=120.0, help="of one run")
-    parser.add_argument("--launches", choices=[PLANTED, *PARTS], help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, tools=(list(TOOLS), "others than all: the result's name has them"),
+        parts={"nargs": "+", "choices": list(PARTS), "default": list(PARTS)}, limit_s=(120.0, "of one run"),
+        launches={"choices": [PLANTED, *PARTS], "help": argparse.SUPPRESS},
+    )  # fmt: skip
     if options.launches:
         run_launches(options.launches)
         return

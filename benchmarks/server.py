@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.results import command_words
+from benchmarks.results import SCRATCH, command_words, read_arguments, stopwatch
 from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio.clips import pcm16, wav_header
 from oscine.audio.pcm import FRAME_RATE_HZ
@@ -60,6 +60,14 @@ slots = {slots}
 runaway.enabled = false
 memory.positions_per_slot = 1024
 """
+
+# Arguments of benchmarks that may serve such weights.
+WEIGHTS: dict[str, Any] = {
+    "size": {"choices": SIZES, "help": "random weights of this size; default: a checkpoint that speaks"},
+    "widths": {"choices": ("published", "small"), "default": "published", "help": "of the random weights"},
+    "bpe": (Path, "folder with the published vocab.json and merges.txt"),
+    "scratch": SCRATCH,
+}
 
 Row = dict[str, Any]
 
@@ -269,31 +277,20 @@ def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["1b7"])
-    parser.add_argument("--kinds", nargs="+", choices=CHECKPOINTS, default=["preset"])
-    parser.add_argument("--widths", choices=("published", "small"), default="published")
-    parser.add_argument("--closed", nargs="*", type=int, default=[1, 4, 8, 16, 32, 64, 128], help="callers")
-    parser.add_argument("--open", nargs="*", type=float, default=[1, 5, 10, 20, 50, 100], help="requests per second")
-    parser.add_argument("--search", action="store_true", help="then find the highest rate with no gap and --p95-ms")
-    parser.add_argument("--p95-ms", type=float, default=50.0, help="limit of first audio")
-    parser.add_argument("--seconds-per-step", type=float, default=6.0, help="longer at low rates")
-    parser.add_argument("--frames", type=int, default=56, help="of 80 ms, per request")
-    # In the small vocabulary of a random checkpoint every letter is a token, so a short text has enough of them.
-    parser.add_argument("--lengths", nargs="+", default=["short"], help="of the texts: short, medium, long")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--slots", type=int, default=SLOTS)
-    parser.add_argument("--devices", default="auto")
-    parser.add_argument("--kernels", choices=["auto", "triton", "cuda"], default="auto", help="engine.kernels")
-    parser.add_argument("--set", action="append", default=[], help="a setting of the server: engine.queue_wait_s=10")
-    options = parser.parse_args()
-    begun_s = time.monotonic()
-
-    def say(what: str) -> None:
-        print(f"[{time.monotonic() - begun_s:4.0f} s] {what}", flush=True)
-
+    options = read_arguments(
+        __doc__, scratch=SCRATCH, sizes={"nargs": "+", "choices": SIZES, "default": ["1b7"]},
+        kinds={"nargs": "+", "choices": CHECKPOINTS, "default": ["preset"]},
+        widths={"choices": ("published", "small"), "default": "published"},
+        closed={"nargs": "*", "type": int, "default": [1, 4, 8, 16, 32, 64, 128], "help": "callers"},
+        open={"nargs": "*", "type": float, "default": [1, 5, 10, 20, 50, 100], "help": "requests per second"},
+        search=(False, "then find the highest rate with no gap and --p95-ms"), p95_ms=(50.0, "limit of first audio"),
+        seconds_per_step=(6.0, "longer at low rates"), frames=(56, "of 80 ms, per request"),
+        lengths=(["short"], "of the texts: short, medium, long"),
+        bpe=(Path, "folder with the published vocab.json and merges.txt"), slots=SLOTS, devices="auto",
+        kernels={"choices": ["auto", "triton", "cuda"], "default": "auto", "help": "engine.kernels"},
+        set={"action": "append", "default": [], "help": "a setting of the server: engine.queue_wait_s=10"},
+    )  # fmt: skip
+    say = stopwatch()
     failed = []
     for size in options.sizes:
         for kind in options.kinds:

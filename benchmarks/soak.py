@@ -27,11 +27,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from benchmarks.results import save
-from benchmarks.server import CHECKPOINTS, SETTINGS, SIZES, START_S, checkpoint, gpu_used_mib
+from benchmarks.results import read_arguments, save, stopwatch
+from benchmarks.server import CHECKPOINTS, SETTINGS, START_S, WEIGHTS, checkpoint, gpu_used_mib
 from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, wait_until
 from benchmarks.server_trials import (
     GAP_S,
@@ -324,34 +323,22 @@ def _save(options: argparse.Namespace, what: str, figures: Row) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--overload", action="store_true", help="three times the capacity, then bursts")
-    parser.add_argument("--seconds", type=float, help="default: 600, of the overload 60")
-    parser.add_argument("--rate", type=float, help="requests per second; default: the measured capacity")
-    parser.add_argument("--kills", type=int, choices=range(len(_KILLS_AT) + 1), default=len(_KILLS_AT))
-    parser.add_argument("--burst", type=int, nargs="+", default=[256], help="clients at once")
-    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
-    parser.add_argument("--kind", choices=CHECKPOINTS, default="preset")
-    parser.add_argument("--widths", choices=("published", "small"), default="published")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--frames", type=int, help="of 80 ms, per speech; default: 56 for random weights")
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--devices", default=None, help="default: cpu for the demo voice, auto otherwise")
-    parser.add_argument("--queue-wait-s", type=float, default=3.0, help="the server's engine.queue_wait_s")
-    parser.add_argument("--slack-s", type=float, default=1.0, help="for first audio, beyond queue_wait_s")
-    parser.add_argument("--set", action="append", default=[], help="another setting of the server")
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, **WEIGHTS, overload=(False, "three times the capacity, then bursts"),
+        seconds=(float, "default: 600, of the overload 60"),
+        rate=(float, "requests per second; default: the measured capacity"),
+        kills={"type": int, "choices": range(len(_KILLS_AT) + 1), "default": len(_KILLS_AT)},
+        burst=([256], "clients at once"), kind={"choices": CHECKPOINTS, "default": "preset"},
+        frames=(int, "of 80 ms, per speech; default: 56 for random weights"), slots=8,
+        devices={"default": None, "help": "default: cpu for the demo voice, auto otherwise"},
+        queue_wait_s=(3.0, "the server's engine.queue_wait_s"), slack_s=(1.0, "for first audio, beyond queue_wait_s"),
+        set={"action": "append", "default": [], "help": "another setting of the server"},
+    )  # fmt: skip
     options.seconds = options.seconds or (60.0 if options.overload else 600.0)
     options.devices = options.devices or ("cpu" if options.size is None else "auto")
     options.frames = options.frames or (None if options.size is None else 56)
     options.set.append(f"engine.queue_wait_s={options.queue_wait_s}")
-    begun_s = time.monotonic()
-
-    def say(what: str) -> None:
-        print(f"[{time.monotonic() - begun_s:4.0f} s] {what}", flush=True)
-
+    say = stopwatch()
     complaints = overloaded(options, say) if options.overload else soak(options, say)
     say("\n".join(["problems:", *complaints]) if complaints else "no problems")
     sys.exit(bool(complaints))

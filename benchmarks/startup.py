@@ -24,8 +24,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from benchmarks.report_sections import startup_table
-from benchmarks.results import save
-from benchmarks.server import SETTINGS, SIZES, checkpoint, gpu_used_mib
+from benchmarks.results import read_arguments, save
+from benchmarks.server import SETTINGS, WEIGHTS, checkpoint, gpu_used_mib
 from benchmarks.server_process import ServerProcess
 
 START_S = 600.0
@@ -112,15 +112,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
-    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--devices", default="auto")
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args()
+    options = read_arguments(__doc__, **WEIGHTS, slots=8, devices="auto")
     figures = measure(options)
     print(startup_table(figures))
     where = "cpu" if gpu_used_mib() is None else "gpu"

@@ -17,12 +17,11 @@ import dataclasses
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.results import save
+from benchmarks.results import read_arguments, save, stopwatch
 from benchmarks.server_process import ServerProcess
 from benchmarks.server_trials import (
     ENVIRONMENT,
@@ -84,17 +83,11 @@ def with_a_kill(model: Path, say: Say) -> tuple[Row, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of overload")
-    parser.add_argument("--clients", type=int, default=200, help="that disconnect")
-    parser.add_argument("--frames", type=int, default=50, help="of each stream of the overload; 80 ms each")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args()
-    begun_s, load_average = time.monotonic(), os.getloadavg()[0]
-
-    def say(what: str) -> None:
-        print(f"[{time.monotonic() - begun_s:4.0f} s] {what}", flush=True)
-
+    options = read_arguments(
+        __doc__, seconds=(60.0, "of overload"), clients=(200, "that disconnect"),
+        frames=(50, "of each stream of the overload; 80 ms each"),
+    )  # fmt: skip
+    load_average, say = os.getloadavg()[0], stopwatch()
     with tempfile.TemporaryDirectory() as scratch:
         say("starting the server")
         model = write_checkpoint(Path(scratch) / "small", size="0b6", kind="custom_voice", eos_gain=0.0)

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import save
-from benchmarks.server import SIZES, checkpoint, gpu_used_mib
+from benchmarks.results import read_arguments, save
+from benchmarks.server import WEIGHTS, checkpoint, gpu_used_mib
 from benchmarks.server_process import ServerProcess, wait_until
 from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.launch import Addresses, server_command
@@ -119,22 +119,12 @@ def engine_settings(options: argparse.Namespace) -> Settings:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, help="random weights of this size; default: the demo voice")
-    parser.add_argument("--widths", choices=("published", "small"), default="published", help="of the random weights")
-    parser.add_argument("--bpe", type=Path, help="folder with the published vocab.json and merges.txt")
-    parser.add_argument("--frames", type=int, help="of 80 ms, per speech; default: 56 for random weights")
-    parser.add_argument("--devices", default="auto")
-    parser.add_argument("--slots", type=int, default=32)
-    parser.add_argument("--callers", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--way", choices=list(SPEAKS), default="fast")
-    parser.add_argument("--lengths", default="short", help="of the built-in texts: short, medium or long")
-    parser.add_argument("--duration", type=float, default=10.0, help="seconds at each load and round")
-    parser.add_argument("--warmup", type=float, default=3.0)
-    parser.add_argument("--scratch", type=Path, default=Path(".cache/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results/triton"))
-    options = parser.parse_args()
+    options = read_arguments(
+        __doc__, **WEIGHTS, frames=(int, "of 80 ms, per speech; default: 56 for random weights"), devices="auto",
+        slots=32, callers=[1, 8, 32], rounds=3, way={"choices": list(SPEAKS), "default": "fast"},
+        lengths=("short", "of the built-in texts: short, medium or long"),
+        duration=(10.0, "seconds at each load and round"), warmup=3.0, out=Path("docs/results/triton"),
+    )  # fmt: skip
     options.frames = options.frames or (None if options.size is None else 56)
     return options
 
