@@ -20,7 +20,7 @@ import httptools
 from benchmarks.instant_engine import InstantEngine
 from oscine.server.http.listener import bind
 from oscine.types import AudioChunk, SpeechRequest
-from oscine_bench.session import run_async
+from oscine_bench.benchmark import run_async
 
 _HEADER = struct.Struct("<qi")  # number of a request and bytes that follow: its body, or one of its chunks
 _RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -22,7 +22,6 @@ from oscine_bench.exchange import Exchange
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
-from oscine_bench.session import run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 

@@ -32,10 +32,10 @@ from oscine.engine.remote.client import EngineClient
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
+from oscine_bench.benchmark import open_client, run_async
 from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
-from oscine_bench.session import open_client, run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 

@@ -44,11 +44,11 @@ from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.http.metrics import watch_loop_lag
 from oscine.server.http.web_server import WebServer
+from oscine_bench.benchmark import open_client, run_async
 from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
 from oscine_bench.search import seconds_for_p95
-from oscine_bench.session import open_client, run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 

@@ -86,7 +86,7 @@ class InstantEngine:
         if not stream.ends:
             stream.deliver(AudioChunk(b"", stream.sent * FRAME_SAMPLES, "stop", usage=Usage(1, stream.sent)))
 
-    def tell(self, utterance_id: str, command: Command) -> None: ...
+    def send(self, utterance_id: str, command: Command) -> None: ...
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         raise NotImplementedError

@@ -165,7 +165,7 @@ def churn(engine: SpeechEngine, count: int, at_once: int) -> dict[str, Any]:
                 time.sleep(error.retry_after_s)
         if rng.random() < 1 / 3:
             time.sleep(rng.random() * 0.02)
-            engine.tell(utterance_id, Cancel())
+            engine.send(utterance_id, Cancel())
 
     for number in range(count):
         free.acquire()

@@ -108,6 +108,6 @@ class BackgroundStreams:
             self._leaving = True
             running = list(self._ids.values())
         for utterance_id in running:
-            self._engine.tell(utterance_id, Cancel())
+            self._engine.send(utterance_id, Cancel())
         with self._changed:
             self._changed.wait_for(lambda: not self._ids)

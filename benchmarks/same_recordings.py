@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.server_process import ServerProcess
+from oscine_bench.benchmark import run_async
 from oscine_bench.http_client import HttpClient
-from oscine_bench.session import run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import PlannedRequest, load_workload
 

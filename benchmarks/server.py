@@ -36,11 +36,11 @@ from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio.clips import pcm16, wav_header
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.errors import OscineError
+from oscine_bench.benchmark import Bench, run_async
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.record import make_result, write_result
 from oscine_bench.report import COLUMNS, load_name, warnings
 from oscine_bench.search import SearchLimits, seconds_for_p95
-from oscine_bench.session import Bench, run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarks.server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
 from benchmarks.vanishing_clients import draw_clients, vanish_all
+from oscine_bench.benchmark import progress_line, run_async
 from oscine_bench.exchange import BenchClient, Exchange
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
-from oscine_bench.session import progress_line, run_async
 from oscine_bench.summary import RequestOutcome, analyze, peak_overlap
 from oscine_bench.targets import Target
 from oscine_bench.websocket_client import WebSocketClient

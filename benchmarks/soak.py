@@ -44,9 +44,9 @@ from benchmarks.server_trials import (
 )
 from benchmarks.soak_checks import complaints_of_burst, complaints_of_soak, slopes
 from benchmarks.soak_clients import SEEDS, SoakClients, SoakOutcome
+from oscine_bench.benchmark import run_async
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.metrics import spread
-from oscine_bench.session import run_async
 from oscine_bench.workload import arrivals, builtin_texts
 
 Row = dict[str, Any]

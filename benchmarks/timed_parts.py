@@ -60,8 +60,8 @@ class TimedEngine:
         self._points.mark(request.seed, self._begun)
         return delivering
 
-    def tell(self, utterance_id: str, command: Command) -> None:
-        self._engine.tell(utterance_id, command)
+    def send(self, utterance_id: str, command: Command) -> None:
+        self._engine.send(utterance_id, command)
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         return self._engine.clone(clip, transcript)

@@ -29,8 +29,8 @@ from benchmarks.server_process import ServerProcess, wait_until
 from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.launch import Addresses, server_command
 from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, Way, write_repository
+from oscine_bench.benchmark import Bench, run_async
 from oscine_bench.load import OfferedLoad, RunLength
-from oscine_bench.session import Bench, run_async
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 

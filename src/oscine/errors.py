@@ -147,7 +147,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def forget_frames(error: BaseException) -> None:
+def clear_tracebacks(error: BaseException) -> None:
     """Removes the tracebacks of an error that has been answered, and of those behind it or in its group. A frame that
     holds an error which passed through it is a cycle: all that belongs to the request would wait for a garbage
     collection, and a server that refuses many requests would pause for these."""

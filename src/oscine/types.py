@@ -338,7 +338,7 @@ Deliver = Callable[[AudioChunk], None]
 
 
 class _Engine(Protocol):
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         """Sends a command. Unknown or ended utterances are ignored: commands and ends may cross on the way."""
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
@@ -362,7 +362,7 @@ class SpeechEngine(_Engine, Protocol):
         """Returns when the engine has accepted the request under this id, which no running utterance may have.
 
         `deliver` gets the utterance's chunks, the last one with a finish_reason. It is called on any thread, perhaps
-        before `submit` returns, and must not block. With `streaming_text`, `tell` may append text. Raises RequestError,
+        before `submit` returns, and must not block. With `streaming_text`, `send` may append text. Raises RequestError,
         OverloadedError or EngineError; nothing is queued then. Cancelling `submit` cancels the utterance."""
 
 

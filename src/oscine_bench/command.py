@@ -21,9 +21,9 @@ from oscine.errors import OscineError, RequestError
 from oscine_bench.target_options import INTERRUPTED, Lengths, TargetOptions, Url, with_option_groups
 
 if TYPE_CHECKING:
+    from oscine_bench.benchmark import Bench
     from oscine_bench.load import OfferedLoad
     from oscine_bench.record import Result
-    from oscine_bench.session import Bench
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure a speech server over the network, Oscine or another.")
 console = Console(stderr=True)  # standard output is for results
@@ -66,7 +66,7 @@ def run(
     rate: Annotated[str, typer.Option("--rate", "-r", help="Open loops: requests per second, such as 1,10,50")] = "",
 ) -> None:
     """Measure a server at given loads: closed loops of callers, and open loops of arrivals."""
-    from oscine_bench.session import run_async
+    from oscine_bench.benchmark import run_async
 
     loads = _loads(concurrency, rate)
     bench = _bench(url, server, options)
@@ -104,8 +104,8 @@ def search(
     ] = 300.0,
 ) -> None:
     """Find the highest request rate at which first audio is fast enough and playback has no gaps."""
+    from oscine_bench.benchmark import run_async
     from oscine_bench.search import SearchLimits
-    from oscine_bench.session import run_async
 
     if not (0 < (max_rate if first is None else first) <= max_rate and resolution > 0):
         raise RequestError(
@@ -186,9 +186,9 @@ def _numbers(listed: str, option: str) -> list[float]:
 
 
 def _bench(url: str, server: TargetOptions, options: RunOptions) -> Bench:
+    from oscine_bench.benchmark import Bench
     from oscine_bench.load import RunLength
     from oscine_bench.record import check_writable
-    from oscine_bench.session import Bench
 
     if options.out is not None:
         check_writable(options.out)

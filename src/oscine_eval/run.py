@@ -15,11 +15,11 @@ from typing import Any
 
 from oscine.audio.clips import wav_header
 from oscine.errors import OscineError, RequestError
+from oscine_bench.benchmark import open_client, progress_line, run_async, served_models
 from oscine_bench.exchange import BenchClient, Exchange, RequestFailure
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength, retry_after_s
 from oscine_bench.received_audio import InvalidAudioError, ReceivedAudio, decode_audio
 from oscine_bench.record import make_result
-from oscine_bench.session import open_client, progress_line, run_async, served_models
 from oscine_bench.targets import Target
 from oscine_bench.workload import PlannedRequest, Workload
 from oscine_eval.audio_quality import clipped_share, silence_share

@@ -140,7 +140,7 @@ class ScriptedEngine:
         self.numbers[utterance_id] = str(self.submitted)
         self.deliver[str(self.submitted)] = deliver
 
-    def tell(self, utterance_id: str, command: Cancel) -> None:
+    def send(self, utterance_id: str, command: Cancel) -> None:
         self.end(self.numbers[utterance_id], "cancelled")
 
     def speak(self, utterance_ids: Iterable[str]) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.server import SLOTS, Trial, cached_kernels, result_name, upload_voice
+from oscine_bench.benchmark import Bench
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.search import SearchLimits
-from oscine_bench.session import Bench
 from oscine_bench.targets import Target
 from oscine_bench.workload import Workload
 from tests.oscine_bench.scripted import END, HEAD, chunk, in_a_thread, speech

@@ -70,7 +70,7 @@ class InstantEngine:
         usage = Usage(0, len(codes))
         deliver(AudioChunk(pcm[1000:], 500, reason, seed=request.seed or 0, usage=usage, codes=codes))  # type: ignore[arg-type]
 
-    def tell(self, utterance_id: str, command: Command) -> None: ...
+    def send(self, utterance_id: str, command: Command) -> None: ...
 
     def status(self) -> EngineStatus:
         return EngineStatus(ready=True, slots=8, slots_active=0, queued=0, frames=0, tick_s=0.0)

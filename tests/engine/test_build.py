@@ -120,7 +120,7 @@ def test_streams_that_start_and_end_at_any_time_equal_the_reference(built: Built
         recorder = ChunkRecorder()
         utterance_id = submit(built.engine, built.requests[number], recorder)
         if rng.random() < 0.3:
-            threading.Timer(rng.random() * 0.5, built.engine.tell, (utterance_id, Cancel())).start()
+            threading.Timer(rng.random() * 0.5, built.engine.send, (utterance_id, Cancel())).start()
         recorders.append((number, recorder))
         recorder.ended.wait(rng.random() * 0.3)
     for number, recorder in recorders:

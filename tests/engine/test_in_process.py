@@ -113,7 +113,7 @@ def test_a_full_engine_admits_continuations(make_engine: MakeEngine, continues_s
         submit(engine, SpeechRequest(text="Hi."), FrameRecorder())
     request = SpeechRequest(text="And so on.", seed=seed_of(4), continues_s=continues_s)
     submit(engine, request, continuing)
-    engine.tell(utterance_id, Cancel())
+    engine.send(utterance_id, Cancel())
     assert continuing.wait() == ["stop"] and len(continuing.frames) == 4
     assert engine.status().underruns == 0, "its clock starts with the submit"
     engine.stop()
@@ -126,8 +126,8 @@ def test_every_last_chunk_carries_the_usage(make_engine: MakeEngine, tokenizer: 
     body_ids = tokenizer.encode_turn("assistant", "Hello there, you.").body_ids
     submit(engine, SpeechRequest(text="Hello there, you.", seed=seed_of(30)), whole)
     utterance_id = submit(engine, SpeechRequest(text="Hello there", seed=seed_of(30)), pieces, streaming_text=True)
-    engine.tell(utterance_id, AppendText(", you."))
-    engine.tell(utterance_id, EndText())
+    engine.send(utterance_id, AppendText(", you."))
+    engine.send(utterance_id, EndText())
     for listener in (whole, pieces):
         assert listener.wait() == ["stop"] and listener.chunks[-1].usage == Usage(len(body_ids), 30)
 
@@ -140,7 +140,7 @@ def test_an_overloaded_engine_refuses_with_a_retry_time(make_engine: MakeEngine)
     with pytest.raises(OverloadedError) as refused:
         submit(engine, SpeechRequest(text="Hi."), FrameRecorder())
     assert refused.value.retry_after_s > 0
-    engine.tell(utterance_id, Cancel())
+    engine.send(utterance_id, Cancel())
     assert holder.wait() == ["cancelled"]
     assert speak_whole(engine, SpeechRequest(text="Hi.", seed=seed_of(3)))
 
@@ -149,11 +149,11 @@ def test_a_cancel_after_the_end_is_no_error(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
     request = SpeechRequest(text="Hello there.", seed=seed_of(999), max_new_tokens=900)
     utterance_id = submit(engine, request, listener)
-    engine.tell(utterance_id, Cancel())
+    engine.send(utterance_id, Cancel())
     assert listener.wait() in (["cancelled"], ["length"])
-    engine.tell(utterance_id, Cancel())
-    engine.tell(utterance_id, AppendText("more"))
-    engine.tell("never was", EndText())
+    engine.send(utterance_id, Cancel())
+    engine.send(utterance_id, AppendText("more"))
+    engine.send("never was", EndText())
     assert speak_whole(engine, SpeechRequest(text="Still here.", seed=seed_of(2)))
 
 
@@ -173,8 +173,8 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
     rest = whole[len(first) :]
     utterance_id = submit(engine, SpeechRequest(text=first, seed=seed_of(0)), listener, streaming_text=True)
     for char in rest:
-        engine.tell(utterance_id, AppendText(char))
-    engine.tell(utterance_id, EndText())
+        engine.send(utterance_id, AppendText(char))
+    engine.send(utterance_id, EndText())
     assert listener.wait() == ["stop"]
     body_ids = tokenizer.encode_turn("assistant", whole).body_ids
     spoken = text_ids_of(listener)
@@ -186,8 +186,8 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
 def test_a_streaming_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
     utterance_id = submit(engine, SpeechRequest(text=" "), listener, streaming_text=True)
-    engine.tell(utterance_id, AppendText("\n "))
-    engine.tell(utterance_id, EndText())
+    engine.send(utterance_id, AppendText("\n "))
+    engine.send(utterance_id, EndText())
     assert listener.wait() == ["error"] and isinstance(listener.chunks[-1].error, RequestError)
 
 
@@ -196,8 +196,8 @@ def test_a_bad_piece_raises_and_the_utterance_continues(make_engine: MakeEngine)
     utterance_id = submit(engine, SpeechRequest(text="Hello", seed=seed_of(3)), listener, streaming_text=True)
     for piece in ("a\0b", "\ud800", 7):
         with pytest.raises(RequestError):
-            engine.tell(utterance_id, AppendText(piece))  # type: ignore[arg-type]
-    engine.tell(utterance_id, EndText())
+            engine.send(utterance_id, AppendText(piece))  # type: ignore[arg-type]
+    engine.send(utterance_id, EndText())
     assert listener.wait() == ["stop"]
 
 
@@ -206,8 +206,8 @@ def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
     utterance_id = submit(engine, SpeechRequest(text=""), listener, streaming_text=True)
     engine._streaming_texts[utterance_id].append("One", lambda message: None, ended=True)
     with pytest.raises(RequestError, match="has ended"):
-        engine.tell(utterance_id, AppendText(" more"))
-    engine.tell(utterance_id, Cancel())
+        engine.send(utterance_id, AppendText(" more"))
+    engine.send(utterance_id, Cancel())
     assert listener.wait() == ["cancelled"]
 
 

@@ -89,7 +89,7 @@ def test_concurrent_streams_equal_the_reference(
         utterance_id = submit(engine, requests[number], recorder)
         cancelled = rng.random() < 0.25
         if cancelled:
-            threading.Timer(rng.random() * 0.2, engine.tell, (utterance_id, Cancel())).start()
+            threading.Timer(rng.random() * 0.2, engine.send, (utterance_id, Cancel())).start()
         recorders.append((number, cancelled, recorder))
         if rng.random() < 0.3:
             recorder.ended.wait(rng.random() * 0.2)
@@ -112,7 +112,7 @@ def test_text_in_pieces_equals_the_whole_text(
     assert whole.finish_reason == "length" and len(whole.codes) >= 4
     utterance_id = submit(engine, replace(request, text=request.text[:1]), recorder, streaming_text=True)
     for char in request.text[1:]:
-        engine.tell(utterance_id, AppendText(char))
+        engine.send(utterance_id, AppendText(char))
         recorder.ended.wait(0.01)
-    engine.tell(utterance_id, EndText())
+    engine.send(utterance_id, EndText())
     assert_delivered(recorder, np.frombuffer(pcm16(whole.audio), np.int16), whole.finish_reason)

@@ -401,11 +401,11 @@ def test_a_slot_has_one_owner_at_a_time() -> None:
     slots, taken, rng = Slots(5), set[int](), random.Random(1)
     for _ in range(500):
         if slots.free and (not taken or rng.random() < 0.5):
-            slot = slots.take()
+            slot = slots.acquire()
             assert slot not in taken and slot == min(set(range(5)) - taken)
             taken.add(slot)
         else:
-            slots.give(slot := rng.choice(sorted(taken)))
+            slots.release(slot := rng.choice(sorted(taken)))
             taken.remove(slot)
         assert (slots.taken, slots.free) == (len(taken), 5 - len(taken))
 
@@ -413,9 +413,9 @@ def test_a_slot_has_one_owner_at_a_time() -> None:
 def test_misuse_is_an_assertion_error() -> None:
     slots = Slots(1)
     with pytest.raises(AssertionError):
-        slots.give(0)
-    slots.take()
+        slots.release(0)
+    slots.acquire()
     with pytest.raises(AssertionError):
-        slots.take()
+        slots.acquire()
     with pytest.raises(AssertionError):
-        slots.give(1)
+        slots.release(1)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from oscine.config import EngineConfig, MemoryConfig
-from oscine.engine import memory_needs
-from oscine.engine.memory_needs import plan_engines
+from oscine.engine import memory_sizes
 from oscine.engine.memory_plan import (
     DeviceMemory,
-    EngineNeed,
+    EngineMemory,
     PlannedEngine,
     RunningEngine,
     WantedEngine,
@@ -19,6 +18,7 @@ from oscine.engine.memory_plan import (
     describe_plan,
     divide_memory,
 )
+from oscine.engine.memory_sizes import plan_engines
 from oscine.errors import ConfigError
 from tests.conftest import CheckpointMaker
 
@@ -28,9 +28,9 @@ GPU = DeviceMemory(total_bytes=24 * GIB, free_bytes=20 * GIB)
 
 def need(
     model: str, *, slots: int | None = None, share: float | None = None, device: str = "cuda:0", default: bool = False
-) -> EngineNeed:
+) -> EngineMemory:
     """4 GiB, and a quarter of a GiB for each slot."""
-    return EngineNeed(model, device, slots or 32, lambda slots: 4 * GIB + slots * GIB // 4, share, default)
+    return EngineMemory(model, device, slots or 32, lambda slots: 4 * GIB + slots * GIB // 4, share, default)
 
 
 def slots(planned: list[PlannedEngine]) -> dict[str, int]:
@@ -132,7 +132,7 @@ def test_memory_that_running_engines_will_take_is_not_given_away(
 ) -> None:
     folder = small_checkpoints("0b6", "custom_voice")
     (alone,) = plan_engines([wanted(folder)], [])
-    monkeypatch.setattr(memory_needs, "free_bytes", lambda device: int(1.5 * alone.planned_bytes))
+    monkeypatch.setattr(memory_sizes, "free_bytes", lambda device: int(1.5 * alone.planned_bytes))
     fresh = RunningEngine(wanted(folder), None, 0)
     with pytest.raises(ConfigError, match="do not fit"):
         plan_engines([wanted(folder)], [fresh])

@@ -11,7 +11,7 @@ import pytest
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
-from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError, forget_frames
+from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError, clear_tracebacks
 from oscine.types import AppendText, AudioChunk, EngineStatus, SpeechRequest, TickHistogram
 from oscine.voice import Voice
 from tests.engine.recorder import WAIT_S, submit
@@ -39,7 +39,7 @@ class Scripted:
         self.clones.append((clip, transcript))
         return Voice(np.ones(4, np.float32))
 
-    def tell(self, utterance_id, command):
+    def send(self, utterance_id, command):
         self.commands.append((utterance_id, command))
 
     def status(self):
@@ -147,7 +147,7 @@ def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speak
             asked.append("x")
             runner.run(router.submit(str(len(asked)), SpeechRequest(text="x"), lambda chunk: None))
         except (OverloadedError, EngineError) as error:
-            forget_frames(error)  # as a server does that has answered it
+            clear_tracebacks(error)  # as a server does that has answered it
 
     with asyncio.Runner() as runner:
         assert garbage_of(request) < 20
@@ -184,7 +184,7 @@ def test_commands_reach_the_engine_that_speaks():
     router = Router(engines)
     ids = [submit(router, SpeechRequest(text="x"), lambda chunk: None) for _ in range(4)]
     for utterance_id in [*ids, "", "unknown"]:
-        router.tell(utterance_id, AppendText("more"))
+        router.send(utterance_id, AppendText("more"))
     assert [[one for one, _ in engine.commands] for engine in engines] == [ids[::2], ids[1::2]]
     assert [engine.utterances for engine in engines] == [ids[::2], ids[1::2]]
 

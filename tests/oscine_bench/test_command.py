@@ -186,7 +186,7 @@ def test_an_interrupted_search_keeps_and_shows_the_tried_rates(
             assert held
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("oscine_bench.session.RateSearch", Interrupted)
+    monkeypatch.setattr("oscine_bench.benchmark.RateSearch", Interrupted)
     out = tmp_path / "search.json"
     options = ("--first", 50, "-n", 3, "--warmup", 0, "--p95-ms", 1e6, "--underrun-ms", "inf", "--out", out)
     ran = bench(monkeypatch, "search", server, *options)

@@ -4,7 +4,7 @@ import torch
 from oscine.errors import ConfigError
 from oscine.model.config import read_config
 from oscine.model.weights import load_model
-from oscine.runner.memory_budget import DoesNotFitError, plain_memory_needs, plan_memory
+from oscine.runner.memory_budget import DoesNotFitError, plain_memory_footprint, plan_memory
 from oscine.runner.torch.backend import TorchCodec
 
 
@@ -69,7 +69,7 @@ def test_one_slot_is_singular(config):
 def test_the_codec_state_is_as_large_as_planned(config, small_checkpoints):
     model = load_model(small_checkpoints("0b6", "custom_voice"), device=torch.device("cpu"))
     counters = 8 * (3 + 1)
-    assert TorchCodec(model.codec, 3).nbytes == 4 * plain_memory_needs(config, 4).codec_state_bytes + counters
+    assert TorchCodec(model.codec, 3).nbytes == 4 * plain_memory_footprint(config, 4).codec_state_bytes + counters
 
 
 def test_the_cuda_backend_plans_for_its_tables_and_a_reserve(config):

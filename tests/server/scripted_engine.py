@@ -104,7 +104,7 @@ class ScriptedEngine:
             self._running[utterance_id] = _Utterance(request, deliver, request.text, streaming_text)
             self._changed.notify_all()
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         with self._changed:
             utterance = self._running.get(utterance_id)
             if utterance is None:

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from oscine.errors import OverloadedError, forget_frames
+from oscine.errors import OverloadedError, clear_tracebacks
 from oscine.server.api import batch
 from oscine.server.app import build_app
 from tests.garbage import garbage_of
@@ -168,6 +168,6 @@ def test_a_task_group_that_fails_leaves_nothing_for_the_garbage_collector(runner
             async with asyncio.TaskGroup() as group:
                 group.create_task(fail())
         except ExceptionGroup as errors:
-            forget_frames(errors)
+            clear_tracebacks(errors)
 
     assert garbage_of(lambda: runner.run(fail_in_a_group())) < 20

@@ -42,7 +42,7 @@ class Announcer:
     def end(self) -> None:
         self.deliver(AudioChunk(b"", 0, "error" if self.error else self.reason, self.error))  # type: ignore[arg-type]
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         assert utterance_id == self.utterance_id
         self.told.append(command)
         if isinstance(command, AppendText):

@@ -87,7 +87,7 @@ class InProcessEngine:
         """Raises the error that `submit` would raise for a request that cannot be spoken."""
         self._session_of_whole_text("", request, lambda chunk: None)
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         if isinstance(command, Cancel):
             self._loop.post(EndSession(utterance_id))
         elif text := self._streaming_texts.get(utterance_id):

@@ -63,11 +63,11 @@ class Slots:
     def taken(self) -> int:
         return self.count - len(self._free)
 
-    def take(self) -> int:
+    def acquire(self) -> int:
         assert self._free, f"all {self.count} slots are taken"
         return heapq.heappop(self._free)
 
-    def give(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         assert 0 <= slot < self.count and slot not in self._free, f"slot {slot} was not taken"
         heapq.heappush(self._free, slot)
 
@@ -304,11 +304,11 @@ class EngineLoop:
         return False
 
     def _assign_slot(self, session: Session) -> None:
-        slot = self._slots.take()
+        slot = self._slots.acquire()
         try:
             self._runner.admit(session.assignment(slot))
         except BaseException:
-            self._slots.give(slot)
+            self._slots.release(slot)
             raise
         self._waiting.popleft()
         self._prefill_rows += 0 if session.prompt is None else session.prompt.rows
@@ -401,7 +401,7 @@ class EngineLoop:
             slot, session.slot = session.slot, None
             del self._by_slot[slot]
             self._running = tuple(self._by_slot.values())
-            self._slots.give(slot)
+            self._slots.release(slot)
             self._runner.release(slot)
         elif session.prompt is not None:
             self._waiting.remove(session)

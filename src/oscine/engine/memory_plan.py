@@ -48,7 +48,7 @@ class RunningEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineNeed:
+class EngineMemory:
     """What an engine needs of a device."""
 
     model: str
@@ -74,7 +74,7 @@ class PlannedEngine:
     device_bytes: int | None  # the device's whole memory; None: the system does not report it
 
 
-def divide_memory(needs: Sequence[EngineNeed], devices: Mapping[str, DeviceMemory | None]) -> list[PlannedEngine]:
+def divide_memory(needs: Sequence[EngineMemory], devices: Mapping[str, DeviceMemory | None]) -> list[PlannedEngine]:
     """One PlannedEngine for each need, in order. Raises ConfigError. A device that maps to None is not checked."""
     planned: list[PlannedEngine] = []
     for need in needs:
@@ -92,7 +92,7 @@ def divide_memory(needs: Sequence[EngineNeed], devices: Mapping[str, DeviceMemor
 
 
 def _fitting(
-    device: str, here: Sequence[tuple[EngineNeed, PlannedEngine]], memory: DeviceMemory
+    device: str, here: Sequence[tuple[EngineMemory, PlannedEngine]], memory: DeviceMemory
 ) -> list[PlannedEngine]:
     """Reduces the slots of engines that have the default number until all fit. Raises ConfigError."""
 
@@ -112,7 +112,7 @@ def _fitting(
     return limited(limit)
 
 
-def _slots_within_share(need: EngineNeed, memory: DeviceMemory) -> int:
+def _slots_within_share(need: EngineMemory, memory: DeviceMemory) -> int:
     assert need.share is not None
     limit = int(need.share * memory.total_bytes)
     slots = _largest(need.slots, lambda slots: need.bytes_for(slots) <= limit)
@@ -125,14 +125,14 @@ def _slots_within_share(need: EngineNeed, memory: DeviceMemory) -> int:
     return slots
 
 
-def _check_shares(device: str, needs: Sequence[EngineNeed]) -> None:
+def _check_shares(device: str, needs: Sequence[EngineMemory]) -> None:
     total = sum(need.share for need in needs if need.share is not None)
     if total > 1 + 1e-9:
         listed = ", ".join(f"{need.model!r} {need.share:g}" for need in needs if need.share is not None)
         raise ConfigError(f"the memory_share of the models on {device} add up to {total:g}, more than 1: {listed}")
 
 
-def _does_not_fit(device: str, here: Sequence[tuple[EngineNeed, PlannedEngine]], memory: DeviceMemory) -> ConfigError:
+def _does_not_fit(device: str, here: Sequence[tuple[EngineMemory, PlannedEngine]], memory: DeviceMemory) -> ConfigError:
     listed = ", ".join(f"{one.model!r} {_gib(one.planned_bytes)} ({one.slots} slots)" for _, one in here)
     needed = _gib(sum(one.planned_bytes for _, one in here))
     slots = _largest(
@@ -174,7 +174,7 @@ def describe_plan(planned: Sequence[PlannedEngine]) -> str:
 def plan_memory_of(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine] = ()) -> list[PlannedEngine]:
     """Plans in a process of its own, which loads torch and looks at the devices. Raises ConfigError or EngineError."""
     try:
-        with Child("oscine.engine.memory_needs") as child:
+        with Child("oscine.engine.memory_sizes") as child:
             child.connection.settimeout(_TIMEOUT_S)
             write_message(child.pipe, {}, pickle.dumps((list(wanted), list(running))))
             answer, planned = read_message(child.pipe)

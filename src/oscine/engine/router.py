@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 
 from cachetools import LRUCache
 
-from oscine.errors import ConfigError, EngineError, OverloadedError, forget_frames
+from oscine.errors import ConfigError, EngineError, OverloadedError, clear_tracebacks
 from oscine.types import (
     AudioChunk,
     ClipData,
@@ -89,9 +89,9 @@ class Router:
                 return self._engines[engine].clone(clip, transcript)
         raise tries.error()
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         if engine := self._homes.get(utterance_id):
-            engine.tell(utterance_id, command)
+            engine.send(utterance_id, command)
 
     def status(self) -> EngineStatus:
         """The sums over the engines that are ready; the slowest tick."""
@@ -132,10 +132,10 @@ class Router:
         try:
             yield
         except OverloadedError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             tries.overloaded.append(error)
         except EngineError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             tries.failed.append(error)
         finally:
             with self._lock:

@@ -107,7 +107,7 @@ def freeze_gc() -> None:
     A full collection visits every object: 200,000 of torch, 90,000 of the server's libraries. On a slow core that takes
     as long as a frame. Requests make objects that live as long as their streams, and hardly any garbage that needs a
     collection: 250 collections during 1,500 requests took up to 15 ms each and found nothing. So they are made rarer,
-    but not switched off: cycles of libraries must not grow for ever. Ours are broken up (`errors.forget_frames`).
+    but not switched off: cycles of libraries must not grow for ever. Ours are broken up (`errors.clear_tracebacks`).
     """
     gc.collect()
     gc.freeze()

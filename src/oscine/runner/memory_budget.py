@@ -22,7 +22,7 @@ class DoesNotFitError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryNeeds:
+class MemoryFootprint:
     """What a backend allocates besides the weights and the KV cache."""
 
     codec_state_bytes: int  # of one slot
@@ -33,13 +33,13 @@ class BackendMemory(Protocol):
     """The part of a backend that is needed to plan memory."""
 
     @staticmethod
-    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+    def memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
         """Known without the weights, so that memory is planned before they are loaded."""
 
 
-def plain_memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+def plain_memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
     """Needs of a backend that keeps a StreamState of model/codec.py for every slot."""
-    return MemoryNeeds(config.codec.decoder.state_elements * element_bytes)
+    return MemoryFootprint(config.codec.decoder.state_elements * element_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def plan_memory(
             f"positions_total is {positions_total}, less than one slot may need ({positions_per_slot}); "
             "raise positions_total or lower positions_per_slot"
         )
-    needs = (backend.memory_needs if backend else plain_memory_needs)(config, element_bytes)
+    needs = (backend.memory_footprint if backend else plain_memory_footprint)(config, element_bytes)
     block_bytes = 2 * stack.layers * stack.kv_heads * stack.head_dim * BLOCK_POSITIONS * element_bytes
 
     def plan(slots: int) -> MemoryBudget:

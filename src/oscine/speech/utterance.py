@@ -55,13 +55,13 @@ class Utterance:
 
     def append(self, text: str) -> None:
         """Raises RequestError for text that cannot be spoken."""
-        self._engine.tell(self._id, AppendText(text))
+        self._engine.send(self._id, AppendText(text))
 
     def end_text(self) -> None:
         """No more text follows."""
-        self._engine.tell(self._id, EndText())
+        self._engine.send(self._id, EndText())
 
     def cancel(self) -> None:
         """Ends the utterance without its last chunks."""
         self._cancelled = True
-        self._engine.tell(self._id, Cancel())
+        self._engine.send(self._id, Cancel())

@@ -119,7 +119,7 @@ class FakeEngine:
             self._running[utterance_id] = _Utterance(deliver, request.seed or 0, streaming_text, words)
             self._changed.notify()
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         with self._changed:
             self.tell_log.append((utterance_id, command))
             utterance = self._running.get(utterance_id)

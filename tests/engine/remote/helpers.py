@@ -44,7 +44,7 @@ def speak_and_then(engine, text: str, seed: int = 0) -> SampleRecorder:
     recorder = SampleRecorder(seed)
     utterance = submit(engine, SpeechRequest(text="say 3", seed=seed), recorder, streaming_text=True)
     wait_until(lambda: len(recorder.chunks) == 3)
-    engine.tell(utterance, AppendText(text))
+    engine.send(utterance, AppendText(text))
     return recorder
 
 

@@ -85,21 +85,21 @@ def test_a_worker_that_does_not_answer_an_event_loop_in_time_is_an_error():
 def test_text_can_be_appended_and_commands_after_the_end_are_no_error(shared):
     recorder = SampleRecorder(5)
     utterance = submit(shared, SpeechRequest(text="say 2", seed=5), recorder, streaming_text=True)
-    shared.tell(utterance, AppendText("say 3"))
+    shared.send(utterance, AppendText("say 3"))
     wait_until(lambda: len(recorder.chunks) == 5)
     assert not recorder.ended.is_set()
-    shared.tell(utterance, EndText())
+    shared.send(utterance, EndText())
     assert recorder.last().finish_reason == "stop"
     recorder.check()
     for command in (AppendText("x"), EndText(), Cancel()):
-        shared.tell(utterance, command)
-        shared.tell("unknown", command)
+        shared.send(utterance, command)
+        shared.send("unknown", command)
 
 
 def test_appended_text_that_cannot_be_spoken_ends_its_utterance_only(shared):
     recorder = SampleRecorder()
     utterance = submit(shared, SpeechRequest(text="say 2"), recorder, streaming_text=True)
-    shared.tell(utterance, AppendText("\0"))
+    shared.send(utterance, AppendText("\0"))
     assert isinstance(recorder.last().error, RequestError) and str(recorder.last().error) == "no NUL"
     wait_until(lambda: shared._supervisor.status.slots_active == 0)
     assert speak(shared, "say 1").last().finish_reason == "stop"
@@ -112,7 +112,7 @@ def test_status_counts_submits_and_ends_at_once(shared):
         status = shared.status()
         assert status.ready and status.slots == 8 and status.slots_active + status.queued == len(ids)
     for utterance in ids:
-        shared.tell(utterance, Cancel())
+        shared.send(utterance, Cancel())
     assert [one.last().finish_reason for one in recorders] == ["cancelled"] * 12
     assert shared.status().slots_active + shared.status().queued == 0
     wait_until(lambda: shared.status().frames > 0)  # with the next heartbeat
@@ -123,7 +123,7 @@ def test_200_submits_and_cancels_leave_nothing_behind(shared):
         recorder = SampleRecorder(number)
         utterance = submit(shared, SpeechRequest(text=LONG, seed=number), recorder)
         time.sleep(number % 5 * 0.001)
-        shared.tell(utterance, Cancel())
+        shared.send(utterance, Cancel())
         return recorder
 
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -215,8 +215,8 @@ def test_stop_lets_utterances_finish_while_it_drains():
     stopping = threading.Thread(target=engine.stop, args=(WAIT_S,))
     stopping.start()
     wait_until(lambda: engine.health.state == "stopping")
-    engine.tell(utterance, AppendText("say 30"))
-    engine.tell(utterance, EndText())
+    engine.send(utterance, AppendText("say 30"))
+    engine.send(utterance, EndText())
     stopping.join(WAIT_S)
     assert recorder.last().finish_reason == "stop" and len(recorder.chunks) == 51
     recorder.check()

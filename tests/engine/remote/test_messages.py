@@ -60,7 +60,7 @@ def sent_error(error: OscineError) -> OscineError:
     "message",
     [
         wire.Submit("a", {"text": b"hi", "seed": 2**64 - 1, "greedy": None, "top_p": 0.5}, True),
-        wire.Tell("a", "AppendText", (b"more",)),
+        wire.SendCommand("a", "AppendText", (b"more",)),
         wire.Clone("a", b"1234", 24000, b"said"),
         wire.Clone("a", b"", 24000, None),
         wire.Ping(),
@@ -132,14 +132,14 @@ def test_a_value_that_cannot_be_sent_is_refused_by_name(name, value):
 
 @pytest.mark.parametrize("command", [AppendText("more"), AppendText("\ud800"), EndText(), Cancel()])
 def test_commands_arrive_unchanged(command):
-    message = sent_to_worker(wire.Tell.of("a", command))
-    assert isinstance(message, wire.Tell) and message.command() == command
+    message = sent_to_worker(wire.SendCommand.of("a", command))
+    assert isinstance(message, wire.SendCommand) and message.command() == command
 
 
 @pytest.mark.parametrize("piece", [None, 3, b"more"])
 def test_appended_text_that_is_not_a_string_is_refused_in_the_words_of_the_engine(piece):
     with pytest.raises(RequestError, match=f"^text must be a string, got {type(piece).__name__}$") as caught:
-        wire.Tell.of("a", AppendText(piece))
+        wire.SendCommand.of("a", AppendText(piece))
     assert caught.value.param == "text"
 
 

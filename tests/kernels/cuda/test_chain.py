@@ -22,7 +22,7 @@ from oscine.kernels.cuda.program import Program
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import decode_step
-from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
+from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import DecodeStep, PromptRows
 from oscine.runner.cuda.programs import decode_programs
 from oscine.runner.kv_cache import PagedKVCache
@@ -195,11 +195,11 @@ def test_frames_and_prefills_launch_just_the_programs_that_are_compiled_at_the_s
     model = SpeechModel(replace(config, talker=replace(config.talker, stack=stack))).bfloat16()
     frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path, fp8=fp8), prefill_rows=most)
     frame.step.sample_codes(torch.arange(3), torch.zeros(3, dtype=torch.int16))
-    for rows in {*PACK_SIZES, *BESIDE_SIZES}:
+    for rows in {*PACK_SIZES, *MIXED_SIZES}:
         inputs = torch.zeros(rows, TALKER_WIDTH, dtype=torch.bfloat16)
         prompts = PromptRows(inputs, torch.zeros(rows, 2, dtype=torch.int64), torch.arange(rows))
         if rows in PACK_SIZES:
             frame.step.prefill(prompts)
-        if rows in BESIDE_SIZES:
+        if rows in MIXED_SIZES:
             frame.step.talker_step_with_prompts(torch.arange(rows), torch.arange(3), prompts)
     assert frame.step._operations.launched == set(decode_programs(model.config, [3], fp8=fp8))

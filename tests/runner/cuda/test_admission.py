@@ -138,20 +138,20 @@ def test_a_flush_leaves_nothing_pending(rig):
 
 
 def test_a_frame_runs_a_short_pack_with_its_own_rows_if_there_is_room(rig, monkeypatch):
-    monkeypatch.setattr(admission, "BESIDE_SIZES", (16, 32))
+    monkeypatch.setattr(admission, "MIXED_SIZES", (16, 32))
     rows = rig.add(1, random_prompt(8, 1)) + rig.add(2, random_prompt(6, 2))
-    assert rig.admission.flush_beside(5) == PendingRows(12, 32) and rig.step.packs == []
-    placed = rig.admission.placed_beside(32)
+    assert rig.admission.flush_mixed(5) == PendingRows(12, 32) and rig.step.packs == []
+    placed = rig.admission.placed_mixed(32)
     assert placed.positions.tolist() == [position for _, position in rows] + [-1] * 20
-    assert rig.admission.flush_beside(5) is None and rig.step.packs == [], "it is not run twice"
+    assert rig.admission.flush_mixed(5) is None and rig.step.packs == [], "it is not run twice"
     rig.add(3, random_prompt(20, 3))
-    assert rig.admission.flush_beside(14) is None and [size for size, _, _ in rig.step.packs] == [32], "no room"
+    assert rig.admission.flush_mixed(14) is None and [size for size, _, _ in rig.step.packs] == [32], "no room"
 
 
 def test_a_frame_leaves_long_packs_alone(long_rig):
     long_rig.add(1, random_prompt(30, 1))
     long_rig.add(2, random_prompt(5, 2))
-    assert long_rig.admission.flush_beside(1) is None
+    assert long_rig.admission.flush_mixed(1) is None
     assert [size for size, _, _ in long_rig.step.packs] == [16, 48]
 
 

@@ -152,8 +152,8 @@ class HeldDemo:
             for give in self._held:
                 give()
 
-    def tell(self, utterance_id: str, command: Command) -> None:
-        self._engine.tell(utterance_id, command)
+    def send(self, utterance_id: str, command: Command) -> None:
+        self._engine.send(utterance_id, command)
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         return self._engine.clone(clip, transcript)

@@ -111,9 +111,9 @@ class EngineClient:
             self._cancel(utterance_id)
             raise
 
-    def tell(self, utterance_id: str, command: Command) -> None:
+    def send(self, utterance_id: str, command: Command) -> None:
         if utterance_id in self._utterances:
-            self._supervisor.send(wire.Tell.of(utterance_id, command))
+            self._supervisor.send(wire.SendCommand.of(utterance_id, command))
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         """The clip is decoded here, so that decoding delays no frame."""
@@ -154,7 +154,7 @@ class EngineClient:
         atexit.unregister(self.stop)
 
     def _cancel(self, utterance_id: str) -> None:
-        self.tell(utterance_id, Cancel())
+        self.send(utterance_id, Cancel())
         with self._lock:
             self._utterances.pop(utterance_id, None)
 
@@ -190,7 +190,7 @@ class EngineClient:
         except Exception:
             _log.exception("a deliver callback failed; its utterance is cancelled")
             if self._utterances.pop(utterance_id, None):
-                self._supervisor.send(wire.Tell.of(utterance_id, Cancel()))
+                self._supervisor.send(wire.SendCommand.of(utterance_id, Cancel()))
 
     def _end_all(self, reason: FinishReason, text: str) -> None:
         with self._lock:

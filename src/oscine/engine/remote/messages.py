@@ -50,15 +50,15 @@ class Submit(_Message, frozen=True):
         return SpeechRequest(**{name: unpack(value) for name, value in self.fields.items()})
 
 
-class Tell(_Message, frozen=True):
+class SendCommand(_Message, frozen=True):
     utterance_id: str
     kind: str
     arguments: tuple[Any, ...]
 
     @classmethod
-    def of(cls, utterance_id: str, command: Command) -> Tell:
+    def of(cls, utterance_id: str, command: Command) -> SendCommand:
         if isinstance(command, AppendText) and not isinstance(command.text, str):
-            # `tell` has no answer, so this is refused here, in the words of the engine.
+            # `send` has no answer, so this is refused here, in the words of the engine.
             raise RequestError(f"text must be a string, got {type(command.text).__name__}", "text")
         arguments = tuple(pack(field.name, getattr(command, field.name)) for field in fields(command))
         return cls(utterance_id, type(command).__name__, arguments)
@@ -121,7 +121,7 @@ class Pong(_Message, frozen=True):
     status: EngineStatus
 
 
-ToWorker = Submit | Tell | Clone | Ping | StopWorker
+ToWorker = Submit | SendCommand | Clone | Ping | StopWorker
 FromWorker = BuildProgress | Ready | BuildFailed | SubmitResult | Chunk | CloneResult | Pong
 
 

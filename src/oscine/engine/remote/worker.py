@@ -22,7 +22,7 @@ import numpy as np
 from oscine.config import EngineConfig
 from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
-from oscine.errors import EngineError, OscineError, forget_frames
+from oscine.errors import EngineError, OscineError, clear_tracebacks
 from oscine.process.child import connection_to_parent, die_with_parent, freeze_gc, importing
 from oscine.process.log_writer import LogWriter
 from oscine.types import AudioChunk, Cancel, LocalEngine, ReportProgress
@@ -91,8 +91,8 @@ class EngineServer:
         match message:
             case wire.Submit():
                 self._submit(engine, message)
-            case wire.Tell():
-                self._tell(engine, message)
+            case wire.SendCommand():
+                self._pass_command(engine, message)
             case wire.Clone():
                 self._cloning.submit(self._clone, engine, message)
             case wire.Ping():
@@ -116,20 +116,20 @@ class EngineServer:
             with self._lock:
                 self._running.pop(utterance_id, None)
             self._send(wire.SubmitResult(utterance_id, _reported(error)))
-            forget_frames(error)
+            clear_tracebacks(error)
         else:
             utterance.accepted = True
             # Not with the writing thread: it would wake up beside the engine's, which has just got the request
             self._send(wire.SubmitResult(utterance_id))
 
-    def _tell(self, engine: LocalEngine, message: wire.Tell) -> None:
+    def _pass_command(self, engine: LocalEngine, message: wire.SendCommand) -> None:
         with self._lock:
             utterance = self._running.get(message.utterance_id)
         if utterance is None or not utterance.accepted:
             return
         try:
-            engine.tell(message.utterance_id, message.command())
-        except OscineError as error:  # text that cannot be spoken; `tell` has no answer, so the utterance ends
+            engine.send(message.utterance_id, message.command())
+        except OscineError as error:  # text that cannot be spoken; `send` has no answer, so the utterance ends
             with self._lock:
                 self._end(message.utterance_id, utterance, error)
 
@@ -161,7 +161,7 @@ class EngineServer:
         if utterance.delivering:
             utterance.delivering = False
             self._send_chunk(utterance_id, utterance, AudioChunk(b"", utterance.samples, "error", error))
-            self._inbox.put(wire.encode(wire.Tell.of(utterance_id, Cancel())))
+            self._inbox.put(wire.encode(wire.SendCommand.of(utterance_id, Cancel())))
 
     def _shut_down(self, engine: LocalEngine, drain_s: float) -> None:
         try:

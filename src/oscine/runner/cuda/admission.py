@@ -30,7 +30,7 @@ from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.slot_state import SlotState
 
 PACK_SIZES = (16, 32, 64, 128, 256, 512)  # prompt rows of a short pack
-BESIDE_SIZES = (32, 64, 128, 192, 256)  # rows of a short pack and of a frame together
+MIXED_SIZES = (32, 64, 128, 192, 256)  # rows of a short pack and of a frame together
 _SLOT_SIZES = (1, 4, 16, 64)  # newcomers
 _DATA_WORDS = 1 << 16
 
@@ -151,14 +151,14 @@ class BatchedAdmission:
         with self._codec_stream.after_current():
             self.start_codecs()
 
-    def flush_beside(self, frames: int) -> PendingRows | None:
+    def flush_mixed(self, frames: int) -> PendingRows | None:
         """Like `flush`, but a short pack may be left to a frame of so many rows, which runs it with its own rows. The
         codecs are started after that."""
         short, *others = self._block.rows
-        if not short or any(others) or short + frames > BESIDE_SIZES[-1]:
+        if not short or any(others) or short + frames > MIXED_SIZES[-1]:
             self.flush()
             return None
-        size = next(size for size in BESIDE_SIZES if size >= short + frames)
+        size = next(size for size in MIXED_SIZES if size >= short + frames)
         self._send([size, *others])
         return PendingRows(short, size)
 
@@ -179,7 +179,7 @@ class BatchedAdmission:
             self._new_codecs = 0
         self._sources.clear()
 
-    def placed_beside(self, size: int) -> PromptRows:
+    def placed_mixed(self, size: int) -> PromptRows:
         """Rows for the frame's step: those of the short pack, then padding."""
         return self._placed_rows(PackKind.SHORT, size)
 

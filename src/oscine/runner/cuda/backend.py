@@ -23,14 +23,14 @@ from oscine.kernels.sample import take_codes
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
-from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
+from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec, ring_state_elements
 from oscine.runner.cuda.decode_step import DecodeStep, release_weights, table_bytes
 from oscine.runner.cuda.graphs import HIGH_PRIORITY, GraphSet, SideStream, wait_for
 from oscine.runner.cuda.long_prefill import LongPrefill, working_bytes
 from oscine.runner.cuda.programs import make_codec_operations, make_cuda_operations
 from oscine.runner.kv_cache import PagedKVCache
-from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds
+from oscine.runner.memory_budget import MemoryBudget, MemoryFootprint
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_state import SlotState
 from oscine.types import SamplingParams
@@ -102,7 +102,7 @@ class CudaBackend:
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
         # Of a tick: its slots; and, with prompts beside it, the rows of the frame and the slots of all rows.
-        counts = (largest, largest, BESIDE_SIZES[-1])
+        counts = (largest, largest, MIXED_SIZES[-1])
         self._tick_indices = torch.full((sum(counts),), _PADDING, dtype=torch.int64, device=device)
         self._slots, self._frame_rows, self._row_slots = self._tick_indices.split(counts)
         self._failed = torch.zeros(largest, dtype=torch.int16, device=device)
@@ -126,17 +126,17 @@ class CudaBackend:
         self._audio_graphs = GraphSet(self._run_audio, sizes, captured=options.graphs, priority=HIGH_PRIORITY)
         self._advance_graphs = GraphSet(self._advance, sizes, captured=options.graphs)
         self._frame_graphs = (self._code_graphs, self._take_graphs, self._audio_graphs, self._advance_graphs)
-        self._beside_graphs = GraphSet(self._run_beside, BESIDE_SIZES, captured=options.graphs)
+        self._mixed_graphs = GraphSet(self._run_mixed, MIXED_SIZES, captured=options.graphs)
         self._draw_graphs = GraphSet(self._draw_codes, sizes, captured=options.graphs, warm=True)
-        self._all_graphs = (*self._frame_graphs, self._beside_graphs, self._draw_graphs)  # captured in this order
+        self._all_graphs = (*self._frame_graphs, self._mixed_graphs, self._draw_graphs)  # captured in this order
 
     @staticmethod
-    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
+    def memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
         """Ring buffers are larger than the state that they hold. The buffers of long packs are counted with FP8 too,
         though it does without them."""
         state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
         tables, buffers = table_bytes(config, element_bytes), working_bytes(config.talker.stack, element_bytes)
-        return MemoryNeeds(state_bytes, tables + buffers + _RESERVE_BYTES)
+        return MemoryFootprint(state_bytes, tables + buffers + _RESERVE_BYTES)
 
     def launching(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -166,14 +166,14 @@ class CudaBackend:
         size = self._code_graphs.size_for(len(slots))
         self._tick = (self._tick + 1) % _IN_FLIGHT
         host_output = self._host_outputs[self._tick]
-        prompts = self._admission.flush_beside(len(slots))
+        prompts = self._admission.flush_mixed(len(slots))
         wait_for(self._free)
         self._send_indices(slots, size, prompts)
         start = torch.cuda.current_stream().record_event() if self._output.is_cuda else None
         if prompts is None:
             self._code_graphs.replay(size)
         else:
-            self._beside_graphs.replay(prompts.size)
+            self._mixed_graphs.replay(prompts.size)
             self._draw_graphs.replay(size)
         used = size * (self._samples + CODEBOOKS + 1)
         with self.codec_stream.after_current():
@@ -230,10 +230,10 @@ class CudaBackend:
     def _run_codes(self, size: int) -> None:
         self.step.sample_codes(self._slots[:size], self._failed[:size])
 
-    def _run_beside(self, size: int) -> None:
+    def _run_mixed(self, size: int) -> None:
         """The talker's step of a frame and of prompt rows."""
         frame_rows = self._frame_rows[: min(size, len(self._frame_rows))]
-        self.step.talker_step_with_prompts(self._row_slots[:size], frame_rows, self._admission.placed_beside(size))
+        self.step.talker_step_with_prompts(self._row_slots[:size], frame_rows, self._admission.placed_mixed(size))
 
     def _draw_codes(self, size: int) -> None:
         self.step.draw_codes(self._slots[:size], self._failed[:size])

@@ -30,7 +30,7 @@ from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_t
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program, tile_launch
 from oscine.model.config import DecoderStackConfig, ModelConfig, StackConfig
-from oscine.runner.cuda.admission import BESIDE_SIZES, PACK_SIZES
+from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
 
 HOPPER = (9, 0)  # compute capability
@@ -86,7 +86,7 @@ def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = Fa
         for product in _of_layers(config.talker.stack, fp8):
             launches += _product_launches(product, rows)
     talker = config.talker.stack
-    launches += [talker_launch(talker.heads, talker.kv_heads, rows, tiles=True) for rows in BESIDE_SIZES]
+    launches += [talker_launch(talker.heads, talker.kv_heads, rows, tiles=True) for rows in MIXED_SIZES]
     return list(dict.fromkeys(launch.program for launch in launches))
 
 

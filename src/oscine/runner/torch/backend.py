@@ -16,7 +16,7 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import StreamState
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache, PrefillCacheView
-from oscine.runner.memory_budget import MemoryBudget, MemoryNeeds, plain_memory_needs
+from oscine.runner.memory_budget import MemoryBudget, MemoryFootprint, plain_memory_footprint
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.runner.slot_state import SlotState
@@ -54,8 +54,8 @@ class TorchBackend:
         self.codec: SlotCodec = self._make_codec() if options.codec else SilentCodec(budget.slots)
 
     @staticmethod
-    def memory_needs(config: ModelConfig, element_bytes: int) -> MemoryNeeds:
-        return plain_memory_needs(config, element_bytes)
+    def memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
+        return plain_memory_footprint(config, element_bytes)
 
     def _make_codec(self) -> SlotCodec:
         return TorchCodec(self.model.codec, self.budget.slots)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
-from oscine.errors import FieldError, OscineError, forget_frames
+from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.api.speech import usage_fields, whole_file
 from oscine.server.api.word_fields import missing_times, verbose_words
@@ -132,7 +132,7 @@ class _SpeechBatch:
             raise
         except Exception as exception:
             error = api_error(exception)  # logs an unexpected one
-            forget_frames(exception)
+            clear_tracebacks(exception)
             metrics.ended(error.status, None)
             return BatchResult(index=index, status="error", error=error.body)
         finally:
@@ -162,7 +162,7 @@ class _SpeechBatch:
                 passes = error.status == 429
                 if not passes or time.monotonic() - self._progress_s > _RETRY_S:
                     raise
-                forget_frames(exception)
+                clear_tracebacks(exception)
             # Until an item of this batch ends, or the time to retry has come.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(error.retry_after_s or 60.0, _MAX_RETRY_WAIT_S)), self._item_ended:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
-from oscine.errors import NotAllowedError, forget_frames
+from oscine.errors import NotAllowedError, clear_tracebacks
 from oscine.server.api.schemas import shown_name
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.access import AllowedHosts, host_name
@@ -131,7 +131,7 @@ class RequestMiddleware:
         except Exception as error:
             known = api_error(error)  # logs an unexpected one
             self._service.metrics.refused(scope["path"], known.status)
-            forget_frames(error)
+            clear_tracebacks(error)
             # After the first byte the response stays incomplete: the client sees the loss.
             if status == _NOT_STARTED:
                 await error_response(known)(scope, receive, send_with_headers)

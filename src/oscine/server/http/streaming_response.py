@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from oscine.errors import forget_frames
+from oscine.errors import clear_tracebacks
 from oscine.server.http.errors import error_response
 
 _SLICE_BYTES = 2**20
@@ -105,7 +105,7 @@ class StreamingSpeechResponse(Response):
         if error is None:
             return
         refused = None if isinstance(error, ConnectionError) or writer.started else self._refuse(error)
-        forget_frames(error)
+        clear_tracebacks(error)
         if refused:
             await refused(scope, receive, send)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.errors import FieldError, OscineError, RequestError, forget_frames
+from oscine.errors import FieldError, OscineError, RequestError, clear_tracebacks
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.config import LiveConfig
@@ -90,7 +90,7 @@ class LiveSession:
             if not any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
                 ends = [error for error in group.exceptions if isinstance(error, CloseConnection)]
                 await self._connection.close(ends[0] if ends else CloseConnection(1011, api_error(group.exceptions[0])))
-            forget_frames(group)
+            clear_tracebacks(group)
         finally:
             self._speaker = None  # its cancellation holds a frame that holds this session
 
@@ -142,7 +142,7 @@ class LiveSession:
 
     async def _refuse(self, error: ApiError) -> None:
         if isinstance(error, RefusedConfigError) and self._plan is None:
-            forget_frames(error)  # they hold this session, which keeps the error
+            clear_tracebacks(error)  # they hold this session, which keeps the error
             self._refused_config = error
         await self._connection.send_error(error)
         self._bad_messages += 1

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.websockets import WebSocketDisconnect
 
 from oscine.audio.encoders import AsyncEncoder
-from oscine.errors import RequestError, forget_frames
+from oscine.errors import RequestError, clear_tracebacks
 from oscine.server.api.speech import segment_fields, usage_fields
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import log_fields
@@ -151,7 +151,7 @@ class LiveUtterance:
             raise
         except Exception as error:
             known = api_error(error)  # logs an unexpected one
-            forget_frames(error)
+            clear_tracebacks(error)
             await self._send_failure(known)
         # If it failed early, the rest of its text must not start another utterance.
         await self._text.ended.wait()

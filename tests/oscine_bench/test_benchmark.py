@@ -5,9 +5,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 
+from oscine_bench.benchmark import Bench, SearchResult
 from oscine_bench.load import RunLength
 from oscine_bench.search import SearchLimits
-from oscine_bench.session import Bench, SearchResult
 from oscine_bench.summary import Row
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload

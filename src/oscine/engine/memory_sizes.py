@@ -15,7 +15,7 @@ from oscine.config import EngineConfig
 from oscine.engine.build import plan_slots
 from oscine.engine.memory_plan import (
     DeviceMemory,
-    EngineNeed,
+    EngineMemory,
     PlannedEngine,
     RunningEngine,
     WantedEngine,
@@ -41,7 +41,7 @@ def plan_engines(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine
         reserved[size.device_name] += size.unclaimed_bytes(one)
     devices = {size.device_name: _memory(size.device, reserved[size.device_name]) for size in sizes}
     needs = [
-        EngineNeed(
+        EngineMemory(
             one.model,
             size.device_name,
             one.config.wanted_slots,
