@@ -386,8 +386,14 @@ class ServerConfig:
     aligner_threads: Int = _number(1, 1, 256, "CPU threads of the aligner.")
     allowed_hosts: Strings = Field(
         default=(),
-        description="Names of the server that requests may use, such as speech.example.com or *.example.com; '*': any. "
-        "Always allowed: localhost, addresses and `host`; by default any name if there are API keys.",
+        description="Names of the server that requests may use, such as speech.example.com, *.example.com or, on one "
+        "port only, speech.example.com:8443; '*': any. Always allowed: localhost, addresses and `host`; by default any "
+        "name if there are API keys.",
+    )
+    forwarded_allow_ips: Strings = Field(
+        default=(),
+        description="Addresses of proxies, such as 127.0.0.1 or 10.0.0.0/8, whose X-Forwarded-For and "
+        "X-Forwarded-Proto are believed; '*': any.",
     )
     strict: bool = Field(
         default=False,

@@ -55,6 +55,13 @@ def refusal(*words: object) -> str:
     return str(error)
 
 
+def test_names_and_consents_cannot_write_to_the_terminal() -> None:
+    assert voices("add", "[/red] anna", "me.safetensors", "--consent", "\x1b]0;owned\x07 yes\x9b2J").exit_code == 0
+    listed = voices("list")
+    assert listed.exit_code == 0 and "[/red] anna" in listed.output and r"\x1b]0;owned\x07 yes\x9b2J" in listed.output
+    assert not {"\x1b", "\x07", "\x9b"} & set(listed.output)
+
+
 @pytest.mark.parametrize("consent", ["[/red] yes", "[bold]yes", ":smile: \\"])
 def test_a_consent_is_shown_verbatim(consent: str) -> None:
     assert voices("add", "anna", "me.safetensors", "--consent", consent).exit_code == 0

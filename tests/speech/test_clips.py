@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,26 @@ def test_base64_is_not_taken_for_a_path(folder: Path) -> None:
 def test_a_missing_file_is_a_client_error(folder: Path, path: str) -> None:
     with pytest.raises(VoiceError, match="cannot be read"):
         fetch(f"file://{folder}/{path}", ClipPolicy(files_below=folder))
+
+
+def test_a_loop_of_links_does_not_reveal_the_folder(folder: Path) -> None:
+    with pytest.raises(VoiceError, match=r"'loop\.wav' cannot be read: Too many levels") as caught:
+        fetch("loop.wav", ClipPolicy(files_below=folder))
+    assert str(folder) not in str(caught.value)
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "a clip.wav").write_bytes(b"secret")
+    open_file = os.open
+
+    def swap_and_open(*arguments: Any, **options: Any) -> int:
+        if not (folder / "more").is_symlink():
+            (folder / "more").rename(folder / "moved")
+            (folder / "more").symlink_to(outside)
+        return open_file(*arguments, **options)
+
+    monkeypatch.setattr(os, "open", swap_and_open)
+    with pytest.raises(VoiceError, match="cannot be read"):
+        fetch("more/a clip.wav", ClipPolicy(files_below=folder))

@@ -262,6 +262,9 @@ def serve(
     allowed_hosts: Annotated[
         str | None, typer.Option(help="Names of the server beside localhost: speech.example.com,*.example.org")
     ] = None,
+    forwarded_allow_ips: Annotated[
+        str | None, typer.Option(help="Proxies whose X-Forwarded-For is believed: 127.0.0.1,10.0.0.0/8")
+    ] = None,
     exit_on_failure: Annotated[
         bool,
         typer.Option("--exit-on-failure", metavar="", help="End when the engine has failed; default: retry forever"),
@@ -299,6 +302,7 @@ def serve(
             "server.aligner": str(aligner) if aligner else None,
             "server.log_format": log_format,
             "server.allowed_hosts": allowed_hosts,
+            "server.forwarded_allow_ips": forwarded_allow_ips,
             "server.exit_on_failure": exit_on_failure or None,
             "server.strict": strict or None,
         }

@@ -57,6 +57,7 @@ def list_voices(
     """List preset and uploaded voices."""
     from oscine.model.checkpoint import find_checkpoint
     from oscine.model.config import read_config
+    from oscine.server.http.logs import printable
 
     presets = read_config(find_checkpoint(model)).card(model).speakers
     uploaded = _store(voices_dir).all()
@@ -70,9 +71,10 @@ def list_voices(
         return
     table = Table("name", "mode", "vector width", "consent")
     for name in presets:
-        table.add_row(name, f"preset of {model}", "", "")
+        table.add_row(*map(Text, (printable(name), f"preset of {model}", "", "")))
     for one in uploaded:
-        table.add_row(one.name, one.mode, str(len(one.voice.speaker)), Text(one.consent or ""))
+        row = one.name, one.mode, str(len(one.voice.speaker)), printable(one.consent or "")
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import errno
 import functools
 import os
 import re
@@ -153,12 +154,13 @@ def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
         path = (below / name).resolve()
         if not path.is_relative_to(below):
             raise _outside()
-        # A pipe must not block, and a link created a moment ago must not be followed.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = _open_below(below, path)
     except NotAllowedError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        # pathlib's RuntimeError about a loop of links has an absolute path.
+        looped = isinstance(error, RuntimeError)
+        reason = os.strerror(errno.ELOOP) if looped else getattr(error, "strerror", None) or error
         raise _invalid(f"the clip {url[:200]!r} cannot be read: {reason}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -170,7 +172,21 @@ def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
     return content
 
 
-# URLs
+def _open_below(below: Path, path: Path) -> int:
+    """Opens a path without links, one folder after the other: a link that replaced one a moment ago is not followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(below, flags | os.O_DIRECTORY)
+    try:
+        *folders, name = path.relative_to(below).parts or (".",)
+        for part in folders:
+            parent, folder = folder, os.open(part, flags | os.O_DIRECTORY, dir_fd=folder)
+            os.close(parent)
+        return os.open(name, flags | os.O_NONBLOCK, dir_fd=folder)  # a pipe must not block
+    finally:
+        os.close(folder)
+
+
+# --- URLs.
 
 
 async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:

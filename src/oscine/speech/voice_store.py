@@ -118,7 +118,7 @@ class VoiceStore:
         remove_interrupted(folder)
         for stem in files:
             if not self._is_valid(stem):
-                _log.warning("%s is not a valid file name of a voice: rename it (a-z 0-9 _ -, not a preset)", stem)
+                _log.warning("%r is not a valid file name of a voice: rename it (a-z 0-9 _ -, not a preset)", stem)
         _log.info("%d uploaded voices in %s", len(self.all()), folder)
 
     def reserve(self, names: Collection[str]) -> None:

@@ -1,5 +1,6 @@
 """Models are added and removed while others speak."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,13 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.config import CheckpointConfig, ServerConfig
-from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError
-from oscine.server.api.model_admin import allowed_path
+from oscine.errors import CheckpointError, ConfigError, ConflictError, EngineError, RequestError
+from oscine.server.api.model_admin import ModelAdmin, allowed_path
 from oscine.server.app import build_models_app
 from oscine.server.http.errors import api_error
-from oscine.server.model_registry import LoadedModel
+from oscine.server.http.metrics import Metrics
+from oscine.server.model_registry import LoadedModel, ModelRegistry
+from oscine.speech.voice_store import VoiceStore
 from oscine.types import EngineHealth, ModelCard
 from tests.server.live.live_client import Server
 from tests.server.reference_clip import CLIP
@@ -224,6 +227,28 @@ def test_the_last_model_cannot_be_removed(served: Served) -> None:
     served.add()
     assert served.remove("preset").status_code == 200
     assert served.names() == ["design"] and served.remove("design").status_code == 409
+
+
+def test_two_removals_at_once_leave_one_model(engine: ScriptedEngine) -> None:
+    async def remove_both() -> list[int | BaseException]:
+        other = ScriptedEngine()
+        loaded = [LoadedModel.of(engine, CARD), LoadedModel.of(other, replace(CARD, name="other"))]
+        store = VoiceStore(None, ())
+        admin = ModelAdmin(ModelRegistry(loaded, store, Metrics(tuple)), store, None, ())
+        results = await asyncio.gather(admin.remove(CARD.name, 0), admin.remove("other", 0), return_exceptions=True)
+        admin.close()
+        other.stop()
+        return results
+
+    removed, refused = asyncio.run(remove_both())
+    assert removed == 0 and isinstance(refused, ConflictError)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "right\u202eleft", "a\u200fb"])
+def test_names_that_cannot_be_printed_are_refused(served: Served, name: str) -> None:
+    answer = served.add(name=name)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "name")
+    assert answer.json()["error"]["message"].isprintable() and served.loader.opened == []
 
 
 def test_uploaded_voices_do_not_disappear_behind_presets(served_with: Callable[[ServerConfig], Served]) -> None:

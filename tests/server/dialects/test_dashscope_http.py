@@ -72,7 +72,12 @@ def test_the_whole_file_is_at_a_url_of_this_server(client: httpx.Client) -> None
     ("config", "headers", "expected"),
     [
         ({}, {"host": "speech.example.com"}, "http://speech.example.com/files/"),
-        ({}, {"host": "speech.example.com", "x-forwarded-proto": "https"}, "https://speech.example.com/files/"),
+        ({}, {"host": "speech.example.com", "x-forwarded-proto": "https"}, "http://speech.example.com/files/"),
+        (
+            {"forwarded_allow_ips": ("127.0.0.1",)},
+            {"host": "speech.example.com", "x-forwarded-proto": "https"},
+            "https://speech.example.com/files/",
+        ),
         ({"public_url": "https://example.com/tts/"}, {}, "https://example.com/tts/files/"),
     ],
 )

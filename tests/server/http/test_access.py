@@ -37,6 +37,12 @@ def test_further_names_can_be_allowed() -> None:
     assert all(host in AllowedHosts("127.0.0.1", ("*",), has_keys=False) for host in FOREIGN)
 
 
+def test_a_name_can_be_allowed_on_one_port_only() -> None:
+    hosts = AllowedHosts("127.0.0.1", ("speech.example.com:8443", "*.example.org:443"), has_keys=True)
+    assert all(host in hosts for host in ["speech.example.com:8443", "a.example.org:443", "a.example.org"])
+    assert not any(host in hosts for host in ["speech.example.com", "speech.example.com:9000", "a.example.org:8443"])
+
+
 def test_a_server_with_keys_allows_any_name_unless_it_is_told_some() -> None:
     assert all(host in AllowedHosts("127.0.0.1", (), has_keys=True) for host in FOREIGN)
 

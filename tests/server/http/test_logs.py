@@ -33,7 +33,12 @@ def test_terminal_control_codes_are_escaped() -> None:
     line = ConsoleFormatter().format(record(f"GET {NASTY}", voice=NASTY))
     assert line.isprintable()
     shown = r"a\nb\r\x1b[31m\x9b\u202e\u2028c"
-    assert line.endswith(f" GET {shown} voice={shown}")
+    assert line.endswith(f' GET {shown} voice="{shown}"')
+
+
+def test_a_value_cannot_look_like_further_fields() -> None:
+    line = ConsoleFormatter().format(record("voice stored", voice='anna key=1 "x"', mode="timbre"))
+    assert line.endswith(r' voice stored voice="anna key=1 \"x\"" mode=timbre')
 
 
 def test_other_scripts_are_not_escaped() -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http.access import ApiKeys
 from oscine.server.http.logs import JsonFormatter
@@ -106,3 +107,20 @@ def test_an_unexpected_exception_in_a_live_session_is_logged_with_its_id(
     failures = [line for line in log.lines if line["level"] == "error"]
     assert [line["request_id"] for line in failures] == ["my-own-id"]
     assert "ZeroDivisionError: a bug" in str(failures[0]["exception"])
+
+
+def test_the_playground_cannot_be_framed_and_sends_its_forms_nowhere_else(engine: ScriptedEngine) -> None:
+    with serving(build_app(engine, CARD)) as url:
+        policy = httpx.get(url, trust_env=False, timeout=600).headers["content-security-policy"]
+    assert {"frame-ancestors 'self'", "base-uri 'self'", "form-action 'self'"} <= {
+        one.strip() for one in policy.split(";")
+    }
+
+
+@pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.0/8",), "192.0.2.7")])
+def test_only_named_proxies_say_who_the_client_is(
+    engine: ScriptedEngine, log: Lines, proxies: tuple[str, ...], client: str
+) -> None:
+    with serving(build_app(engine, CARD, ServerConfig(api_keys=("sesame",), forwarded_allow_ips=proxies))) as url:
+        httpx.get(f"{url}/v1/models", headers={"x-forwarded-for": "192.0.2.7"}, trust_env=False, timeout=600)
+    assert [line["client"] for line in log.lines if line["message"] == "key refused"] == [client]

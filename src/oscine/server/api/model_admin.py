@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oscine.config import CheckpointConfig
-from oscine.errors import CheckpointError, ConfigError, ConflictError, NotAllowedError, NotFoundError, RequestError
+from oscine.errors import (
+    CheckpointError,
+    ConfigError,
+    ConflictError,
+    FieldError,
+    NotAllowedError,
+    NotFoundError,
+    RequestError,
+)
 from oscine.server.http.logs import log_fields
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.model_routing import OPENAI_MODELS
@@ -53,6 +61,7 @@ class ModelAdmin:
         model.check_served()
         if all(one is model or one.state in ("removing", "starting") for one in self._models):
             raise ConflictError(f"{model.name!r} is the only model; add another one before you remove it")
+        model.removing = True  # at once: another removal must not count on this model
         return await self._finish(self._remove(model, drain_s))
 
     def close(self) -> None:
@@ -103,8 +112,10 @@ class ModelAdmin:
             raise ConflictError(str(error)) from error
 
     def _check_name(self, name: str) -> None:
+        if not name.isprintable():
+            raise FieldError(f"the name {name!r} has characters that cannot be printed; give another name", "name")
         if name in (model.name for model in self._models) or name.lower() in OPENAI_MODELS:
-            raise ConflictError(f"a model is called {name!r} already; give another name", "name")
+            raise ConflictError(f"the name {name!r} is taken by another model; give another name", "name")
 
     def _check_voices(self, loaded: LoadedModel) -> None:
         """Uploaded voices must not disappear behind the presets of a new model."""

@@ -99,7 +99,10 @@ class AllowedHosts:
 
     def _matches(self, host: str) -> bool:
         name = host_name(host)
-        if matches_host(name, self._patterns) or _is_address(name):
+        port = host.rpartition(":")[2] if host.count(":") == 1 else None
+        ports = (port,) if port else ("80", "443")
+        shown = (name, *(f"{name}:{port}" for port in ports))
+        if any(matches_host(one, self._patterns) for one in shown) or _is_address(name):
             return True
         return self._local and _LABEL.fullmatch(name) is not None  # a machine or a container of this network
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
+import re
 import time
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 
 _FIELDS = "log_fields"
 _STDERR = 2
+_WORD = re.compile(r'[^\s="]+')
 
 
 def log_fields(**values: Any) -> dict[str, Any]:
@@ -39,17 +41,23 @@ class JsonFormatter(logging.Formatter):
 class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        fields = "".join(f" {name}={value}" for name, value in getattr(record, _FIELDS, {}).items())
+        fields = "".join(f" {name}={_quoted(value)}" for name, value in getattr(record, _FIELDS, {}).items())
         message = record.getMessage().rstrip()
-        line = _escaped(f"{clock} {record.levelname.lower():7} {request_id.get()} {message}{fields}")
+        line = printable(f"{clock} {record.levelname.lower():7} {request_id.get()} {message}{fields}")
         if not record.exc_info:
             return line
         trace = self.formatException(record.exc_info).split("\n")
-        return "\n".join((line, *(f"  {_escaped(frame)}" for frame in trace)))
+        return "\n".join((line, *(f"  {printable(frame)}" for frame in trace)))
 
 
-def _escaped(text: str) -> str:
-    """Puts a text on one line without terminal control codes, because clients' data may be in it."""
+def _quoted(value: object) -> str:
+    """The value as it is if it is one word, otherwise quoted: a client's value must not look like further fields."""
+    text = str(value)
+    return text if _WORD.fullmatch(text) else '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
+
+
+def printable(text: str) -> str:
+    """The text on one line, with terminal control codes escaped: data of clients may be in it."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

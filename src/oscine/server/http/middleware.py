@@ -35,7 +35,8 @@ _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _SECURITY_HEADERS = (
     (
         b"content-security-policy",
-        b"default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:",
+        b"default-src 'self'; media-src 'self' blob:; connect-src 'self' ws: wss:; img-src 'self' data: blob:; "
+        b"frame-ancestors 'self'; base-uri 'self'; form-action 'self'",
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),

@@ -40,6 +40,8 @@ def uvicorn_config(app: FastAPI, **options: Any) -> uvicorn.Config:
         "log_config": None,
         "access_log": False,
         "server_header": False,
+        "proxy_headers": bool(config.forwarded_allow_ips),
+        "forwarded_allow_ips": list(config.forwarded_allow_ips),
         "ws": BoundedWebSocketProtocol,
         "ws_max_size": 2 * MAX_MESSAGE_BYTES,  # above the limit of a live session, whose refusal has a reason
         "ws_per_message_deflate": False,  # audio does not compress; it would only be late
