@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import read_arguments
+from oscine_bench.benchmark import run_async
 from oscine_bench.exchange import Exchange
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
