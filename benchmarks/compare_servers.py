@@ -5,31 +5,25 @@ python -m benchmarks.compare_servers docs/results/redesign/server-before.json do
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-HEAD = """\
-| load | x real time, before / after | first audio p50 / p95 ms, before | after |
-|---|---:|---:|---:|"""
+from benchmarks.report_table import Columns, load, table_of
+
+_FIRST = "{0[first_audio_ms][p50]:.1f} / {0[first_audio_ms][p95]:.1f}"
+COLUMNS: Columns = {
+    "load": "{key}",
+    "x real time, before / after": "{before[x_real_time]:.4g} / {after[x_real_time]:.4g}",
+    "first audio p50 / p95 ms, before": lambda row: _FIRST.format(row["before"]),
+    "after": lambda row: _FIRST.format(row["after"]),
+}
 
 
-def table(before: Path, after: Path) -> str:
+def compared(before: Path, after: Path) -> str:
     """The loads that both results have."""
-    old, new = _loads(before), _loads(after)
-    rows = [
-        f"| {name} | {old[name]['x_real_time']:.4g} / {load['x_real_time']:.4g} "
-        f"| {_first(old[name])} | {_first(load)} |"
-        for name, load in new.items()
-        if name in old
-    ]
-    return "\n".join([HEAD, *rows])
-
-
-def _loads(path: Path) -> dict[str, Any]:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    return {_name(one["load"]): one for one in result["figures"]["loads"]}
+    old, new = ({_name(row["load"]): row for row in load(path)["figures"]["loads"]} for path in (before, after))
+    return table_of(COLUMNS, {name: {"before": old[name], "after": row} for name, row in new.items() if name in old})
 
 
 def _name(load: dict[str, Any]) -> str:
@@ -38,9 +32,5 @@ def _name(load: dict[str, Any]) -> str:
     return f"{load['value']:g} requests/s"
 
 
-def _first(load: dict[str, Any]) -> str:
-    return f"{load['first_audio_ms']['p50']:.1f} / {load['first_audio_ms']['p95']:.1f}"
-
-
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1]), Path(sys.argv[2])))
+    print(compared(Path(sys.argv[1]), Path(sys.argv[2])))

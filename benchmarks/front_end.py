@@ -8,7 +8,7 @@ so every request tells how long it took to the engine, to its prompt and back. -
 --streams long ones whose number is held; both arrive at random (Poisson). The front end's share of the first byte is
 all of it but the engine's own part. The event loop's lag is sampled every 20 ms and includes the resolution of its
 timer (1 ms). Each load is saved when it ends. One that does not end in time is cut off, and its row says so. The same
-rates are also sent to a bare server (benchmarks/bare_server.py): the least that the share can be on this machine. All
+rates are also sent to a bare server (instant_engine.py): the least that the share can be on this machine. All
 take two minutes where the front end keeps up.
 """
 
@@ -31,8 +31,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks import bare_server
-from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks
+from benchmarks.instant_engine import FRAME_BYTES, STAMPS, build_with_prompts, frames_after_chunks, serve_bare
 from benchmarks.piped_server import PipedServer, piped_server, serve_app
 from benchmarks.report_sections import busy_before, front_end_table
 from benchmarks.results import read_arguments, save
@@ -234,7 +233,7 @@ def load_name(rate_per_s: float) -> str:
 
 def measure_bare(options: argparse.Namespace, clients: ProcessPoolExecutor) -> Row:
     """The rates against a bare server."""
-    with piped_server(bare_server.serve) as server:
+    with piped_server(serve_bare) as server:
         loads = {load_name(rate): shares_of(server.url, options, rate, options.frames) for rate in options.rates}
         rows = {name: answered(list(clients.map(run_share, shares))) for name, shares in loads.items()}
     for name, row in rows.items():

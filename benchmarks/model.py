@@ -6,88 +6,321 @@ python -m benchmarks.model --size 1b7 --out docs/results/bench-model-1b7.json   
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
-from enum import StrEnum
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+import numpy as np
+import torch
 
+from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
+from benchmarks.playback import BackgroundStreams, PlaybackClock, submit
 from benchmarks.report_sections import model_cells, model_facts
-from benchmarks.report_table import SIZES
-from benchmarks.results import command_words
-from oscine.errors import ConfigError, OscineError, RequestError
+from benchmarks.report_table import SIZES, table
+from benchmarks.results import SCRATCH, command_words, read_arguments
+from benchmarks.timing import time_ticks
+from oscine.audio.pcm import FRAME_RATE_HZ
+from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig, TrimConfig
+from oscine.engine.build import prepare_device
+from oscine.engine.in_process import InProcessEngine
+from oscine.errors import ConfigError, OscineError, OverloadedError, RequestError
+from oscine.model.checkpoint import find_checkpoint
+from oscine.model.config import ModelConfig, read_config
+from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free_bytes
+from oscine.model.speech_model import SpeechModel
+from oscine.model.weights import weight_bytes
+from oscine.prompt.cloning import VoiceCloner
+from oscine.runner.backend import Backend, BackendOptions
+from oscine.runner.factory import choose_backend, choose_kernels, make_backend
+from oscine.runner.kv_cache import BLOCK_POSITIONS, blocks_for
+from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
+from oscine.runner.slot_runner import SlotRunner
+from oscine.types import SpeechRequest
+from oscine_bench.metrics import spread
+from oscine_bench.record import check_writable, script_result, write_result
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-console = Console(stderr=True)  # standard output is for results
+TEXT = "Hello there, how are you today?"
+_CLIP_S = 3.0
+_WARM_FRAMES = 3  # untimed frames before the timed ones, at least
+_WARM_PROBES = 2
+# Length of a background stream, in frames: until all of them run, and for each probe.
+_BACKGROUND_FRAMES, _FRAMES_PER_PROBE = 32, 10
+_PROBE_TOKENS = 6  # a first chunk holds more than one frame where ticks are slow
 
-Row = dict[str, Any]
-
-
-class SizeChoice(StrEnum):
-    large = "1b7"
-    small = "0b6"
-
-
-class DtypeChoice(StrEnum):
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
+ProgressCallback = Callable[[str, int, int], None]  # stage, steps done, steps in all
 
 
-@app.command()
-def bench_model(
-    model: Annotated[str, typer.Argument(help="Folder, hub id, or 'demo'")] = "demo",
-    rows: Annotated[
-        str | None, typer.Option(help="Numbers of streams, such as 1,8,32 [default: 1,8,32,64,128; on a CPU 1,2,4,8]")
-    ] = None,
-    frames: Annotated[int, typer.Option(help="Frames of 80 ms timed at each number of streams")] = 56,
-    context: Annotated[int, typer.Option(help="Position of each stream when timing starts")] = 64,
-    probes: Annotated[int, typer.Option(help="Requests that measure first audio, at each number of streams")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[DtypeChoice, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = DtypeChoice.auto,
-    size: Annotated[SizeChoice | None, typer.Option(help="Random weights of this size instead of a checkpoint")] = None,
-    scratch: Annotated[Path, typer.Option(help="Where random weights are written")] = Path(".cache/gpu"),
-    name: Annotated[str | None, typer.Option(help="Name of this result in tables")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None,
-) -> None:
-    """Measure the engine without a server: frames with the codec and codes only, and the first audio."""
-    from benchmarks.loaded_checkpoint import full_checkpoint
-    from benchmarks.measure_model import MeasurementPlan, measure
-    from oscine.model.device import choose_device  # not at the top: `--help` should not wait for torch
-    from oscine.runner.memory_budget import DoesNotFitError
-    from oscine_bench.record import check_writable, script_result, write_result
+@dataclass(frozen=True, slots=True)
+class MeasurementPlan:
+    rows: tuple[int, ...] = (1, 8, 32, 64, 128)  # streams at once
+    frames: int = 56  # timed at each number of streams
+    context: int = 64  # position of every stream when timing starts
+    probes: int = 20  # requests that measure first audio, at each number of streams
 
-    if out is not None:
-        check_writable(out)
-    if size is not None:
-        model, name = str(full_checkpoint(scratch, size.value)), name or SIZES[size.value]
-    default = "1,2,4,8" if choose_device(device).type == "cpu" else "1,8,32,64,128"
-    plan = MeasurementPlan(_numbers(rows or default), frames, context, probes)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(escape(model), total=None)
+    def __post_init__(self) -> None:
+        if not self.rows or min(self.rows) < 1:
+            raise RequestError(f"rows must be numbers of streams, each at least 1; got {list(self.rows)}", "rows")
+        for name in ("frames", "context", "probes"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name} must be at least 1, got {getattr(self, name)}", name)
 
-        def show(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
 
-        try:
-            figures = measure(model, plan, device=device, dtype=dtype.value, progress=show)
-        except DoesNotFitError as error:
-            raise ConfigError(f"--rows {max(plan.rows)} does not fit: {error.sums}; use fewer rows") from error
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What both modes (with the codec, codes only) share."""
+
+    checkpoint: LoadedCheckpoint
+    request: SpeechRequest  # as long as a slot allows
+    prompt_rows: int
+    budget: MemoryBudget
+
+    @property
+    def model(self) -> SpeechModel:
+        return self.checkpoint.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+
+def measure(
+    checkpoint: str | os.PathLike[str],
+    plan: MeasurementPlan,
+    *,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    progress: ProgressCallback = lambda stage, done, total: None,
+) -> dict[str, Any]:
+    """Raises CheckpointError, ConfigError or RequestError when the checkpoint or the plan cannot be measured."""
+    try:
+        return _measure(checkpoint, plan, choose_device(device), dtype, progress)
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"out of memory; use fewer rows (now {max(plan.rows)}): {reason}") from error
+
+
+def _measure(
+    checkpoint: str | os.PathLike[str],
+    plan: MeasurementPlan,
+    device: torch.device,
+    dtype: Dtype,
+    progress: ProgressCallback,
+) -> dict[str, Any]:
+    prepare_device(device)  # sets the number of threads that the engine uses
+    begun_s = time.perf_counter()
+    setup = _load(checkpoint, plan, device, dtype, progress)
+    figures: dict[str, Any] = {
+        "kind": setup.model.config.kind,
+        "device": setup.device.type,
+        "dtype": str(setup.model.talker.head.weight.dtype).removeprefix("torch."),
+        "kernels": choose_backend(setup.device, setup.model.talker.dtype).name == "cuda",
+        "threads": torch.get_num_threads(),
+        "frames": plan.frames,
+        "context": plan.context,
+        "prompt_rows": setup.prompt_rows,
+        "loaded_s": time.perf_counter() - begun_s,
+        "budget": setup.budget.describe(),
+    }
+    for mode in ("with_codec", "codes_only"):
+        with ThreadPoolExecutor(1) as thread:  # a new one: the backend may change torch's settings of its thread
+            figures[mode] = thread.submit(_measure_mode, setup, plan, mode, progress).result()
+        gc.collect()  # a runner and its graphs reference each other
+        if setup.device.type == "cuda":
+            torch.cuda.empty_cache()
+    return figures
+
+
+# --- loading ---
+
+
+def _load(
+    checkpoint: str | os.PathLike[str],
+    plan: MeasurementPlan,
+    device: torch.device,
+    dtype: Dtype,
+    progress: ProgressCallback,
+) -> Setup:
+    weights_dtype = choose_dtype(dtype, device)
+    folder = find_checkpoint(checkpoint)
+    config = read_config(folder)
+    free = free_bytes(device)
+    left = None if free is None else max(0, free - weight_bytes(config, weights_dtype))
+    loaded = LoadedCheckpoint.load(folder, device, weights_dtype, lambda done, total: progress("weights", done, total))
+    request = _request(loaded.model)
+    prompt_rows = loaded.builder.build(request).rows
+    positions = _positions(plan, prompt_rows)
+    budget = _plan_memory(config, max(plan.rows), positions, weights_dtype, left, choose_backend(device, weights_dtype))
+    request = replace(request, max_new_tokens=positions - prompt_rows)
+    return Setup(loaded, request, prompt_rows, budget)
+
+
+def _positions(plan: MeasurementPlan, prompt_rows: int) -> int:
+    """Positions that one stream needs. Background streams must outlast the probes, or restarts would disturb them."""
+    background = prompt_rows + _BACKGROUND_FRAMES + _FRAMES_PER_PROBE * (_WARM_PROBES + plan.probes)
+    return max(plan.context + plan.frames, prompt_rows + _WARM_FRAMES + plan.frames, background) + 2
+
+
+def _request(model: SpeechModel) -> SpeechRequest:
+    """The same text for every kind of checkpoint, plus the fields that the kind requires."""
+    kind, rate_hz = model.config.kind, model.config.codec.sample_rate_hz
+    if kind == "voice_design":
+        return SpeechRequest(text=TEXT, instructions="A calm voice.")
+    if kind == "base":
+        noise = np.random.default_rng(0).normal(0, 0.1, int(_CLIP_S * rate_hz)).astype(np.float32)
+        return SpeechRequest(text=TEXT, voice=VoiceCloner(model).clone((noise, rate_hz), "A few words of reference."))
+    return SpeechRequest(text=TEXT)
+
+
+def _plan_memory(
+    config: ModelConfig, slots: int, positions: int, dtype: torch.dtype, free: int | None, backend: type[Backend]
+) -> MemoryBudget:
+    per_slot = BLOCK_POSITIONS * blocks_for(positions)
+    if per_slot > config.talker.max_positions:
+        raise RequestError(
+            f"prompt, context and frames need {positions} positions, the checkpoint has "
+            f"{config.talker.max_positions}; use fewer frames or a smaller context",
+            "frames",
+        )
+    return plan_memory(
+        config,
+        slots=slots,
+        positions_per_slot=per_slot,
+        positions_total=slots * per_slot,  # every stream can reach its full length
+        element_bytes=dtype.itemsize,
+        available_bytes=free,
+        backend=backend,
+    )
+
+
+# --- one mode ---
+
+
+def _measure_mode(setup: Setup, plan: MeasurementPlan, mode: str, progress: ProgressCallback) -> dict[str, Any]:
+    named = mode.replace("_", " ")
+    begun_s = time.perf_counter()
+    options = BackendOptions(frame_sizes=plan.rows, codec=mode != "codes_only")
+    facts = (setup.model.config, setup.device, setup.model.talker.dtype, options.sizes(setup.budget.slots))
+    options = replace(options, kernels=choose_kernels("auto", *facts).kernels or "triton")
+    backend = make_backend(setup.model, setup.budget, options)
+    runner = SlotRunner(backend)
+    runner.capture(lambda done, total: progress(f"graphs, {named}", done, total))
+    figures: dict[str, Any] = {"captured_s": time.perf_counter() - begun_s}
+    rows = {}
+    with backend.launching():
+        for done, count in enumerate(plan.rows):
+            progress(f"frames, {named}", done, len(plan.rows))
+            rows[count] = _frames(setup, plan, runner, count)
+    parts = (setup.checkpoint.builder, setup.checkpoint.tokenizer, _engine_config(setup.budget))
+    engine = InProcessEngine(runner, *parts, launching=backend.launching)
+    try:
+        for done, count in enumerate(plan.rows):
+            progress(f"first audio, {named}", done, len(plan.rows))
+            first_ms = first_audio_ms(engine, setup.request, count - 1, plan.probes)
+            rows[count]["first_audio_ms"] = None if first_ms is None else spread(first_ms)
+    finally:
+        engine.stop()
+    figures["memory_bytes"] = runner.counts().memory_bytes
+    if setup.device.type == "cuda":  # no other process can use this memory
+        figures["memory_reserved_bytes"] = torch.cuda.memory_reserved(setup.device)
+    return figures | {"rows": {str(count): row for count, row in rows.items()}}
+
+
+def _frames(setup: Setup, plan: MeasurementPlan, runner: SlotRunner, count: int) -> dict[str, Any]:
+    """Times `count` streams, all at the same position. End of speech is ignored: a frame costs the same either way."""
+    slots = range(count)
+    for slot in slots:
+        runner.admit(setup.checkpoint.assign(slot, replace(setup.request, seed=slot)))
+    before = max(_WARM_FRAMES, plan.context - (setup.prompt_rows - 1))  # the last prompt row makes the first frame
+    for _ in range(before - 1):
+        runner.collect(runner.launch(slots))
+    times = time_ticks(runner, slots, plan.frames, setup.device)  # runs one more, untimed, first
+    for slot in slots:
+        runner.release(slot)
+    mean_ms = sum(times.wall_ms) / len(times.wall_ms)
+    frame_ms = 1e3 / FRAME_RATE_HZ
+    first = setup.prompt_rows - 1 + before
+    return {
+        "positions": [first, first + plan.frames],
+        "frame_ms": spread(times.wall_ms),
+        "device_ms": spread(times.device_ms),
+        "x_real_time_each": frame_ms / mean_ms,
+        "x_real_time": count * frame_ms / mean_ms,
+    }
+
+
+def _engine_config(budget: MemoryBudget) -> EngineConfig:
+    """The server's settings without the real-time reserve and without checks that random weights would trip."""
+    return EngineConfig(
+        slots=budget.slots,
+        pacing=PacingConfig(real_time_share=1.0),
+        memory=MemoryConfig(positions_per_slot=budget.positions_per_slot),
+        trim_silence=TrimConfig(enabled=False),
+        runaway=RunawayConfig(enabled=False),
+    )
+
+
+def first_audio_ms(engine: InProcessEngine, request: SpeechRequest, others: int, probes: int) -> Sequence[float] | None:
+    """Times from submission to the first audio, for requests sent one by one while `others` streams run. None: the
+    engine cannot sustain that many and refuses more."""
+    times_ms: list[float] = []
+    try:
+        with BackgroundStreams(engine, request, others) as background:
+            if not background.all_running():
+                return None
+            for number in range(_WARM_PROBES + probes):
+                player = PlaybackClock(engine.sample_rate_hz)
+                submit(engine, replace(request, seed=number, max_new_tokens=_PROBE_TOKENS), player.deliver)
+                player.ended.wait()
+                if player.first_audio_ms is None:
+                    return None
+                times_ms.append(player.first_audio_ms)
+    except OverloadedError:
+        return None
+    return times_ms[_WARM_PROBES:]
+
+
+# --- the command ---
+
+
+def bench_model(words: Sequence[str] | None = None) -> None:
+    options = read_arguments(
+        __doc__, words, positional=["model"],
+        model={"nargs": "?", "default": "demo", "help": "a folder, a hub id or demo"},
+        rows=(str, "numbers of streams, such as 1,8,32; default: 1,8,32,64,128; on a CPU 1,2,4,8"),
+        frames=(56, "of 80 ms, timed at each number of streams"),
+        context=(64, "position of each stream when timing starts"),
+        probes=(20, "requests that measure first audio, at each number of streams"), device="auto",
+        dtype={"choices": ("auto", "float32", "bfloat16"), "default": "auto", "help": "auto: bfloat16 on a GPU"},
+        size={"choices": SIZES, "help": "random weights of this size instead of a checkpoint"}, scratch=SCRATCH,
+        name=(str, "of this result in tables"), out=(Path, "JSON file for the result"),
+    )  # fmt: skip
+    if options.out is not None:
+        check_writable(options.out)
+    model, name = options.model, options.name
+    if options.size is not None:
+        model, name = str(full_checkpoint(options.scratch, options.size)), name or SIZES[options.size]
+    default = "1,2,4,8" if choose_device(options.device).type == "cpu" else "1,8,32,64,128"
+    plan = MeasurementPlan(_numbers(options.rows or default), options.frames, options.context, options.probes)
+
+    def show(stage: str, done: int, total: int) -> None:
+        print(f"{stage}: {done} of {total}", end="  \r", file=sys.stderr, flush=True)  # standard output is for results
+
+    try:
+        figures = measure(model, plan, device=options.device, dtype=options.dtype, progress=show)
+    except DoesNotFitError as error:
+        raise ConfigError(f"--rows {max(plan.rows)} does not fit: {error.sums}; use fewer rows") from error
     # The result names the checkpoint, not the folder that holds it on this machine.
-    words = [Path(word).name if word == model and Path(word).is_dir() else word for word in command_words()]
-    result = script_result(name or Path(model).name, words, figures, "torch")
-    if out is not None:
-        write_result(out, result)
-    Console(width=None if sys.stdout.isatty() else 160).print(result_table(result["name"], figures))
-    for line in model_facts(figures):
-        print(line)
+    shown = [Path(word).name if word == model and Path(word).is_dir() else word for word in command_words()]
+    result = script_result(name or Path(model).name, shown, figures, "torch")
+    if options.out is not None:
+        write_result(options.out, result)
+    print(f"{result['name']} (times: p50 / p95 ms)", table(*model_cells(figures)), *model_facts(figures), sep="\n")
 
 
 def _numbers(listed: str) -> tuple[int, ...]:
@@ -97,22 +330,11 @@ def _numbers(listed: str) -> tuple[int, ...]:
         raise RequestError(f"--rows takes integers such as 1,8,32; got {listed!r}", "rows") from None
 
 
-def result_table(name: str, figures: Row) -> Table:
-    title = Text(f"{name} (times: p50 / p95 ms)", "table.title")  # a Text: names are not parsed as markup
-    shown = Table(title=title, box=None, header_style="bold", pad_edge=False)
-    head, rows = model_cells(figures)
-    for column in head:
-        shown.add_column(column, justify="right")
-    for row in rows:
-        shown.add_row(*row)
-    return shown
-
-
 def main() -> None:
     try:
-        app()
+        bench_model()
     except OscineError as error:
-        console.print(Text.assemble(("error:", "bold red"), " ", str(error)), soft_wrap=True)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, RequestError) else 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.server_process import Figures, ServerProcess
-from benchmarks.server_trials import (
+from benchmarks.stress import (
     ENVIRONMENT,
     GAP_S,
     SETTINGS,

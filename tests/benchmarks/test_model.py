@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.measure_model import MeasurementPlan, measure
-from benchmarks.model import app
+from benchmarks.model import MeasurementPlan, bench_model, measure
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.report_sections import model_facts, pair
 from benchmarks.timing import time_ticks
@@ -209,53 +207,51 @@ def test_the_engine_ends_with_the_measurement(figures: dict) -> None:
 
 
 def test_the_command_prints_a_table_and_writes_its_result(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "model.json"
     words = [str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
     words += ["--device", "cpu", "--name", "[/red] small", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["model.py", *words])
-    ran = CliRunner().invoke(app, words)
-    assert ran.exit_code == 0, ran.output
-    assert "[/red] small (times: p50 / p95 ms)" in ran.stdout and "Memory: " in ran.stdout
+    bench_model(words)
+    printed = capsys.readouterr().out
+    assert "[/red] small (times: p50 / p95 ms)" in printed and "Memory: " in printed
     result = json.loads(out.read_text())
     assert result["command"].startswith("python ") and checkpoint.name in result["command"]
     assert str(checkpoint) not in result["command"] and "--out" not in result["command"]
     assert result["versions"]["torch"] == torch.__version__
     row = result["figures"]["with_codec"]["rows"]["1"]
-    assert pair(row["frame_ms"]).split(" / ")[0] in ran.stdout
+    assert pair(row["frame_ms"]).split(" / ")[0] in printed
 
 
 def test_random_weights_of_a_published_size_are_named_by_it(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr(
-        "benchmarks.loaded_checkpoint.full_checkpoint", lambda *where: asked.append(where) or checkpoint
-    )
+    monkeypatch.setattr("benchmarks.model.full_checkpoint", lambda *where: asked.append(where) or checkpoint)
     words = ["--size", "1b7", "--scratch", str(tmp_path), "--rows", "1", "--frames", "1", "--context", "1"]
-    ran = CliRunner().invoke(app, [*words, "--probes", "1", "--device", "cpu", "--out", str(tmp_path / "model.json")])
-    assert ran.exit_code == 0, ran.output
+    bench_model([*words, "--probes", "1", "--device", "cpu", "--out", str(tmp_path / "model.json")])
     assert asked == [(tmp_path, "1b7")] and json.loads((tmp_path / "model.json").read_text())["name"] == "1.7B"
 
 
 def refusal(*words: object) -> OscineError:
-    error = CliRunner().invoke(app, [*map(str, words)]).exception
-    assert isinstance(error, OscineError) and "\n" not in str(error), error
-    return error
+    with pytest.raises(OscineError) as raised:
+        bench_model([*map(str, words)])
+    assert "\n" not in str(raised.value)
+    return raised.value
 
 
 def test_an_unwritable_out_path_is_refused_before_anything_is_measured(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.measure_model.measure", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("benchmarks.model.measure", lambda *_, **__: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "x.json"):
         assert str(refusal(checkpoint, "--out", out)).startswith(f"cannot write --out {str(out)!r}")
 
 
 def test_more_streams_than_fit_name_the_option_rows(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.measure_model.free_bytes", lambda device: 2**29)
+    monkeypatch.setattr("benchmarks.model.free_bytes", lambda device: 2**29)
     message = str(refusal(checkpoint, "--rows", "1,100000", "--device", "cpu"))
     assert message.startswith("--rows 100000 does not fit: 100000 slots of") and "use fewer rows" in message
     assert "engine." not in message  # the command has no such setting

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.soak import soak_name
-from benchmarks.soak_checks import complaints_of_burst, complaints_of_soak, slopes
+from benchmarks.soak import complaints_of_burst, complaints_of_soak, slopes, soak_name
 
 
 def samples(mib_per_s: float) -> list[dict[str, Any]]:
