@@ -24,6 +24,9 @@ from oscine.errors import VoiceError
 
 _FORMAT = "oscine.voice.1"
 _SHOWN_CHARS = 40  # of a transcript in `repr`
+# Of a file's header, before it is parsed: notes of the greatest length, escaped twice, have some 150 kB.
+_MAX_HEADER_BYTES = 2**18
+_MAX_HEADER_VALUES = 20_000  # commas and brackets; those in texts count too
 MAX_SPEAKER_VALUE = 1e4  # far above any encoder's output, and far below where the model's sums overflow
 
 
@@ -146,7 +149,10 @@ class Voice:
         shown = "the file"
         try:
             header_bytes = int.from_bytes(content[:8], "little")
-            header = json.loads(content[8 : 8 + header_bytes]) if header_bytes < len(content) else {}
+            encoded = content[8 : 8 + header_bytes]
+            if len(encoded) > _MAX_HEADER_BYTES or sum(map(encoded.count, (b",", b"[", b"{"))) > _MAX_HEADER_VALUES:
+                raise VoiceError(f"{shown} is not a readable voice file: its header is too large", "voice")
+            header = json.loads(encoded) if header_bytes < len(content) else {}
             metadata = header.get("__metadata__") if isinstance(header, dict) else None
             metadata = metadata if isinstance(metadata, dict) else {}
             _check_format(metadata, shown)

@@ -380,6 +380,32 @@ def test_an_invalid_form_is_refused(api: Api) -> None:
     api.refused(400, None, "Too many files", api("POST", files=clips))
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"name=" + b"%zz" * 40_000, "more than 32768 percent-encoded bytes"),
+        (b"name=" + b"x" * 300_000, "exceeds the limit"),
+    ],
+)
+def test_an_urlencoded_form_that_is_slow_to_decode_is_refused(api: Api, body: bytes, message: str) -> None:
+    answer = api("POST", content=body, headers={"content-type": "application/x-www-form-urlencoded"})
+    assert answer.status_code in (400, 413) and message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("piece", [b"1.5,", b"[],", b" "])
+def test_an_import_whose_header_is_slow_to_parse_is_refused(api: Api, piece: bytes) -> None:
+    header = b"[" + piece * (900_000 // len(piece)) + b"0]"
+    content = len(header).to_bytes(8, "little") + header
+    api.refused(400, "voice", "its header is too large", api("POST", "/import", content=content))
+
+
+def test_an_import_may_have_the_longest_notes(api: Api) -> None:
+    text = "\N{MICROPHONE}" * 2048 + "," * 2048
+    notes = {"name": "anna", "consent": text[:1024], "speaker_description": text}
+    voice = Voice(np.zeros(WIDTH, np.float32), np.zeros((2, 16), np.int64), text)
+    assert api("POST", "/import", content=voice.to_bytes(notes)).status_code == 200
+
+
 def test_an_endless_upload_is_cut_off_at_the_limit(api: Api) -> None:
     sent = 0
 

@@ -100,6 +100,12 @@ def test_a_body_with_too_many_values_is_refused_with_the_limit() -> None:
     assert "the body has 70001 commas, brackets and strings, the limit is 70000; split the request" in str(caught.value)
 
 
+def test_a_body_of_long_numbers_is_refused_with_the_limit() -> None:
+    parse_json(b"[" + b",".join([b"0.1234567890123456789"] * 69_000) + b"]")
+    with pytest.raises(TooLargeError, match="has 3450000 digits, the limit is 1400000; round its numbers"):
+        parse_json(b"[" + b",".join([b".".join((b"0", b"1" * 49))] * 69_000) + b"]")
+
+
 def test_a_string_that_is_too_long_for_a_clip_is_refused_with_the_limit() -> None:
     with pytest.raises(TooLargeError) as caught:
         asyncio.run(read_json(b'{"ref_audio": "' + b"A" * 6_000_000 + b'"}', 2**20))

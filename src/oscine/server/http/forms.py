@@ -15,7 +15,9 @@ from starlette.requests import ClientDisconnect
 from oscine.errors import FieldError, RequestError, TooLargeError
 
 _MAX_FIELD_BYTES = 2**18  # an embedding of 2048 numbers has some 45 kB
-_MAX_OTHER_BYTES = 2**20  # of the body, beside the file; an urlencoded one has no other
+_MAX_OTHER_BYTES = 2**20  # of the body, beside the file
+_MAX_URLENCODED_BYTES = 2**18
+_MAX_ESCAPES = 2**15  # of an urlencoded body; each takes most of a microsecond
 _MAX_CONTENT_TYPE_CHARS = 256
 _MAX_MIME_TYPE_CHARS = 64
 _CHARSET = re.compile(r"charset[\s*]*=[\s\"']*([^\s\"';]*)")
@@ -69,13 +71,15 @@ async def limited_body(request: Request, max_bytes: int) -> bytes:
 async def _form(request: Request, max_fields: int, max_file_bytes: int) -> FormData:
     # A form without a file, such as one with an embedding, is urlencoded by most clients.
     if _checked_content_type(request.headers.get("content-type", "")) == "application/x-www-form-urlencoded":
-        return _decoded(b"".join([piece async for piece in _limited(request, _MAX_OTHER_BYTES)]), max_fields)
+        return _decoded(b"".join([piece async for piece in _limited(request, _MAX_URLENCODED_BYTES)]), max_fields)
     stream = _limited(request, max_file_bytes + _MAX_OTHER_BYTES)
     limits = {"max_files": 1, "max_fields": max_fields, "max_part_size": _MAX_FIELD_BYTES}
     return await MultiPartParser(request.headers, stream, **limits).parse()
 
 
 def _decoded(urlencoded: bytes, max_fields: int) -> FormData:
+    if urlencoded.count(b"%") > _MAX_ESCAPES:
+        raise MultiPartException(f"it has more than {_MAX_ESCAPES} percent-encoded bytes; send multipart/form-data")
     try:
         fields = parse_qsl(
             urlencoded.decode("ascii"), True, encoding="utf-8", errors="strict", max_num_fields=max_fields

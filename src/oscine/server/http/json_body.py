@@ -25,6 +25,7 @@ BODY_S = 30.0  # for the first bytes; each further one adds its share
 _MIN_BYTES_PER_S = 16 * 2**10
 # Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
 _MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
+MAX_DIGITS = 1_400_000  # 20 for each value, the most that a number needs
 MAX_VALUES = 70_000  # embeddings of 2048 numbers in a batch of 32
 LONG_STRING_BYTES = 2**16  # a longer one is taken out of a body that is too large otherwise
 _MAX_STRINGS = 10_000  # of such a body
@@ -165,6 +166,9 @@ def parse_json(body: bytes, what: str = "body") -> Any:
     values = sum(map(body.count, (b",", b"[", b"{"))) + body.count(b'"') // 2
     if values > MAX_VALUES:
         message = f"the {what} has {values} commas, brackets and strings, the limit is {MAX_VALUES}; split the request"
+        raise TooLargeError(message)
+    if len(body) > MAX_DIGITS and (digits := len(body) - len(body.translate(None, b"0123456789"))) > MAX_DIGITS:
+        message = f"the {what} has {digits} digits, the limit is {MAX_DIGITS}; round its numbers, or split the request"
         raise TooLargeError(message)
     try:
         return json.loads(body)
