@@ -14,17 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.codec_launches import (
-    BYTES_PER_US,
-    FLOPS_PER_US,
-    FULL_WINDOW,
-    KERNELS,
-    Launch,
-    Step,
-    kernel_spans_us,
-    layer_names,
-    published_codec,
-)
+from benchmarks import codec_launches as launched
 from benchmarks.results import read_arguments, save
 from benchmarks.timing import captured, replay_us
 from oscine.kernels.cuda.operations import CudaOperations
@@ -56,13 +46,13 @@ def part_of(name: str) -> str:
     return {"dequantize": "codebooks", "last_conv": "vocoder out"}.get(words[0], name)
 
 
-def launched_parts(step: Step) -> list[tuple[str, Launch]]:
-    names = layer_names(step.codec)
+def launched_parts(step: launched.Step) -> list[tuple[str, launched.Launch]]:
+    names = launched.layer_names(step.codec)
     launches = step.launches()
     return [(part_of(names.get(id(one.layer or one.unit), one.wrapper)), one) for one in launches]
 
 
-def parts_of(spans: Sequence[tuple[str, float]], launches: Iterable[tuple[str, Launch]]) -> dict[str, Part]:
+def parts_of(spans: Sequence[tuple[str, float]], launches: Iterable[tuple[str, launched.Launch]]) -> dict[str, Part]:
     """`spans`: kernels in their order, with times until the next one. `launches`: those of a codec that runs on
     Triton's kernels alone."""
     parts: dict[str, Part] = {}
@@ -80,18 +70,18 @@ def parts_of(spans: Sequence[tuple[str, float]], launches: Iterable[tuple[str, L
 
 @torch.inference_mode()
 def measure(row_counts: Sequence[int]) -> dict[str, Any]:
-    config, slots = published_codec(), max(row_counts)
+    config, slots = launched.published_codec(), max(row_counts)
     chain = torch.cuda.get_device_capability() == HOPPER
     codec = CudaCodec(random_codec(config, "cuda"), slots, slots, make_operations=CudaOperations if chain else None)
-    codec.state.frames.fill_(FULL_WINDOW)
+    codec.state.frames.fill_(launched.FULL_WINDOW)
     plain = CudaCodec(random_codec(config, "meta"), slots, slots)
     figures: dict[str, Any] = {"transformer": "CUDA" if chain else "Triton", "rows": {}}
-    figures |= {"bytes_per_us": BYTES_PER_US, "flops_per_us": FLOPS_PER_US}
+    figures |= {"bytes_per_us": launched.BYTES_PER_US, "flops_per_us": launched.FLOPS_PER_US}
     for rows in row_counts:
-        graph = captured(Step(codec, config, rows, "cuda").run)
-        spans = kernel_spans_us(graph, (*KERNELS, *STACK_KERNELS))
+        graph = captured(launched.Step(codec, config, rows, "cuda").run)
+        spans = launched.kernel_spans_us(graph, (*launched.KERNELS, *STACK_KERNELS))
         with recorded([]):
-            launches = launched_parts(Step(plain, config, rows, "meta"))
+            launches = launched_parts(launched.Step(plain, config, rows, "meta"))
         parts = parts_of(spans, launches)
         figures["rows"][str(rows)] = {
             "step_us": replay_us(graph, 15),

@@ -1,5 +1,5 @@
 """A talker step and a predictor frame on the CUDA kernels and on the Triton ones: the same codes alone and in a batch,
-the same bits with and without a graph, the distance between both, and the time of each."""
+the same bits with and without a graph, the distance between both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.cuda_kernels import Report
-from benchmarks.timing import graph_us
+from benchmarks.timing import captured
 from checkpoint_shapes import published_codec_config, published_config
 from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels.cuda.operations import CudaOperations
@@ -169,22 +169,14 @@ def run_frames(
         )
     for count in rows:
         with report.check(f"{size} frame of {count}") as figures:
-            time_frame(frames, count, figures)
+            figures["ok graph as launches one by one"] = graph_as_launches(frames, count)
 
 
-def time_frame(frames: Frames, count: int, figures: dict[str, Any]) -> None:
+def graph_as_launches(frames: Frames, count: int) -> bool:
+    """The times of frames are those of benchmarks/frame.py."""
     index = torch.arange(count, device="cuda")
     failed = torch.zeros(count, dtype=torch.int16, device="cuda")
-    eager = frames.codes(frames.cuda, list(range(count)))
-    for label, step in (("cuda", frames.cuda), ("triton", frames.triton)):
-        codes = step.sample_codes(index, failed)
-        parts: dict[str, Callable[[], object]] = {
-            "talker": lambda step=step: step.talker_step(index),  # type: ignore[misc]
-            "predictor": lambda step=step, codes=codes: predict(step, index, codes, failed),  # type: ignore[misc]
-            "both": lambda step=step: step.sample_codes(index, failed),  # type: ignore[misc]
-        }
-        for part, call in parts.items():
-            figures[f"{label} {part} ms"] = graph_us(call) / 1e3
-        if label == "cuda":  # the last replay was that of a graph
-            figures["ok graph as launches one by one"] = torch.equal(step.codes[:count], eager[0])
-    figures["speedup"] = figures["triton both ms"] / figures["cuda both ms"]
+    eager, _, _ = frames.codes(frames.cuda, list(range(count)))
+    graph = captured(lambda: frames.cuda.sample_codes(index, failed), warm_ups=1)
+    graph.replay()
+    return torch.equal(frames.cuda.codes[:count], eager)

@@ -341,43 +341,31 @@ def check_attention(report: Report, operations: CudaOperations, triton: Operatio
     """Against the Triton kernels, whose roundings are the same up to the softmax's sums."""
     for position, new in ((0, 2), (2, 1), (9, 1), (15, 1)):
         with report.check(f"predictor attention at {position}") as figures:
-            case = PredictorCase(128, position, new)
-            expected = case.run(triton, 128).clone()
-            written = [cache.clone() for cache in case.cache]
-            actual = case.run(operations, 128).clone()
-            figures |= differences(actual, expected, 0.03)
-            figures["key flips"] = (written[0] != case.cache[0]).float().mean().item()
-            figures["ok values"] = torch.equal(written[1], case.cache[1])
-            figures["ok alone as in a batch"] = all(
-                torch.equal(case.run(operations, n), actual[: n * new]) for n in (1, 2, 7, 64)
-            )
+            compare_attention(figures, PredictorCase(128, position, new), (operations, triton), 128, (1, 2, 7, 64), new)
     for context in (0, 1, 60, 500):
         with report.check(f"talker attention at {context}") as figures:
-            talker = TalkerCase(64, context)
-            expected = talker.run(triton, 64).clone()
-            written = [cache.clone() for cache in talker.cache]
-            actual = talker.run(operations, 64).clone()
-            figures |= differences(actual, expected, 0.03)
-            figures["key flips"] = (written[0] != talker.cache[0]).float().mean().item()
-            figures["ok values"] = torch.equal(written[1], talker.cache[1])
-            figures["ok alone as in a batch"] = all(
-                torch.equal(talker.run(operations, n), actual[:n]) for n in (1, 5, 33)
-            )
-
-
-def check_window_attention(report: Report, operations: CudaOperations) -> None:
+            compare_attention(figures, TalkerCase(64, context), (operations, triton), 64, (1, 5, 33))
     with report.check("codec attention") as figures:
-        case = WindowCase(64)
-        before = [cache.clone() for cache in case.cache]
-        expected, written = case.run(None, 64), [cache.clone() for cache in case.cache]
-        for cache, old in zip(case.cache, before, strict=True):
-            cache.copy_(old)
-        actual = case.run(operations, 64)
-        figures |= differences(actual, expected, 0.03)
-        figures["key flips"] = (written[0] != case.cache[0]).float().mean().item()
+        compare_attention(figures, WindowCase(64), (operations, None), 64, (1, 5, 33))
         figures["ok keys"] = figures["key flips"] < 1e-3
-        figures["ok values"] = torch.equal(written[1], case.cache[1])
-        figures["ok alone as in a batch"] = all(torch.equal(case.run(operations, n), actual[:n]) for n in (1, 5, 33))
+
+
+def compare_attention(
+    figures: Figures, case: Any, using: tuple[Any, Any], sequences: int, counts: Sequence[int], new: int = 1
+) -> None:
+    """Both kernels on the same cache, which each of them extends; then fewer `sequences`."""
+    operations, other = using
+    before = [cache.clone() for cache in case.cache]
+    expected, written = case.run(other, sequences).clone(), [cache.clone() for cache in case.cache]
+    for cache, old in zip(case.cache, before, strict=True):
+        cache.copy_(old)
+    actual = case.run(operations, sequences).clone()
+    figures |= differences(actual, expected, 0.03)
+    figures["key flips"] = (written[0] != case.cache[0]).float().mean().item()
+    figures["ok values"] = torch.equal(written[1], case.cache[1])
+    figures["ok alone as in a batch"] = all(
+        torch.equal(case.run(operations, count), actual[: count * new]) for count in counts
+    )
 
 
 class NormCase:
@@ -489,7 +477,6 @@ def run_checks(report: Report, make: Callable[..., CudaOperations]) -> None:
     triton = TritonOperations(buffers())
     check_sample(report, operations, triton)
     check_attention(report, operations, triton)
-    check_window_attention(report, operations)
 
 
 def run_times(report: Report, make: Callable[..., CudaOperations], rows: Sequence[int]) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.results import read_arguments
-from benchmarks.server_process import ServerProcess
+from benchmarks.server_process import serving
 
 _TAKES = 2  # of every text, as in docs/eval.md
 
@@ -31,17 +30,12 @@ def record_all(
     devices: str, counts: Sequence[int], out: Path, texts: str = "english", model: Path | None = None, name: str = ""
 ) -> None:
     """`model` None: the demo voice. The recordings' `name` is followed by the load."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(model, Path(folder), "--slots", str(max(counts)), devices=devices)
-        try:
-            url = server.wait_ready()
-            for at_once in counts:
-                load = "one by one" if at_once == 1 else f"{at_once} at once"
-                what = name or ("CPU" if devices == "cpu" else "GPU")
-                record(url, out / str(at_once), f"{what}, {load}", at_once, texts)
-            server.terminate()
-        finally:
-            server.close()
+    with serving(model, None, "--slots", str(max(counts)), devices=devices) as (server, url):
+        for at_once in counts:
+            load = "one by one" if at_once == 1 else f"{at_once} at once"
+            what = name or ("CPU" if devices == "cpu" else "GPU")
+            record(url, out / str(at_once), f"{what}, {load}", at_once, texts)
+        server.terminate()
 
 
 def main() -> None:

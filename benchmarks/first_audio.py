@@ -25,7 +25,7 @@ from benchmarks.clock_points import ClockPoints, read_points
 from benchmarks.piped_server import piped_server, serve_app
 from benchmarks.report_sections import STAGES, stages_table
 from benchmarks.results import read_arguments, save
-from benchmarks.server import START_S, WEIGHTS, checkpoint, gpu_used_mib
+from benchmarks.server import START_S, WEIGHTS, checkpoint, machine_kind
 from benchmarks.timed_parts import TimedEngine, TimedPlanner, TimedResponses, build_timed
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig
 from oscine.engine.remote.client import EngineClient
@@ -134,8 +134,7 @@ def main() -> None:
     options = arguments()
     figures = measure_all(options, partial(print, flush=True))
     print(stages_table(figures["loads"]))
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    name = f"first-audio-{where}-{options.size or Path(options.model).name}"
+    name = f"first-audio-{machine_kind()}-{options.size or Path(options.model).name}"
     print(save(options.out, name, figures, "torch", "uvicorn", "fastapi", "msgspec"))
 
 

@@ -16,19 +16,17 @@ import itertools
 import multiprocessing
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
 from benchmarks.results import read_arguments, save
-from benchmarks.server_process import ServerProcess
+from benchmarks.server_process import serving
 from oscine_bench.workload import builtin_texts
 
 PROBE_S = 0.5
@@ -153,13 +151,8 @@ def _ratios(forecasts: list[dict[str, float]]) -> dict[str, Any] | None:
 
 def main() -> None:
     options = read_arguments(__doc__, rounds=(8, "of each of the three phases"), requests=(12, "of a burst"))
-    with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(None, Path(folder), settings="[engine]\nqueue_wait_s = 0.0\n")
-        try:
-            url = server.wait_ready()
-            rows = asyncio.run(measure(url, options))
-        finally:
-            server.close()
+    with serving(None, None, settings="[engine]\nqueue_wait_s = 0.0\n") as (_, url):
+        rows = asyncio.run(measure(url, options))
     figures = {"requests": options.requests, "phases": summary(rows), "rounds": rows}
     print(save(options.out, "forecast", figures))
 

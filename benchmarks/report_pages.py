@@ -14,8 +14,6 @@ from benchmarks.report_table import SIZES, Columns, Result, Row, blocks, filled,
 # --- docs/kernels.md ---
 
 _TIME = re.compile(r"time (.+?) (\d+)( at \d+)?")
-_FRAME = re.compile(r"\w+ frame of (\d+)")
-_PARTS = ("talker", "predictor", "both")
 _MANY_ROWS = 64
 
 
@@ -27,8 +25,7 @@ def kernel_tables(result: Result, frame: Result | None = None) -> str:
     limits = Limits(measured_with.get("copy_bandwidth_tb_s"), PEAK_TFLOPS.get(machine))
     about = f"""Medians of graph replays. {limits.words(times)} Above 16 rows, a product's time includes the norm
         before it, or the copy of x into tiles, if it has one. {origin(result)}"""
-    measured = any(f"frames-{size}" in figures for size in SIZES)
-    return blocks(_frames(figures) if measured else "", _kernels(times, limits), paragraph(about))
+    return blocks(_kernels(times, limits), paragraph(about))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +54,6 @@ class Limits:
         if self.peak_tflops:
             found.append(f"The peak is {self.peak_tflops:g} TFLOP/s (dense, bf16).")
         return " ".join(found)
-
-
-def _frames(figures: Row) -> str:
-    rows = []
-    for size, name in SIZES.items():
-        for key, one in figures.get(f"frames-{size}", {}).items():
-            if (found := _FRAME.fullmatch(key)) and "speedup" in one:
-                times = [f"{one[f'cuda {part} ms']:.2f} / {one[f'triton {part} ms']:.2f}" for part in _PARTS]
-                rows.append([f"{name}, {found[1]}", *times, f"{one['speedup']:.2f}"])
-    head = ["streams", *(f"{part}, ms" for part in _PARTS), "Triton / CUDA"]
-    return blocks("One frame without the codec, CUDA / Triton:", table(head, rows))
 
 
 def _kernels(times: Row, limits: Limits) -> str:

@@ -19,7 +19,7 @@ from benchmarks.report_table import (
     size_name,
     table,
     table_of,
-)  # fmt: skip
+)
 
 KERNELS = {"triton": "Triton", "cuda": "CUDA", "fp8": "CUDA and FP8"}
 

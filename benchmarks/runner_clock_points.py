@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from benchmarks.clock_points import ClockPoints, clock
-from oscine.runner.backend import Backend, CaptureProgress
+from oscine.runner.backend import Backend
 from oscine.runner.cuda.graphs import SideStream
-from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
+from oscine.runner.runner import FrameOutput, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import Prompt, SamplingParams
+from oscine.types import SamplingParams
 
 
 class DeviceClock:
@@ -67,59 +67,39 @@ class TimedBackend:
         return ticket
 
 
-class TimedRunner:
-    """Marks admissions, and the first tick of each admitted request. A Runner."""
+class TimedRunner(SlotRunner):
+    """Marks admissions, and the first tick of each admitted request."""
 
     points: ClockPoints  # set before the engine is built
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = TimedBackend(backend)
-        self._runner = SlotRunner(self._backend)  # type: ignore[arg-type]
-        self.slots, self.eos_id = self._runner.slots, self._runner.eos_id
-        self.sample_rate_hz, self.samples_per_frame = self._runner.sample_rate_hz, self._runner.samples_per_frame
+        self._timed = TimedBackend(backend)
+        super().__init__(self._timed)  # type: ignore[arg-type]
         self._admitted: list[int] = []  # seeds of requests that no tick has run yet
         self._ticks: dict[int, tuple[list[int], list[torch.cuda.Event | float]]] = {}  # by the ticket's id
-
-    def capture(self, progress: CaptureProgress) -> None:
-        self._runner.capture(progress)
-
-    def room_for(self, prompt: Prompt, sampling: SamplingParams) -> bool:
-        return self._runner.room_for(prompt, sampling)
 
     def admit(self, assignment: SlotAssignment) -> None:
         seed = assignment.sampling.seed
         self.points.mark(seed, "admit_begun")
-        self._runner.admit(assignment)
+        super().admit(assignment)
         self.points.mark(seed, "admitted")
         self._admitted.append(seed)
 
-    def append_text(self, slot: int, text_ids: Sequence[int], *, ended: bool) -> None:
-        self._runner.append_text(slot, text_ids, ended=ended)
-
     def launch(self, slots: Sequence[int]) -> Ticket:
         seeds, self._admitted = self._admitted, []
-        ticket = self._runner.launch(slots)
+        ticket = super().launch(slots)
         for seed in seeds:
-            self.points.mark(seed, "launched", self._backend.launch_begun_s)
-        self._ticks[id(ticket)] = seeds, self._backend.marks
+            self.points.mark(seed, "launched", self._timed.launch_begun_s)
+        self._ticks[id(ticket)] = seeds, self._timed.marks
         return ticket
 
     def collect(self, ticket: Ticket) -> FrameOutput:
         seeds, marks = self._ticks.pop(id(ticket))
-        device_clock = self._backend.device_clock
+        device_clock = self._timed.device_clock
         device_clock.wait(marks[-1])
-        output = self._runner.collect(ticket)
-        if seeds:
+        output = super().collect(ticket)
+        for seed in seeds:
             for name, mark in zip(("device_begun", "framed"), marks, strict=True):
-                at_s = device_clock.at_s(mark)
-                for seed in seeds:
-                    self.points.mark(seed, name, at_s)
-            for seed in seeds:
-                self.points.mark(seed, "collected")
+                self.points.mark(seed, name, device_clock.at_s(mark))
+            self.points.mark(seed, "collected")
         return output
-
-    def release(self, slot: int) -> None:
-        self._runner.release(slot)
-
-    def counts(self) -> RunnerCounts:
-        return self._runner.counts()

@@ -13,13 +13,12 @@ import argparse
 import asyncio
 import itertools
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from benchmarks.results import SCRATCH, read_arguments, save
-from benchmarks.server_process import ServerProcess
+from benchmarks.server_process import serving
 from oscine_bench.benchmark import run_async
 from oscine_bench.http_client import HttpClient
 from oscine_bench.targets import Target
@@ -57,20 +56,16 @@ def compared(alone: list[bytes], beside: list[bytes]) -> dict[str, Any]:
 def measure(model: Path | None, options: argparse.Namespace) -> dict[str, Any]:
     requests = list(itertools.islice(load_workload("english", ("short", "medium")).requests(), options.requests))
     server_options = ["--slots", str(max(options.callers)), "--set", f"engine.kernels={options.kernels}"]
-    with TemporaryDirectory() as folder:
-        server = ServerProcess(model, Path(folder), *server_options, settings=SETTINGS, devices=options.devices)
-        try:
-            target = Target(url=server.wait_ready(), frames=options.frames if model else None)
-            alone = run_async(recordings(target, requests, 1))
-            figures = {}
-            for callers in options.callers:
-                figures[str(callers)] = compared(alone, run_async(recordings(target, requests, callers)))
-                found = figures[str(callers)]
-                print(f"{callers} callers: {found['equal']} of {found['recordings']} recordings equal byte for byte; "
-                      f"largest difference {found['largest_difference']}", flush=True)  # fmt: skip
-            server.terminate()
-        finally:
-            server.close()
+    with serving(model, None, *server_options, settings=SETTINGS, devices=options.devices) as (server, url):
+        target = Target(url=url, frames=options.frames if model else None)
+        alone = run_async(recordings(target, requests, 1))
+        figures = {}
+        for callers in options.callers:
+            figures[str(callers)] = compared(alone, run_async(recordings(target, requests, callers)))
+            found = figures[str(callers)]
+            print(f"{callers} callers: {found['equal']} of {found['recordings']} recordings equal byte for byte; "
+                  f"largest difference {found['largest_difference']}", flush=True)  # fmt: skip
+        server.terminate()
     return figures
 
 

@@ -156,6 +156,11 @@ def gpu_used_mib() -> float | None:
     return float(used[0]) if used else None
 
 
+def machine_kind() -> str:
+    """The word in the names of results."""
+    return "cpu" if gpu_used_mib() is None else "gpu"
+
+
 def upload_voice(url: str) -> None:
     """Uploads noise with a transcript, so that the voice is cloned in context."""
     rate_hz = 24000
@@ -240,8 +245,7 @@ class Trial:
 
 def result_name(options: argparse.Namespace, size: str, kind: str) -> str:
     """So that a run with other slots, or of rates alone, does not replace the figures that the README shows."""
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    parts = [f"server-{where}-{size}-{kind}"]
+    parts = [f"server-{machine_kind()}-{size}-{kind}"]
     if options.slots != SLOTS:
         parts.append(f"{options.slots}-slots")
     if options.search and not options.closed:

@@ -12,9 +12,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ class ServerProcess:
         self._reader.join(5)
         assert self.process.stderr is not None
         self.process.stderr.close()
+
+
+@contextlib.contextmanager
+def serving(
+    model: Path | None, folder: Path | None = None, *options: str, within_s: float = START_S, **more: Any
+) -> Iterator[tuple[ServerProcess, str]]:
+    """A server that is ready, and its address; by default in a temporary folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        server = ServerProcess(model, folder or Path(scratch), *options, **more)
+        try:
+            yield server, server.wait_ready(within_s)
+        finally:
+            server.close()
 
 
 # --- resources of its processes ---

@@ -25,26 +25,17 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from benchmarks import stress
 from benchmarks.results import read_arguments, save, stopwatch
-from benchmarks.server import CHECKPOINTS, SETTINGS, START_S, WEIGHTS, checkpoint, gpu_used_mib
-from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, wait_until
+from benchmarks.server import CHECKPOINTS, SETTINGS, START_S, WEIGHTS, checkpoint, gpu_used_mib, machine_kind
+from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, serving, wait_until
 from benchmarks.soak_clients import SEEDS, SoakClients, SoakOutcome
-from benchmarks.stress import (
-    GAP_S,
-    Capacity,
-    StressLoad,
-    complaints_of_overload,
-    fill_pools,
-    measure_capacity,
-    overload,
-    settle,
-)
 from oscine_bench.benchmark import run_async
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.metrics import spread
@@ -67,8 +58,7 @@ _MEMORY = ("front_end_mib", "engine_mib", "device_mib", "gpu_used_mib")
 _DEMO_SETTINGS = "[engine]\nslots = {slots}\n"
 
 
-@contextmanager
-def running(options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str]]:
+def running(options: argparse.Namespace) -> AbstractContextManager[tuple[ServerProcess, str]]:
     model = None if options.size is None else checkpoint(options, options.size, options.kind)
     settings = (_DEMO_SETTINGS if model is None else SETTINGS).format(slots=options.slots)
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -76,11 +66,8 @@ def running(options: argparse.Namespace) -> Iterator[tuple[ServerProcess, str]]:
         environment["OMP_NUM_THREADS"] = "1"  # server and clients need the other cores
     more = [word for setting in options.set for word in ("--set", setting)]
     folder = options.scratch / f"soak-{secrets.token_hex(4)}"
-    server = ServerProcess(model, folder, *more, settings=settings, environment=environment, devices=options.devices)
-    try:
-        yield server, server.wait_ready(START_S)
-    finally:
-        server.close()
+    how: dict[str, Any] = {"settings": settings, "environment": environment, "devices": options.devices}
+    return serving(model, folder, *more, within_s=START_S, **how)
 
 
 # --- soak ---
@@ -112,7 +99,7 @@ class Soak:
             for one in (killing, *others):
                 one.cancel()
             await asyncio.gather(killing, *others, return_exceptions=True)
-        await asyncio.to_thread(settle, self._url)
+        await asyncio.to_thread(stress.settle, self._url)
         after = await self._alone()
         await self._clients.close()
         return {**self.figures(), "alone": {"before": before, "after": after}}
@@ -226,7 +213,7 @@ def _described(one: SoakOutcome) -> str:
 
 def soak(options: argparse.Namespace, say: Say) -> list[str]:
     with running(options) as (server, url):
-        fill_pools(url, options.frames or 50)
+        stress.fill_pools(url, options.frames or 50)
         rate_per_s = options.rate or _capacity(url, options, say).requests_per_s
         say(f"{rate_per_s:.2f} requests/s for {options.seconds:g} s")
         descriptors = Footprints.of(server).front_end.descriptors
@@ -253,17 +240,17 @@ def soak(options: argparse.Namespace, say: Say) -> list[str]:
 def overloaded(options: argparse.Namespace, say: Say) -> list[str]:
     frames = options.frames or 50
     with running(options) as (server, url):
-        fill_pools(url, frames)
+        stress.fill_pools(url, frames)
         rate_per_s = options.rate or _capacity(url, options, say).requests_per_s
         say(f"three times {rate_per_s:.2f} requests/s for {options.seconds:g} s")
-        row = overload(server, url, 3 * rate_per_s, options.seconds, frames)
-        complaints = complaints_of_overload(row)
+        row = stress.overload(server, url, 3 * rate_per_s, options.seconds, frames)
+        complaints = stress.complaints_of_overload(row)
         worst_ms, limit_ms = row["first_audio_ms"]["most"], 1e3 * (options.queue_wait_s + options.slack_s)
         if worst_ms > limit_ms:
             complaints.append(f"first audio after {worst_ms:.0f} ms, above {limit_ms:.0f}")
         bursts = []
         for count in options.burst:
-            settle(url)
+            stress.settle(url)
             say(f"a burst of {count} at once on {options.slots} slots")
             bursts.append(run_async(_burst(url, count, frames)))
             complaints += complaints_of_burst(bursts[-1], limit_ms)
@@ -301,14 +288,14 @@ async def _burst(url: str, count: int, frames: int) -> Row:
     }
 
 
-def _capacity(url: str, options: argparse.Namespace, say: Say) -> Capacity:
+def _capacity(url: str, options: argparse.Namespace, say: Say) -> stress.Capacity:
     """Finds the capacity of a CPU step by step; a GPU runs all its slots."""
     frames = options.frames or 50
     if options.devices == "cpu":
-        capacity, _ = measure_capacity(url, frames, 6.0, say)
+        capacity, _ = stress.measure_capacity(url, frames, 6.0, say)
     else:
-        row = StressLoad(url, frames).run(OfferedLoad("closed", options.slots), RunLength(10.0, warmup_s=2.0))
-        capacity = Capacity(options.slots, row["requests_per_s"], row["x_real_time"])
+        row = stress.StressLoad(url, frames).run(OfferedLoad("closed", options.slots), RunLength(10.0, warmup_s=2.0))
+        capacity = stress.Capacity(options.slots, row["requests_per_s"], row["x_real_time"])
     if not capacity.streams:
         sys.exit("this machine cannot sustain a single stream: it is busy or too slow; name a --rate")
     return capacity
@@ -320,9 +307,8 @@ def soak_name(seconds: float) -> str:
 
 
 def _save(options: argparse.Namespace, what: str, figures: Row) -> None:
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    about = {"model": options.size or "demo", "slots": options.slots, "gap_tolerance_ms": 1e3 * GAP_S}
-    save(options.out, f"{what}-{where}", {**about, **figures}, "torch", "uvicorn", "fastapi")
+    about = {"model": options.size or "demo", "slots": options.slots, "gap_tolerance_ms": 1e3 * stress.GAP_S}
+    save(options.out, f"{what}-{machine_kind()}", {**about, **figures}, "torch", "uvicorn", "fastapi")
 
 
 # --- what must hold afterwards ---
@@ -350,7 +336,7 @@ def complaints_of_soak(row: Row) -> list[str]:
         f"other bytes for the same seed: {[key for key in before if before[key] != after[key]]}": before == after,
         f"still held: {row['left']}": not any(value > 0 for value in row["left"].values()),
         f"{row['restarts_counted']} restarts for {kills} kills": row["restarts_counted"] == kills,
-        f"a playback deficit of {deficit_ms:.0f} ms": deficit_ms <= 1e3 * (GAP_S + row["engine_starved_s"]),
+        f"a playback deficit of {deficit_ms:.0f} ms": deficit_ms <= 1e3 * (stress.GAP_S + row["engine_starved_s"]),
         f"exit status {row['exit_status']}": row["exit_status"] == 0,
     }
     grown = [
@@ -368,7 +354,7 @@ def complaints_of_burst(row: Row, first_audio_limit_ms: float) -> list[str]:
         f"clients that were never heard: {row['results']}": set(row["results"]) == {"ok"},
         f"Retry-After was not true: a client needed {most_tries} tries": most_tries <= 3,
         f"first audio after {first_ms:.0f} ms": first_ms <= first_audio_limit_ms,
-        f"a playback deficit of {deficit_ms:.0f} ms": deficit_ms <= 1e3 * GAP_S,
+        f"a playback deficit of {deficit_ms:.0f} ms": deficit_ms <= 1e3 * stress.GAP_S,
     }
     return [problem for problem, holds in checks.items() if not holds]
 

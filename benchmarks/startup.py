@@ -25,8 +25,8 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.report_sections import startup_table
 from benchmarks.results import read_arguments, save
-from benchmarks.server import SETTINGS, WEIGHTS, checkpoint, gpu_used_mib
-from benchmarks.server_process import ServerProcess
+from benchmarks.server import SETTINGS, WEIGHTS, checkpoint, machine_kind
+from benchmarks.server_process import serving
 
 START_S = 600.0
 # Prints the stages and their seconds. Imports are measured too, so the process that measures has imported nothing.
@@ -74,15 +74,12 @@ def server_s(
     """Seconds until the worker is spawned, and until the server is ready."""
     begun_s = time.monotonic()
     settings = SETTINGS.format(slots=options.slots) if options.size else f"[engine]\nslots = {options.slots}\n"
-    server = ServerProcess(model, scratch, settings=settings, environment=environment, devices=options.devices)
-    try:
-        server.wait_ready(START_S)
+    how = {"settings": settings, "environment": environment, "devices": options.devices}
+    with serving(model, scratch, **how) as (server, _):
         ready_s = time.monotonic() - begun_s
         front_end, worker = (psutil.Process(pid).create_time() for pid in (server.process.pid, server.engine_pid))
-        return worker - front_end, ready_s
-    finally:
         server.terminate()
-        server.close()
+    return worker - front_end, ready_s
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,8 +112,7 @@ def main() -> None:
     options = read_arguments(__doc__, **WEIGHTS, slots=8, devices="auto")
     figures = measure(options)
     print(startup_table(figures))
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    print(save(options.out, f"startup-{where}-{options.size or 'demo'}", figures, "torch", "triton"))
+    print(save(options.out, f"startup-{machine_kind()}-{options.size or 'demo'}", figures, "torch", "triton"))
 
 
 if __name__ == "__main__":

@@ -22,14 +22,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import read_arguments, save, stopwatch
-from benchmarks.server_process import Figures, Footprint, Footprints, ServerProcess, Starvation, fetch, wait_until
+from benchmarks.server_process import (
+    Figures,
+    Footprint,
+    Footprints,
+    ServerProcess,
+    Starvation,
+    fetch,
+    serving,
+    wait_until,
+)
 from benchmarks.soak_clients import draw_clients, vanish_all
 from oscine_bench.benchmark import progress_line, run_async
 from oscine_bench.exchange import BenchClient, Exchange
@@ -333,14 +342,8 @@ def _footprints(before: Footprints, after: Footprints) -> Row:
 Say = Callable[[str], None]
 
 
-@contextmanager
-def running(model: Path, settings: str = SETTINGS) -> Iterator[tuple[ServerProcess, str]]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = ServerProcess(model, Path(folder), settings=settings, environment=ENVIRONMENT)
-        try:
-            yield server, server.wait_ready()
-        finally:
-            server.close()
+def running(model: Path, settings: str = SETTINGS) -> AbstractContextManager[tuple[ServerProcess, str]]:
+    return serving(model, settings=settings, environment=ENVIRONMENT)
 
 
 def under_load(model: Path, options: argparse.Namespace, say: Say) -> tuple[Row, list[str]]:

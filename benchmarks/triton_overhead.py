@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import read_arguments, save
-from benchmarks.server import WEIGHTS, checkpoint, gpu_used_mib
-from benchmarks.server_process import ServerProcess, wait_until
+from benchmarks.server import WEIGHTS, checkpoint, machine_kind
+from benchmarks.server_process import serving, wait_until
 from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.launch import Addresses, server_command
 from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, Way, write_repository
@@ -40,12 +40,9 @@ SPEAKS = {"fast": "oscine", "split": "oscine_speech"}
 
 @contextlib.contextmanager
 def own_server(settings: Settings, folder: Path) -> Iterator[Target]:
-    server = ServerProcess(None, folder, devices=settings.devices[0], settings=settings.as_toml())
-    try:
-        yield Target(url=server.wait_ready(START_S))
-    finally:
+    with serving(None, folder, devices=settings.devices[0], settings=settings.as_toml()) as (server, url):
+        yield Target(url=url)
         server.terminate()
-        server.close()
 
 
 @contextlib.contextmanager
@@ -151,8 +148,16 @@ def main() -> None:
             for name in targets:
                 figures[name]["loads"][str(callers)] = median(rows[name])
                 print(shown(name, callers, figures[name]["loads"][str(callers)]), flush=True)
-    where = "cpu" if gpu_used_mib() is None else "gpu"
-    print(save(options.out, f"overhead-{options.way}-{where}", figures, "tritonclient", "grpcio", "nvidia-pytriton"))
+    print(
+        save(
+            options.out,
+            f"overhead-{options.way}-{machine_kind()}",
+            figures,
+            "tritonclient",
+            "grpcio",
+            "nvidia-pytriton",
+        )
+    )
 
 
 if __name__ == "__main__":
