@@ -352,7 +352,10 @@ class ServerConfig:
     )
     max_body_bytes: Int = _number(32 * 2**20, 1024, 2**40, "Size of a request body.")
     max_bytes_in_flight: Int = _number(
-        256 * 2**20, 2**20, 2**40, "Size of all large request bodies (above 64 KiB) together."
+        256 * 2**20,
+        2**20,
+        2**40,
+        "Size of all large request bodies (above 64 KiB) together, and of all large answers that are not read yet.",
     )
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")

@@ -17,6 +17,7 @@ from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.access import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
+from oscine.server.http.resources import WorkPool
 from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.speech.clips import ClipPolicy
@@ -28,6 +29,10 @@ from oscine.speech.words import AsyncAligner, WordTimer
 from oscine.types import BEST_STATES
 
 _ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
+_CONVERSION_THREADS = 1  # of POST /v1/audio/encode: long files, which must not delay streams
+_MAX_CONVERSIONS = 8  # each holds a file of up to max_body_bytes
+_FILE_THREADS = 2  # voices and consents on the disk, and lists of them
+_MAX_FILE_JOBS = 256
 _MODEL_STATES = (*BEST_STATES, "removing")
 
 
@@ -58,9 +63,13 @@ class Service:
         )
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
+        self.conversions = WorkPool("conversion", _CONVERSION_THREADS, _MAX_CONVERSIONS)
+        self.files = WorkPool("file", _FILE_THREADS, _MAX_FILE_JOBS)
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
-        self.metrics.bytes_in_flight.set_function(lambda: len(self.connections.in_flight))
+        self.metrics.bytes_in_flight.set_function(
+            lambda: len(self.connections.in_flight) + len(self.connections.unread)
+        )
         self.kept_files = KeptFiles(config)
         self.outcomes = SpeechOutcomes()
         self.draining = False
@@ -92,6 +101,8 @@ class Service:
         self.models.close()
         self.model_admin.close()
         self.encode_pool.shutdown(wait=False, cancel_futures=True)
+        self.conversions.close()
+        self.files.close()
 
     def check_ready(self, model: ServedModel | None = None) -> None:
         """Raises 503 with the engine's state and when to retry. Without `model`, one ready model is enough."""

@@ -10,6 +10,7 @@ reads the file if it is new.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import logging
@@ -20,7 +21,7 @@ import stat
 import threading
 import time
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -88,6 +89,11 @@ class StoredVoice:
     @property
     def mode(self) -> Literal["in_context", "timbre"]:
         return "timbre" if self.voice.transcript is None else "in_context"
+
+
+class VoicePage(NamedTuple):
+    voices: list[StoredVoice]
+    has_more: bool
 
 
 class _CachedFile(NamedTuple):
@@ -188,10 +194,21 @@ class VoiceStore:
     def all(self) -> list[StoredVoice]:
         """All voices but damaged ones, which are logged."""
         if self._folder is None:
-            return [self._unsaved[stem] for stem in sorted(self._unsaved)]
+            return self._stored(sorted(self._unsaved))
         stems = self._stems()
         for removed in set(self._cache).difference(stems):
             self._cache.pop(removed, None)
+        return self._stored(stems)
+
+    def page(self, after: str | None, limit: int) -> VoicePage:
+        """Returns at most `limit` voices with ids after this one, in the order of their ids, without damaged ones."""
+        stems = sorted(self._unsaved) if self._folder is None else self._stems()
+        rest = stems[bisect.bisect_right(stems, voice_id(after)) if after else 0 :]
+        return VoicePage(self._stored(rest[:limit]), has_more=len(rest) > limit)
+
+    def _stored(self, stems: Sequence[str]) -> list[StoredVoice]:
+        if self._folder is None:
+            return [stored for stem in stems if (stored := self._unsaved.get(stem))]
         return [cached.stored for stem in stems if (cached := self._cached(stem)) and cached.stored]
 
     def add(

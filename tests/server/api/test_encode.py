@@ -1,5 +1,6 @@
 """POST /v1/audio/encode: PCM becomes a file in any format."""
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 
 from oscine.audio.clips import read_clip
 from oscine.audio.encoders import encode_whole
+from oscine.config import ServerConfig
+from oscine.server.api import encode
 from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of, serving
+from tests.server.serving import client_of, client_of_app, eventually, serving
 
+CONVERT = "/v1/audio/encode?response_format=mp3"
 PCM = spoken("Hello.", 3)
 
 
@@ -77,8 +81,8 @@ class CountingPool(ThreadPoolExecutor):
 def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path: str) -> None:
     """One job of ten minutes of mp3 would keep one of the few threads from other streams for seconds."""
     app = build_app(engine, CARD)
-    app.state.service.encode_pool.shutdown()
-    pool = app.state.service.encode_pool = CountingPool(1)
+    service = app.state.service
+    pool = service.encode_pool = service.conversions.executor = CountingPool(1)
     pcm = spoken("x" * 200, 3)  # 16 s
     with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False) as client:
         body = {"input": "x" * 200, "stream": False, "seed": 3}
@@ -86,3 +90,49 @@ def test_a_long_file_is_encoded_in_many_short_jobs(engine: ScriptedEngine, path:
     assert answer.status_code == 200
     assert answer.content == encode_whole("mp3", pcm, rate_hz=RATE_HZ)
     assert pool.jobs >= 12
+
+
+class StuckEncoder:
+    """Does not return before `free` is set."""
+
+    def __init__(self, free: threading.Event) -> None:
+        self._free = free
+
+    def push(self, pcm: bytes) -> bytes:
+        self._free.wait(600)
+        return b""
+
+    def finish(self) -> bytes:
+        return b"file"
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is not set, conversions do not end."""
+    free = threading.Event()
+    monkeypatch.setattr(encode, "open_file_encoder", lambda form, rate_hz: StuckEncoder(free))
+    return free
+
+
+def test_conversions_delay_no_speech_and_have_a_limit(engine: ScriptedEngine, free: threading.Event) -> None:
+    app = build_app(engine, CARD)
+    with client_of_app(app) as client, ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(client.post, CONVERT, content=PCM) for _ in range(8)]
+        eventually(lambda: app.state.service.streams == 8)
+        refused = client.post(CONVERT, content=PCM)
+        assert refused.status_code == 429 and "8 conversion jobs run or wait" in refused.json()["error"]["message"]
+        assert client.post("/v1/audio/speech", json={"input": "Hello."}).status_code == 200
+        free.set()
+        assert [one.result().content for one in waiting] == [b"file"] * 8
+
+
+def test_a_conversion_counts_as_a_stream_of_its_key(engine: ScriptedEngine, free: threading.Event) -> None:
+    app = build_app(engine, CARD, ServerConfig(streams_per_key=1))
+    with client_of_app(app) as client, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.post, CONVERT, content=PCM)
+        eventually(lambda: app.state.service.streams == 1)
+        assert client.post(CONVERT, content=PCM).json()["error"]["code"] == "too_many_streams"
+        free.set()
+        assert waiting.result().content == b"file"

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from oscine.config import ServerConfig
 from oscine.server.api.schemas import invalid_field
 from oscine.server.api.voices import voice_routes
+from oscine.server.http.connections import OpenConnections
 from oscine.server.http.errors import handle_errors
 from oscine.server.http.metrics import Metrics
+from oscine.server.http.resources import WorkPool
 from oscine.server.model_registry import LoadedModel, ModelRegistry
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.cloned_voices import clip_hash
@@ -77,7 +80,11 @@ class Api:
             consent_store=ConsentStore(folder, 10, max_bytes),
             clip_policy=ClipPolicy(max_bytes=max_bytes),
             check_ready=lambda model: None,
+            files=WorkPool("file", 1, 8),
+            connections=OpenConnections(ServerConfig()),
+            config=ServerConfig(),
         )
+        self.service = service
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 429, 503)}
         self.app = FastAPI()
         handle_errors(self.app, invalid_field, lambda path, status: None)
@@ -85,6 +92,7 @@ class Api:
 
     def close(self) -> None:
         self._models.close()
+        self.service.files.close()
 
     def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         async def run() -> httpx.Response:
@@ -430,6 +438,47 @@ def test_uploads_need_a_checkpoint_that_clones(api_of: Callable[..., Api], card:
     imported = api("POST", "/import", content=timbre().to_bytes({"name": "anna", "consent": "yes"}))
     api.refused(400, "voice", "use a Base checkpoint", imported)
     assert api.cloner.clones == 0
+
+
+def test_voices_are_listed_in_pages(api: Api) -> None:
+    for number in range(5):
+        api.store.add(f"voice {number}", timbre(number), consent="yes")
+    whole = api("GET").json()
+    ids = [one["id"] for one in whole["data"]]
+    assert whole["has_more"] is False and len(ids) == 5
+    first = api("GET", params={"limit": 3}).json()
+    rest = api("GET", params={"limit": 3, "after": first["data"][-1]["id"]}).json()
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    assert [one["id"] for one in first["data"] + rest["data"]] == ids
+    assert [*first["voices"], *rest["voices"]] == whole["voices"] and first["models"] | rest["models"] == whole[
+        "models"
+    ]
+    api.store.delete(ids[2])  # the next page does not depend on it
+    assert api("GET", params={"after": ids[2]}).json()["data"] == whole["data"][3:]
+    for limit in ("0", "1001", "x"):
+        assert api("GET", params={"limit": limit}).status_code == 400
+
+
+def test_the_list_has_short_texts_however_long_those_of_the_voices_are(api: Api) -> None:
+    text = "x" * 1024
+    voice = Voice(np.zeros(WIDTH, np.float32), np.zeros((2, 16), np.int64), 4 * text)
+    for number in range(20):
+        api.store.add(f"v{number}", voice, consent=text, speaker_description=4 * text)
+    answer = api("GET")
+    assert len(answer.content) < 20 * 2000
+    assert {one["ref_text"] for one in answer.json()["uploaded_voices"]} == {"x" * 100 + "..."}
+    assert api("GET", "/v0").json()["ref_text"] == 4 * text
+
+
+def test_lists_that_nobody_reads_have_a_limit_together(api: Api) -> None:
+    for number in range(200):
+        api.store.add(f"v{number}", timbre(), consent="x" * 1024)
+    unread = api.service.connections.unread
+    unread.add(ServerConfig().max_bytes_in_flight)
+    refused = api("GET")
+    assert refused.status_code == 429 and "large responses of all clients have 256 MiB" in refused.text
+    unread.remove(ServerConfig().max_bytes_in_flight)
+    assert api("GET").status_code == 200 and len(unread) == 0
 
 
 def test_presets_and_aliases_are_listed(api_of: Callable[..., Api], tmp_path: Path) -> None:

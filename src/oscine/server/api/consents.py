@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -78,7 +77,7 @@ _BODY = {
 def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter(prefix="/v1/audio/voice_consents", tags=["voices"], route_class=JsonRoute)
-    store = service.consent_store
+    store, files = service.consent_store, service.files
 
     def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: errors[status] for status in statuses}
@@ -87,9 +86,9 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
     async def upload_consent(request: Request) -> VoiceConsent:
         """Stores the recording; a voice names it by its id, as `consent`. Nobody checks what is said in it."""
         upload, recording = await _read_upload(request, service.clip_policy.max_bytes)
-        await asyncio.to_thread(_check_recording, recording)
+        await files.run(_check_recording, recording)
         media_type = mime_type(upload.recording)
-        stored = await asyncio.to_thread(store.add, upload.name, upload.language, recording, media_type)
+        stored = await files.run(store.add, upload.name, upload.language, recording, media_type)
         audit("consent stored", consent=stored.id, sha256=stored.sha256)
         return VoiceConsent.of(stored)
 
@@ -98,7 +97,7 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
         after: Annotated[str | None, Query(description="The last id of the previous page.")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> ConsentList:
-        found = await asyncio.to_thread(store.all)
+        found = await files.run(store.all)
         ids = [consent.id for consent in found]
         if after is not None and after not in ids:
             raise FieldError(f"after must be the id of a consent recording, got {after[:80]!r}", "after")
@@ -110,16 +109,16 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
     @router.get("/{consent_id}", summary="A consent recording", responses=described(401, 404))
     async def retrieve_consent(consent_id: str) -> VoiceConsent:
         """What it is; not the recording itself."""
-        return VoiceConsent.of(await asyncio.to_thread(store.get, consent_id))
+        return VoiceConsent.of(await files.run(store.get, consent_id))
 
     @router.post("/{consent_id}", summary="Rename a consent recording", responses=described(400, 401, 404, 413))
     async def update_consent(consent_id: str, body: ConsentUpdate) -> VoiceConsent:
-        return VoiceConsent.of(await asyncio.to_thread(store.rename, consent_id, body.name))
+        return VoiceConsent.of(await files.run(store.rename, consent_id, body.name))
 
     @router.delete("/{consent_id}", summary="Delete a consent recording", responses=described(401, 404))
     async def delete_consent(consent_id: str) -> ConsentDeleted:
         """Voices that name it stay; delete them too if the consent is withdrawn."""
-        await asyncio.to_thread(store.delete, consent_id)
+        await files.run(store.delete, consent_id)
         audit("consent deleted", consent=consent_id)
         return ConsentDeleted(id=consent_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -12,6 +11,7 @@ from fastapi.responses import Response
 from oscine.audio.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.errors import RequestError
 from oscine.server.api.spellings import QueriedFormat, QueriedRate
+from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_whole
 from oscine.server.service import Service
 
 _SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds
@@ -32,27 +32,24 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
     )
     async def encode(request: Request, response_format: QueriedFormat, sample_rate: _BodyRate = 24_000) -> Response:
         """The body is 16-bit little-endian mono PCM."""
-        pieces: list[bytes] = []
-        encoder = AsyncEncoder(open_file_encoder(response_format, rate_hz=sample_rate), service.encode_pool)
-        with contextlib.closing(encoder):
-            async for pcm in _samples(request):
-                pieces.append(await encoder.push(pcm))
-            pieces.append(await encoder.finish())
-        data = b"".join(pieces)
-        return Response(data, media_type=FORMATS[response_format].media_type)
+        encoder = open_file_encoder(response_format, rate_hz=sample_rate)
+        pcm = await request.body()
+        if not pcm or len(pcm) % 2:
+            raise RequestError(f"the body must be 16-bit PCM of at least one sample, got {len(pcm)} bytes")
+
+        async def produce(writer: ResponseWriter) -> None:
+            with service.api_keys.stream(request.state.api_key), service.conversions.admit():
+                data = await _encoded(pcm, AsyncEncoder(encoder, service.conversions.executor))
+            headers = {"content-type": FORMATS[response_format].media_type}
+            await write_whole(writer, data, headers, service.connections.unread)
+
+        return StreamingSpeechResponse(produce, service.config.stalled_s)
 
     return router
 
 
-async def _samples(request: Request) -> AsyncIterator[bytes]:
-    """The body as it arrives, in pieces of whole samples. Raises RequestError if there is half a sample or none."""
-    received, rest = 0, b""
-    async for piece in request.stream():
-        received += len(piece)
-        piece = rest + piece
-        whole = len(piece) // 2 * 2
-        rest = piece[whole:]
-        for begin in range(0, whole, _SLICE_BYTES):
-            yield piece[begin : min(begin + _SLICE_BYTES, whole)]
-    if not received or rest:
-        raise RequestError(f"the body must be 16-bit PCM of at least one sample, got {received} bytes")
+async def _encoded(pcm: bytes, encoder: AsyncEncoder) -> bytes:
+    """The file, in jobs of milliseconds, so that conversions share their thread and end when their clients leave."""
+    with contextlib.closing(encoder):
+        pieces = [await encoder.push(pcm[begin : begin + _SLICE_BYTES]) for begin in range(0, len(pcm), _SLICE_BYTES)]
+        return b"".join((*pieces, await encoder.finish()))

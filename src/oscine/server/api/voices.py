@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -20,17 +19,20 @@ from oscine.server.api.voice_upload import (
 )
 from oscine.server.http.forms import limited_body
 from oscine.server.http.logs import audit
+from oscine.server.http.streaming_response import StreamingSpeechResponse, write_whole
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
 from oscine.speech.capabilities import Needs
 from oscine.speech.cloned_voices import ClonedVoice, clip_hash
-from oscine.speech.consent_store import ConsentStore, is_consent_id
-from oscine.speech.voice_store import StoredVoice, VoiceStore, not_uploaded, voice_id
+from oscine.speech.consent_store import is_consent_id
+from oscine.speech.voice_store import StoredVoice, VoicePage, not_uploaded, voice_id
 from oscine.voice import Voice
 
 _MAX_VOICE_BYTES = 2**20  # of a voice file: one of a minute has 100 kB
 _MAX_NOTE_CHARS = {"consent": MAX_CONSENT_CHARS, "speaker_description": MAX_TEXT_CHARS, "mime_type": 64}
 _MAX_REFERENCE_FRAMES = 750  # of an imported voice: the longest clip that is cloned here, a minute
+_LISTED_CHARS = 100  # of each text of a voice, in lists
+_MAX_LISTED = 1000  # uploaded voices, in one list
 _VOICE_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -52,16 +54,21 @@ class UploadedVoice(BaseModel):
     file_size: int = Field(description="Bytes on disk.")
 
     @staticmethod
-    def of(stored: StoredVoice) -> UploadedVoice:
+    def of(stored: StoredVoice, max_chars: int | None = None) -> UploadedVoice:
+        """`max_chars`: longer texts of the client are cut."""
+
+        def cut(text: str | None) -> str | None:
+            return text if text is None or max_chars is None or len(text) <= max_chars else f"{text[:max_chars]}..."
+
         return UploadedVoice(
             id=stored.id,
             name=stored.name,
-            consent=stored.consent,
+            consent=cut(stored.consent),
             created_at=stored.created_at,
             mode=stored.mode,
             embedding_dim=len(stored.voice.speaker),
-            ref_text=stored.voice.transcript,
-            speaker_description=stored.speaker_description,
+            ref_text=cut(stored.voice.transcript),
+            speaker_description=cut(stored.speaker_description),
             mime_type=stored.mime_type,
             content_hash=stored.voice.content_hash,
             file_size=stored.file_size,
@@ -86,19 +93,23 @@ class VoiceChoice(BaseModel):
 class VoiceList(BaseModel):
     object: Literal["list"] = "list"
     data: list[ListedVoice] = Field(description="The presets and the uploaded voices as OpenAI's API lists voices.")
-    has_more: Literal[False] = False
+    has_more: bool = Field(description="Whether more uploaded voices follow: `after` the last id.")
     voices: list[str] | list[VoiceChoice] = Field(
-        description="All voices that the served models can use: their names, or with `format=objects` ids and names."
+        description="All listed voices that the served models can use: their names, or with `format=objects` ids and "
+        "names."
     )
-    uploaded_voices: list[UploadedVoice]
+    uploaded_voices: list[UploadedVoice] = Field(
+        description=f"`consent`, `ref_text` and `speaker_description` are cut to {_LISTED_CHARS} characters."
+    )
     aliases: dict[str, str] = Field(description="Other names -> voices: OpenAI's, and those that the operator chose.")
-    models: dict[str, list[str]] = Field(description="Each voice -> the models that can use it.")
+    models: dict[str, list[str]] = Field(description="Each listed voice -> the models that can use it.")
 
     @staticmethod
-    def of(models: Sequence[ServedModel], stored: Sequence[StoredVoice], *, objects: bool) -> VoiceList:
-        cards = [model.card for model in models]
+    def of(models: Sequence[ServedModel], page: VoicePage, *, objects: bool, first: bool) -> VoiceList:
+        """`first`: this is the first page, which has the presets too."""
+        cards, stored = [model.card for model in models], page.voices
         presets: dict[str, int] = {}
-        for model in models:
+        for model in models if first else ():
             for speaker in model.card.speakers:
                 presets.setdefault(speaker, model.created_s)
         users = {speaker: [card.name for card in cards if speaker in card.speakers] for speaker in presets}
@@ -116,8 +127,9 @@ class VoiceList(BaseModel):
                     for voice in stored
                 ),
             ],
+            has_more=page.has_more,
             voices=[VoiceChoice(id=ids.get(name, name), name=name) for name in users] if objects else list(users),
-            uploaded_voices=[UploadedVoice.of(voice) for voice in stored],
+            uploaded_voices=[UploadedVoice.of(voice, max_chars=_LISTED_CHARS) for voice in stored],
             aliases=aliases[0] if aliases else {},
             models=users,
         )
@@ -153,25 +165,32 @@ ListFormat = Annotated[
     Literal["names", "objects"] | None,
     Query(description="How `voices` is listed: names (the default), or objects with `id` and `name`."),
 ]
+Limit = Annotated[int, Query(ge=1, le=_MAX_LISTED, description="Uploaded voices at once; presets do not count.")]
+After = Annotated[str | None, Query(description="The last id of the previous page, which has the presets.")]
 Overwrite = Annotated[bool, Query(description="Replaces the voice of this name.")]
 
 
 def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
-    store = service.voice_store
+    store, files = service.voice_store, service.files
 
     def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
         return {status: errors[status] for status in statuses}
 
     @router.get("", summary="All voices", response_model=VoiceList, responses=described(400, 401))
-    async def list_voices(format: ListFormat = None) -> Response:
+    async def list_voices(format: ListFormat = None, limit: Limit = _MAX_LISTED, after: After = None) -> Response:
         models = [model for model in service.models if not model.removing]
-        # Off the event loop: a thousand voices take some milliseconds.
-        listed = await asyncio.to_thread(
-            lambda: VoiceList.of(models, store.all(), objects=format == "objects").model_dump_json()
+
+        def listed() -> bytes:
+            page = store.page(after, limit)
+            return VoiceList.of(models, page, objects=format == "objects", first=not after).model_dump_json().encode()
+
+        data = await files.run(listed)
+        headers = {"content-type": "application/json"}
+        return StreamingSpeechResponse(
+            lambda writer: write_whole(writer, data, headers, service.connections.unread), service.config.stalled_s
         )
-        return Response(listed, media_type="application/json")
 
     @router.post(
         "", summary="Upload a voice", openapi_extra=UPLOAD_BODY, responses=described(400, 401, 409, 413, 429, 503)
@@ -185,20 +204,20 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         upload, clip = await read_upload(request, service.clip_policy.max_bytes)
         name = store.check_name(upload.name)
         if is_consent_id(upload.consent):
-            await _check_consent(service.consent_store, upload.consent)
+            await _check_consent(service, upload.consent)
         model = service.models.route_needs(Needs(clone_param=upload.source), upload.model)
         if clip is None:
             (voice, warnings), source_hash = ClonedVoice(upload.embedded_voice()), None
             needs = Needs(clone_param=upload.source, speaker_width=len(voice.speaker))
             service.models.route_needs(needs, upload.model)
         else:
-            source_hash = await asyncio.to_thread(clip_hash, clip, upload.ref_text)
-            known = await asyncio.to_thread(store.get, name) if not upload.overwrites else None
+            source_hash = await files.run(clip_hash, clip, upload.ref_text)
+            known = await files.run(store.get, name) if not upload.overwrites else None
             if known is not None and known.source_hash == source_hash:
                 return VoiceUploaded.answer(known)
             service.check_ready(model)
             voice, warnings = await _clone(model, clip, upload)
-        stored = await asyncio.to_thread(
+        stored = await files.run(
             store.add,
             name,
             voice,
@@ -224,9 +243,9 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
         in the file."""
         # The hash of the clip is not taken over: a later upload of that clip must be compared with this voice.
         content = await limited_body(request, _MAX_VOICE_BYTES)
-        voice, notes = await asyncio.to_thread(_checked_import, content, name, consent)
+        voice, notes = await files.run(_checked_import, content, name, consent)
         service.models.route_needs(Needs(clone_param="voice", speaker_width=len(voice.speaker)))
-        stored = await asyncio.to_thread(
+        stored = await files.run(
             store.add,
             notes["name"],
             voice,
@@ -241,7 +260,7 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     @router.get("/{name}/embedding", summary="A voice's speaker embedding", responses=described(400, 401, 404))
     async def voice_embedding(name: str) -> VoiceEmbedding:
         """The embedding of an uploaded voice; for `speaker_embedding`, here or on another server of this checkpoint."""
-        stored = await _stored(store, name)
+        stored = await _stored(service, name)
         return VoiceEmbedding(name=stored.name, embedding=stored.voice.speaker.tolist())
 
     @router.get(
@@ -253,36 +272,36 @@ def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -
     async def export_voice(name: str) -> Response:
         """The voice as a file: for the import of another server of this checkpoint, `oscine voices add`, or
         `Voice.load`."""
-        stored, content = await asyncio.to_thread(store.export, name)
+        stored, content = await files.run(store.export, name)
         audit("voice exported", voice=stored.name, content_hash=stored.voice.content_hash)
         disposition = f'attachment; filename="{stored.id}.safetensors"'  # an id has no quotes
         return Response(content, media_type="application/octet-stream", headers={"content-disposition": disposition})
 
     @router.get("/{name}", summary="An uploaded voice", responses=described(400, 401, 404))
     async def retrieve_voice(name: str) -> UploadedVoice:
-        return UploadedVoice.of(await _stored(store, name))
+        return UploadedVoice.of(await _stored(service, name))
 
     @router.delete("/{name}", summary="Delete an uploaded voice", responses=described(401, 404))
     async def delete_voice(name: str) -> VoiceDeleted:
         """Deletes a voice by its name or id. Speech that already uses it continues."""
-        deleted = await asyncio.to_thread(store.delete, name)
+        deleted = await files.run(store.delete, name)
         audit("voice deleted", voice=deleted)
         return VoiceDeleted(id=voice_id(deleted), name=deleted)
 
     return router
 
 
-async def _stored(store: VoiceStore, name: str) -> StoredVoice:
-    stored = await asyncio.to_thread(store.get, name)
+async def _stored(service: Service, name: str) -> StoredVoice:
+    stored = await service.files.run(service.voice_store.get, name)
     if stored is None:
         raise not_uploaded(name)
     return stored
 
 
-async def _check_consent(consents: ConsentStore, consent_id: str) -> None:
+async def _check_consent(service: Service, consent_id: str) -> None:
     """Raises NotFoundError: any other text may stand for a consent, but an id of ours must be one."""
     try:
-        await asyncio.to_thread(consents.get, consent_id)
+        await service.files.run(service.consent_store.get, consent_id)
     except NotFoundError as error:
         error.param = "consent"
         raise

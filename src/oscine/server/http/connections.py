@@ -1,5 +1,4 @@
-"""Open connections: how many there may be, how many bytes they may send at once, and the end of those that do not
-read."""
+"""Open connections: how many there may be, and the end of those that do not read."""
 
 from __future__ import annotations
 
@@ -12,8 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oscine.config import ServerConfig
-from oscine.errors import NotReadyError, OverloadedError
+from oscine.errors import NotReadyError
 from oscine.server.http.logs import log_fields
+from oscine.server.http.resources import BytesInFlight
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class OpenConnections:
         self._refused = 0
         self._reported_s = float("-inf")
         self.in_flight = BytesInFlight(config.max_bytes_in_flight)
+        self.unread = BytesInFlight(config.max_bytes_in_flight, "responses")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -94,29 +95,6 @@ class OpenConnections:
         if time.monotonic() - self._reported_s > _REPORT_S:
             _log.warning("refusing connections: %s", reason, extra=log_fields(refused=self._refused))
             self._reported_s, self._refused = time.monotonic(), 0
-
-
-class BytesInFlight:
-    """Bytes of bodies and messages that have arrived, but whose requests have not ended."""
-
-    SMALL = 64 * 2**10  # bytes of one body that are not counted: small requests pass beside large ones
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
-
-    def add(self, size: int) -> None:
-        """Raises OverloadedError if there is no room."""
-        if size > 0 and self._bytes + size > self._max_bytes:
-            limit = f"{self._max_bytes / 2**20:.3g} MiB"
-            message = f"large requests of all clients have {limit} in memory (the maximum); retry in 2.0 s"
-            raise OverloadedError(message, 2.0)
-        self._bytes += size
-
-    def remove(self, size: int) -> None:
-        self._bytes -= size
-
-    def __len__(self) -> int:
-        return self._bytes
 
 
 def client_network(peer: str | None) -> str:

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import RequestError, TimedOutError, TooLargeError
 from oscine.server.api.schemas import invalid_field
-from oscine.server.http.connections import BytesInFlight
+from oscine.server.http.resources import BytesInFlight
 
 BODY_S = 30.0  # for the first bytes; each further one adds its share
 _MIN_BYTES_PER_S = 16 * 2**10

@@ -77,7 +77,8 @@ class Metrics:
             registry=registry,
         )
         self.connections = Gauge("oscine_connections", "Open connections.", registry=registry)
-        self.bytes_in_flight = Gauge("oscine_bytes_in_flight", "Size of large bodies that are held.", registry=registry)
+        text = "Size of large request bodies, and of large answers that are not read yet."
+        self.bytes_in_flight = Gauge("oscine_bytes_in_flight", text, registry=registry)
         registry.register(_EngineCollector(engines))
 
     def of_model(self, name: str, rate_hz: int) -> ModelMetrics:

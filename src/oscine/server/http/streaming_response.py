@@ -1,4 +1,4 @@
-"""HTTP responses that are written while they are produced."""
+"""HTTP responses that are written while they are produced, and whole ones that are written in slices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import clear_tracebacks
 from oscine.server.http.errors import error_response
+from oscine.server.http.resources import BytesInFlight
 
 _SLICE_BYTES = 2**20
+_BASE64_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs
 
 
 class ResponseWriter:
@@ -110,6 +112,14 @@ class StreamingSpeechResponse(Response):
             await refused(scope, receive, send)
 
 
+async def write_whole(writer: ResponseWriter, data: bytes, headers: Mapping[str, str], unread: BytesInFlight) -> None:
+    """Writes a response with all of its body, which counts as unread until the last slice is sent. Raises
+    OverloadedError, before the first byte, if clients leave too much unread."""
+    with unread.hold(len(data)):
+        await writer.start({**headers, "content-length": str(len(data))})
+        await writer.write(data, more=False)
+
+
 async def _cancel_at_disconnect(receive: Receive, task: asyncio.Task[object]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -117,9 +127,6 @@ async def _cancel_at_disconnect(receive: Receive, task: asyncio.Task[object]) ->
 
 
 # --- JSON objects that hold audio.
-
-
-_BASE64_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs
 
 
 async def write_with_audio(writer: ResponseWriter, fields: str, name: str, audio: bytes) -> None:
