@@ -294,10 +294,7 @@ async def _converted(
     async with contextlib.aclosing(chunks):
         async for chunk in chunks:
             pcm = encoder.push(chunk.pcm) + (encoder.finish() if chunk.finish_reason else b"")
-            segment = chunk.segment and replace(
-                chunk.segment, start_s=chunk.segment.start_s / speed, end_s=chunk.segment.end_s / speed
-            )
-            yield replace(chunk, pcm=pcm, segment=segment)
+            yield replace(chunk, pcm=pcm)
 
 
 def _samples(pcm: bytes) -> Samples:

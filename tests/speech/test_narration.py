@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from oscine.errors import EngineError, RequestError
-from oscine.speech.narration import NarrationChunk, PlaybackClock, SegmentJoiner, narrate
+from oscine.speech.clock import PlaybackClock
+from oscine.speech.narration import NarrationChunk, narrate
+from oscine.speech.run import SegmentJoiner
 from oscine.text.spoken_text import Pause, Replacement, SpokenText
 from oscine.types import SpeechRequest, TextOptions, Usage
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken

@@ -30,7 +30,8 @@ from oscine.types import SpeechRequest, TextLevel, TextOptions
 if TYPE_CHECKING:
     from oscine.api import Oscine
     from oscine.model.device import Dtype
-    from oscine.speech.narration import NarrationChunk, SegmentTiming
+    from oscine.speech.events import SegmentEnded
+    from oscine.speech.narration import NarrationChunk
     from oscine.voice import Voice
 
 console = Console(stderr=True)  # standard output is for results
@@ -150,7 +151,7 @@ def speak(
     outputs: Outputs,
     *,
     play: bool = False,
-    on_segment: Callable[[int, SegmentTiming], None] | None = None,
+    on_segment: Callable[[int, SegmentEnded], None] | None = None,
 ) -> tuple[list[Speech], float]:
     """The speeches and how many seconds they took. Standard output and the loudspeaker get audio as it is made.
     `on_segment` gets the index of a request and each segment of its text."""

@@ -17,7 +17,7 @@ from oscine.errors import OscineError, RequestError
 from oscine.speech.result import Speech
 
 if TYPE_CHECKING:
-    from oscine.speech.narration import SegmentTiming
+    from oscine.speech.events import SegmentEnded
 
 console = Console(stderr=True)  # standard output is for results
 
@@ -28,7 +28,7 @@ class Subtitles:
 
     aligner: Aligner
     files: list[Path]
-    segments: dict[int, list[SegmentTiming]] = field(default_factory=lambda: defaultdict(list))  # by speech
+    segments: dict[int, list[SegmentEnded]] = field(default_factory=lambda: defaultdict(list))  # by speech
 
     @classmethod
     def opened(cls, output: Path | None, aligner: Path | None, names: list[str] | None) -> Subtitles | None:
@@ -50,7 +50,7 @@ class Subtitles:
         process.start()
         return cls(process, [output] if names is None else [output / f"{name}.srt" for name in names])
 
-    def add(self, speech: int, segment: SegmentTiming) -> None:
+    def add(self, speech: int, segment: SegmentEnded) -> None:
         self.segments[speech].append(segment)
 
     def write(self, speeches: list[Speech], language: str) -> None:
@@ -66,7 +66,7 @@ class Subtitles:
                     ) from None
                 console.print(f"{path}: {len(words)} words", markup=False, highlight=False)
 
-    def _align(self, speech: Speech, segment: SegmentTiming, language: str) -> list[TimedWord]:
+    def _align(self, speech: Speech, segment: SegmentEnded, language: str) -> list[TimedWord]:
         rate_hz = speech.sample_rate
         samples = speech.audio[round(segment.start_s * rate_hz) : round(segment.end_s * rate_hz)]
         text = segment.spoken.spoken if segment.spoken else segment.text

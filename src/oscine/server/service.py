@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.consent_store import ConsentStore
+from oscine.speech.events import SpeechEvent
 from oscine.speech.narration import NarrationChunk, narrate
+from oscine.speech.run import Script, Speaker
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
 from oscine.speech.words import AsyncAligner, WordTimer
@@ -81,6 +84,19 @@ class Service:
 
     def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
         return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, plan.speed)
+
+    def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
+        """`whole`: as a file that is sent when it is complete. `words`: with the times of words."""
+        speaker = Speaker(
+            plan.model.engine,
+            plan.request,
+            plan.rate_hz,
+            speed=plan.speed,
+            joins=len(plan.script) > 1,
+            open_encoder=partial(self.file_encoder if whole else self.encoder, plan),
+            open_timer=partial(self.word_timer, plan) if words else None,
+        )
+        return speaker.speak(Script(plan.script))
 
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None

@@ -5,31 +5,21 @@ Nothing here blocks: engines answer `submit` without a thread, and audio arrives
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from oscine.audio.pcm import Codes
+from oscine.speech.clock import PlaybackClock
+from oscine.speech.events import SegmentEnded
+from oscine.speech.run import SegmentJoiner
 from oscine.speech.utterance import Utterance
 from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
 
 _NO_USAGE = Usage(0, 0)
-_FADE_S = 0.005  # at segment borders: too short to hear, long enough to avoid a click
 _PAUSE_CHUNK_S = 1.0
 _SEVERITY: tuple[FinishReason, ...] = ("stop", "runaway", "length", "cancelled", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentTiming:
-    index: int
-    text: str  # as the user wrote it
-    start_s: float  # in the audio, before a change of speed
-    end_s: float
-    spoken: SpokenText | None = None  # what the model read, if it is not the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +27,12 @@ class NarrationChunk:
     """PCM16 audio, which may be empty, with the events that fall on it."""
 
     pcm: bytes
-    segment: SegmentTiming | None = None  # the segment that ends with this chunk
+    segment: SegmentEnded | None = None  # the segment that ends with this chunk
     finish_reason: FinishReason | None = None  # on the last chunk
     usage: Usage = _NO_USAGE  # of all segments that have ended
     # Of the segment that ends with this chunk (return_codes), or of the frames since the chunk before (stream_codes).
     codes: Codes | None = None
     echo_s: float = 0.0  # on the last chunk: echoes of the reference that were trimmed, of all segments
-
-
-class PlaybackClock:
-    """Estimates how much of the sent audio a player that started at once has not played yet."""
-
-    def __init__(self) -> None:
-        self._buffer_empty_s: float | None = None  # monotonic time at which the player runs out of audio
-
-    def sent(self, duration_s: float) -> None:
-        if duration_s:
-            self._buffer_empty_s = max(time.monotonic(), self._buffer_empty_s or 0.0) + duration_s
-
-    def stop(self) -> None:
-        """The player dropped its buffer."""
-        self._buffer_empty_s = None
-
-    @property
-    def unplayed_s(self) -> float:
-        return 0.0 if self._buffer_empty_s is None else max(0.0, self._buffer_empty_s - time.monotonic())
 
 
 class Narration:
@@ -125,9 +96,8 @@ class Narration:
             self._usage = Usage(self._usage.text_ids + audio.usage.text_ids, self._usage.frames + audio.usage.frames)
             if self._tokens_left is not None:
                 self._tokens_left = max(2, self._tokens_left - audio.usage.frames)
-        segment = SegmentTiming(
-            self._segments, written, self._segment_start / self._rate_hz, self._samples / self._rate_hz, spoken
-        )
+        start_s, end_s = (at / self._rate_hz / self._speed for at in (self._segment_start, self._samples))
+        segment = SegmentEnded(self._segments, written, start_s, end_s, spoken)
         self._segments += 1
         over = last or self._finish == "length"
         self._echo_s += audio.echo_s
@@ -181,41 +151,3 @@ async def narrate(
         if chunk.finish_reason:
             return
     yield narration.finish()
-
-
-class SegmentJoiner:
-    """Fades the end of each segment out and the start of the next one in.
-
-    Holds back the last samples, because they may turn out to be the end of a segment.
-    """
-
-    def __init__(self, rate_hz: int) -> None:
-        self._fade = np.linspace(0.0, 1.0, round(_FADE_S * rate_hz), dtype=np.float32)
-        self._held = b""
-        self._faded_in = len(self._fade)  # the first segment starts without a fade
-
-    def push(self, pcm: bytes) -> bytes:
-        pcm = self._held + self._fade_in(pcm)
-        cut = max(0, len(pcm) - 2 * len(self._fade))
-        self._held = pcm[cut:]
-        return pcm[:cut]
-
-    def end_segment(self, *, last: bool) -> bytes:
-        tail, self._held = self._held, b""
-        if not last:
-            self._faded_in = 0
-            tail = _scaled(tail, self._fade[::-1][len(self._fade) - len(tail) // 2 :])
-        return tail
-
-    def _fade_in(self, pcm: bytes) -> bytes:
-        count = min(len(pcm) // 2, len(self._fade) - self._faded_in)
-        if not count:
-            return pcm
-        faded = _scaled(pcm[: 2 * count], self._fade[self._faded_in : self._faded_in + count])
-        self._faded_in += count
-        return faded + pcm[2 * count :]
-
-
-def _scaled(pcm: bytes, gains: np.ndarray) -> bytes:
-    samples = np.frombuffer(pcm, "<i2").astype(np.float32) * gains
-    return np.rint(samples).astype("<i2").tobytes()

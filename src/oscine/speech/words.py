@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
@@ -18,7 +17,7 @@ from oscine.align.aligner import Aligner, AlignerError, unknown_language
 from oscine.align.words import TimedWord, split_words, written_words
 from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError, FieldError
-from oscine.speech.narration import NarrationChunk, SegmentTiming
+from oscine.speech.events import SegmentEnded, Words
 
 _log = logging.getLogger(__name__)
 _MAX_QUEUED = 64  # segments; a segment of half a minute has 1.4 MB
@@ -108,43 +107,34 @@ _LOOK_S = 0.05  # between two looks whether to give up
 _LATE = "the aligner was not done in time"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentWords:
-    """All words of a segment, in order; without times if `warning` says why."""
-
-    index: int
-    words: tuple[TimedWord, ...]  # seconds in the audio that the client gets
-    warning: str | None = None
-
-
 class WordTimer:
     def __init__(self, aligner: AsyncAligner, language: str, rate_hz: int, speed: float) -> None:
         """`rate_hz`: of the audio that it gets. `speed`: of the audio that the client gets."""
         self._aligner, self._language, self._rate_hz, self._speed = aligner, language, rate_hz, speed
         self._pcm = bytearray()
         self._begin = 0  # samples before `_pcm`
-        self._segments: deque[tuple[SegmentTiming, asyncio.Task[SegmentWords]]] = deque()
+        self._segments: deque[tuple[SegmentEnded, asyncio.Task[Words]]] = deque()
 
-    def push(self, chunk: NarrationChunk) -> None:
-        """Takes every chunk of the speech."""
-        self._pcm += chunk.pcm
-        segment = chunk.segment
+    def push(self, pcm: bytes, segment: SegmentEnded | None) -> None:
+        """Takes all audio of the file; `segment` ends with it."""
+        self._pcm += pcm
         if segment is None:
             return
-        first, last = (round(time_s * self._rate_hz) - self._begin for time_s in (segment.start_s, segment.end_s))
+        rate_hz = self._rate_hz * self._speed
+        first, last = (round(time_s * rate_hz) - self._begin for time_s in (segment.start_s, segment.end_s))
         task = asyncio.create_task(self._align(segment, bytes(self._pcm[2 * first : 2 * last])))
         self._segments.append((segment, task))
         self._begin += len(self._pcm) // 2
         self._pcm.clear()
 
-    def finished(self) -> list[SegmentWords]:
+    def finished(self) -> list[Words]:
         """The next segments, as far as they are aligned."""
         found = []
         while self._segments and self._segments[0][1].done():
             found.append(self._segments.popleft()[1].result())
         return found
 
-    async def rest(self, gives_up: Callable[[], bool] | None = None) -> list[SegmentWords]:
+    async def rest(self, gives_up: Callable[[], bool] | None = None) -> list[Words]:
         """The segments that are left. Those that are not aligned when `gives_up` says so have no times."""
         try:
             while waiting := [task for _, task in self._segments if not task.done()]:
@@ -160,7 +150,7 @@ class WordTimer:
             task.cancel()
         self._segments.clear()
 
-    async def _align(self, segment: SegmentTiming, pcm: bytes) -> SegmentWords:
+    async def _align(self, segment: SegmentEnded, pcm: bytes) -> Words:
         try:
             text = segment.spoken.spoken if segment.spoken else segment.text
             words = await self._aligner.align(pcm, self._rate_hz, text, self._language)
@@ -171,14 +161,14 @@ class WordTimer:
         except Exception:  # a bug here must not fail the speech
             _log.exception("word timestamps are missing")
             return _untimed(segment, "an internal error")
-        return SegmentWords(segment.index, tuple(_shifted(word, segment.start_s, self._speed) for word in words))
+        return Words(segment.index, tuple(_shifted(word, segment.start_s, self._speed) for word in words))
 
 
-def _untimed(segment: SegmentTiming, reason: str) -> SegmentWords:
+def _untimed(segment: SegmentEnded, reason: str) -> Words:
     words = tuple(TimedWord(word.text) for word in split_words(segment.text))
-    return SegmentWords(segment.index, words, f"the words have no times: {reason}")
+    return Words(segment.index, words, f"the words have no times: {reason}")
 
 
 def _shifted(word: TimedWord, start_s: float, speed: float) -> TimedWord:
     assert word.start_s is not None and word.end_s is not None
-    return TimedWord(word.word, round((start_s + word.start_s) / speed, 3), round((start_s + word.end_s) / speed, 3))
+    return TimedWord(word.word, round(start_s + word.start_s / speed, 3), round(start_s + word.end_s / speed, 3))

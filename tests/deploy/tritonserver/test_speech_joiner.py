@@ -9,7 +9,7 @@ import pytest
 
 from oscine.config import TrimConfig
 from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
-from oscine.speech.narration import SegmentJoiner
+from oscine.speech.run import SegmentJoiner
 
 SHAPE = CodecShape(left_context_frames=3, new_frames=4, samples_per_frame=2, sample_rate_hz=1000)
 NONE = np.zeros((0, 16), np.int64)

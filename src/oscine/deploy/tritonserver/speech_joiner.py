@@ -12,7 +12,7 @@ from oscine.audio.clips import pcm16
 from oscine.audio.pcm import CODEBOOKS, Codes, Pcm, Samples
 from oscine.config import TrimConfig
 from oscine.engine.trimming import SilenceTrimmer
-from oscine.speech.narration import SegmentJoiner
+from oscine.speech.run import SegmentJoiner
 
 # Windows of one stream -> a row of samples for each: those of its new frames, then of its padding.
 Decode = Callable[[Sequence["Window"]], Sequence[Samples]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,17 +13,18 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
+from oscine.server.api.renderers import WholeFile, usage_fields
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
-from oscine.server.api.speech import usage_fields, whole_file
 from oscine.server.api.word_fields import missing_times, verbose_words
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id
-from oscine.server.http.metrics import RequestMetrics
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
 from oscine.server.ignored_fields import listed_fields
 from oscine.server.service import Service
-from oscine.speech.narration import NarrationChunk
+from oscine.server.speech_record import SpeechRecord
+from oscine.speech.events import SpeechEvent
+from oscine.speech.run import SpeechRun
 
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0
@@ -124,17 +125,14 @@ class _SpeechBatch:
         )
 
     async def _run_item(self, index: int, item: Any) -> BatchResult:
-        metrics = RequestMetrics(self._service.metrics, "batch")
+        record = SpeechRecord(self._service.metrics, "batch", whole=True)
         try:
-            return await self._speak_with_retries(index, self._validated(item), metrics)
-        except asyncio.CancelledError:
-            metrics.ended(499, "cancelled")
-            raise
+            with SpeechRun(record) as run:
+                return await self._speak_with_retries(index, self._validated(item), record, run)
         except Exception as exception:
-            error = api_error(exception)  # logs an unexpected one
             clear_tracebacks(exception)
-            metrics.ended(error.status, None)
-            return BatchResult(index=index, status="error", error=error.body)
+            assert record.error
+            return BatchResult(index=index, status="error", error=record.error.body)
         finally:
             async with self._item_ended:
                 self._item_ended.notify()
@@ -152,11 +150,13 @@ class _SpeechBatch:
         except ValidationError as error:
             raise invalid_field(list(error.errors())) from None
 
-    async def _speak_with_retries(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
+    async def _speak_with_retries(
+        self, index: int, item: BatchItem, record: SpeechRecord, run: SpeechRun
+    ) -> BatchResult:
         while True:
             try:
                 with self._stream():
-                    return await self._speak(index, item, metrics)
+                    return await self._speak(index, item, record, run)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
                 passes = error.status == 429
@@ -181,32 +181,30 @@ class _SpeechBatch:
         finally:
             self._own_stream_free = True
 
-    async def _speak(self, index: int, item: BatchItem, metrics: RequestMetrics) -> BatchResult:
+    async def _speak(self, index: int, item: BatchItem, record: SpeechRecord, run: SpeechRun) -> BatchResult:
         model = self._service.route(item)
-        metrics.use(model.metrics)
+        record.use(model.metrics)
+        file = WholeFile()
+
+        async def render(event: SpeechEvent) -> None:
+            self._progress_s = time.monotonic()
+            await file.render(event)
+
         with model.streams:
             plan = await self._service.planner.plan(model, item, item.input)
-            async with contextlib.aclosing(self._service.narrate(plan)) as chunks:
-                words = self._service.word_timer(plan) if item.word_timestamps else None
-                data, samples, last = await whole_file(self._service, plan, self._with_progress(chunks), words)
-        metrics.sent_whole(samples)
-        metrics.ended(200, last.finish_reason)
-        timed = await words.rest() if words else []
+            events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
+            await run.render(events, render)
+        assert file.end
         result = BatchResult(
             index=index,
             status="success",
             media_type=plan.format.media_type,
-            finish_reason=last.finish_reason,
+            finish_reason=file.end.finish_reason,
             seed=plan.seed,
             ignored_fields=plan.ignored_fields or None,
-            usage=usage_fields(last.usage),
-            words=verbose_words(timed) if words else None,
-            warning=missing_times(timed),
+            usage=usage_fields(file.end.usage),
+            words=verbose_words(file.words) if item.word_timestamps else None,
+            warning=missing_times(file.words),
         )
-        result._audio = data
+        result._audio = file.data
         return result
-
-    async def _with_progress(self, chunks: AsyncIterable[NarrationChunk]) -> AsyncIterator[NarrationChunk]:
-        async for chunk in chunks:
-            self._progress_s = time.monotonic()
-            yield chunk

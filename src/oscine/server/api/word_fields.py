@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from oscine.align.words import TimedWord
-from oscine.speech.words import SegmentWords
+from oscine.speech.events import Words
 
 _MAX_HEADER_BYTES = 4096  # proxies refuse larger ones
 
 
-def word_event(segment: SegmentWords) -> dict[str, Any]:
+def word_event(segment: Words) -> dict[str, Any]:
     """The fields of our own events."""
     words = [{"word": word.word, "start_s": word.start_s, "end_s": word.end_s} for word in segment.words]
     return {"index": segment.index, "words": words, **({"warning": segment.warning} if segment.warning else {})}
 
 
-def verbose_words(segments: Sequence[SegmentWords]) -> list[dict[str, Any]]:
+def verbose_words(segments: Sequence[Words]) -> list[dict[str, Any]]:
     """Words as in OpenAI's verbose_json."""
     words = (word for segment in segments for word in segment.words)
     return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
@@ -45,12 +45,12 @@ def word_alignment(words: Sequence[TimedWord]) -> dict[str, Any]:
     }
 
 
-def missing_times(segments: Sequence[SegmentWords]) -> str | None:
+def missing_times(segments: Sequence[Words]) -> str | None:
     """Why words have no times."""
     return next((segment.warning for segment in segments if segment.warning), None)
 
 
-def word_headers(segments: Sequence[SegmentWords]) -> dict[str, str]:
+def word_headers(segments: Sequence[Words]) -> dict[str, str]:
     """vLLM-Omni's headers of a whole file."""
     name = "x-word-timestamps"
     if warning := missing_times(segments):

@@ -8,6 +8,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,9 +16,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from oscine.errors import FieldError, OscineError
-from oscine.server.api.response_form import ResponseForm
+from oscine.server.api.renderers import Call, Events, Json, usage_fields
 from oscine.server.api.schemas import SpeechBody, invalid_field
-from oscine.server.api.speech import SpeechHandler, usage_fields
+from oscine.server.api.speech import SpeechHandler
 from oscine.server.dialects.cloud_settings import cloud_name, own_fields
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.errors import ApiError, ErrorResponse, api_error
@@ -26,11 +27,11 @@ from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_base64
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
-from oscine.speech.narration import NarrationChunk
-from oscine.speech.words import SegmentWords
+from oscine.speech.events import Audio, Ended, SpeechEvent, Started, Words
 
 PATH = "/api/v1/services/aigc/multimodal-generation/generation"
 
+_NO_WORDS = "this protocol has no place for word_timestamps; POST /v1/audio/speech has"
 _TEXT = {"type": "string"}
 _OBJECT = {"type": "object", "additionalProperties": True}
 _INPUT = {
@@ -111,8 +112,8 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
             error = api_error(reason)
             service.metrics.refused("/v1/audio/speech", error.status)
             return _refusal(error)
-        base_url = service.config.public_url or str(request.base_url)
-        handler = _GenerationHandler(body, "events" if streams else "json", service, key, base_url)
+        base_url = (service.config.public_url or str(request.base_url)).rstrip("/")
+        handler = SpeechHandler(Call(body, service, key, base_url), _Events if streams else _Answer)
         return StreamingSpeechResponse(handler.produce, service.config.stalled_s, _refusal)
 
     return router
@@ -144,57 +145,55 @@ def _error_fields(error: ApiError) -> dict[str, Any]:
     return {"request_id": request_id.get(), "code": error.code, "message": error.message, "error": about}
 
 
-class _GenerationHandler(SpeechHandler):
-    def __init__(self, body: SpeechBody, form: ResponseForm, service: Service, key: str, base_url: str) -> None:
-        """`base_url` is the address of this server, as the client reaches it."""
-        super().__init__(body, form, service, key)
-        self._base_url = base_url.rstrip("/")
-        self._events = 0
+class _Events(Events):
+    no_words = _NO_WORDS
 
-    def _word_timer(self, plan: SpeechPlan) -> None:
-        if self._body.word_timestamps:
-            message = "this protocol has no place for word_timestamps; POST /v1/audio/speech has"
-            raise FieldError(message, param="word_timestamps")
+    def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
+        super().__init__(writer, plan, call)
+        self._numbers = count(1)
 
-    def _chunk_events(self, plan: SpeechPlan, chunk: NarrationChunk, data: bytes) -> bytes:
-        return self._event("result", _answer(base64.b64encode(data).decode())) if data else b""
+    async def render(self, event: SpeechEvent) -> None:
+        match event:
+            case Started():
+                await self.start()
+            case Audio(data=data) if data:
+                await self._send("result", _answer(base64.b64encode(data).decode()))
+            case Ended():
+                await self._send(
+                    "result", {**_answer("", "", event.finish_reason), "usage": _usage(self._call.body, event)}
+                )
+                await self._writer.write(b"", more=False)
 
-    def _done_event(self, plan: SpeechPlan, last: NarrationChunk) -> bytes:
-        return self._event("result", {**_answer("", "", last.finish_reason), "usage": self._usage(last)})
+    async def fail(self, error: ApiError) -> None:
+        await self._send("error", _error_fields(error), f"status:{error.status}\n")
 
-    def _error_event(self, error: ApiError) -> bytes:
-        return self._event("error", _error_fields(error), f"status:{error.status}\n")
+    async def _send(self, kind: str, fields: dict[str, Any], status: str = "") -> None:
+        event = f"id:{next(self._numbers)}\nevent:{kind}\n{status}data:{json.dumps(fields)}\n\n"
+        await self._writer.write(event.encode())
 
-    async def _send_json(
-        self,
-        writer: ResponseWriter,
-        plan: SpeechPlan,
-        data: bytes,
-        samples: int,
-        last: NarrationChunk,
-        words: list[SegmentWords],
-    ) -> None:
-        kept = self._service.kept_files.add(data, plan.format.media_type, plan.format.name, self._key)
-        about = {"usage": self._usage(last), "status_code": 200}
-        await writer.start(self._headers(plan))
+
+class _Answer(Json):
+    no_words = _NO_WORDS
+
+    async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
+        media_type = self._plan.format.media_type
+        kept = self._call.service.kept_files.add(data, media_type, self._plan.format.name, self._call.key)
+        about = {"usage": _usage(self._call.body, end), "status_code": 200}
+        await self.start()
         if kept:
-            answer = _answer("", f"{self._base_url}{FILES_PATH}{kept.name}", last.finish_reason)
+            answer = _answer("", f"{self._call.base_url}{FILES_PATH}{kept.name}", end.finish_reason)
             answer["output"]["audio"]["expires_at"] = kept.expires_at
-            await writer.write(json.dumps({**answer, **about}).encode(), more=False)
+            await self._writer.write(json.dumps({**answer, **about}).encode(), more=False)
         else:  # there is no room for the file: the URL holds it
-            url = f"data:{plan.format.media_type};base64,"
-            before, after = json.dumps({**_answer("", url, last.finish_reason), **about}).split(url)
-            await writer.write(f"{before}{url}".encode())
-            await write_base64(writer, data)
-            await writer.write(after.encode(), more=False)
-        self._metrics.sent_whole(samples)
+            url = f"data:{media_type};base64,"
+            before, after = json.dumps({**_answer("", url, end.finish_reason), **about}).split(url)
+            await self._writer.write(f"{before}{url}".encode())
+            await write_base64(self._writer, data)
+            await self._writer.write(after.encode(), more=False)
 
-    def _usage(self, last: NarrationChunk) -> dict[str, int]:
-        return {"characters": len(self._body.input), **usage_fields(last.usage)}
 
-    def _event(self, kind: str, fields: dict[str, Any], status: str = "") -> bytes:
-        self._events += 1
-        return f"id:{self._events}\nevent:{kind}\n{status}data:{json.dumps(fields)}\n\n".encode()
+def _usage(body: SpeechBody, end: Ended) -> dict[str, int]:
+    return {"characters": len(body.input), **usage_fields(end.usage)}
 
 
 def _answer(data: str, url: str = "", finish_reason: str | None = None) -> dict[str, Any]:

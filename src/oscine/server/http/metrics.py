@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from oscine.audio.pcm import first_audible
 from oscine.speech.words import AlignerJob
-from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus, FinishReason
+from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
@@ -24,7 +22,7 @@ _LOOP_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
-_AUDIBLE_DBFS = -50.0
+AUDIBLE_DBFS = -50.0
 
 
 class EngineFigures(NamedTuple):
@@ -52,7 +50,7 @@ class Metrics:
         self.ttfa_s = histogram("oscine_ttfa_seconds", "Request to first audio sent, of streamed responses.", _TTFA_S)
         self.audible_ttfa_s = histogram(
             "oscine_audible_ttfa_seconds",
-            f"Request to first audible sample (peak above {_AUDIBLE_DBFS:g} dBFS) of a player that starts at once.",
+            f"Request to first audible sample (peak above {AUDIBLE_DBFS:g} dBFS) of a player that starts at once.",
             _TTFA_S,
         )
         self.e2e_s = histogram("oscine_e2e_seconds", "Request to end of its audio.", _E2E_S)
@@ -131,66 +129,6 @@ class AlignerMetrics:
             raise
         finally:
             self._jobs[job, outcome].inc()
-
-
-class RequestMetrics:
-    """Metrics of one speech, from the request to its end. `mode`: http, sse, batch or websocket."""
-
-    def __init__(self, metrics: Metrics, mode: str) -> None:
-        self._metrics, self._mode = metrics, mode
-        self._model: ModelMetrics | None = None
-        self._start_s = time.monotonic()
-        self._audible = False
-        self._ended = False
-        self.samples = 0
-        self.first_audio_s: float | None = None
-
-    def use(self, model: ModelMetrics) -> None:
-        """The model was chosen; called before any audio is counted."""
-        self._model = model
-
-    @property
-    def audio_s(self) -> float:
-        return self.samples / self._model.rate_hz if self._model else 0.0
-
-    def sent(self, pcm: bytes) -> None:
-        """Counts streamed audio."""
-        if not pcm:
-            return
-        assert self._model
-        elapsed_s = time.monotonic() - self._start_s
-        if self.first_audio_s is None:
-            self.first_audio_s = elapsed_s
-            self._model.ttfa_s.observe(elapsed_s)
-        if not self._audible:
-            audible = first_audible(np.frombuffer(pcm, "<i2"), _AUDIBLE_DBFS)
-            if audible is not None:
-                self._audible = True
-                # A player that started with the first sample reaches this one after all audio sent before it.
-                onset_s = self.first_audio_s + (self.samples + audible) / self._model.rate_hz
-                self._model.audible_ttfa_s.observe(max(elapsed_s, onset_s))
-        self.sent_whole(len(pcm) // 2)
-
-    def sent_whole(self, samples: int) -> None:
-        """Counts audio of a complete file, which has no time to first audio."""
-        assert self._model
-        self.samples += samples
-        self._model.audio_s.inc(samples / self._model.rate_hz)
-
-    def ended(self, status: int, reason: FinishReason | None) -> None:
-        """Only the first call counts. No reason: the request was refused before any speech."""
-        if self._ended:
-            return
-        self._ended = True
-        model = self._model
-        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
-        if reason is None or model is None:
-            return
-        self._metrics.finished.labels(model.name, reason).inc()
-        if reason == "cancelled":
-            model.cancelled.inc()
-        elif reason != "error":
-            model.e2e_s.observe(time.monotonic() - self._start_s)
 
 
 class _EngineCollector(Collector):

@@ -33,13 +33,12 @@ from oscine.server.live.connection import (
     SessionClose,
 )
 from oscine.server.live.plan import live_plan
-from oscine.server.live.playback_position import UtteranceTimeline, playback_position
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.sampling_fields import given_seed
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan, WordForm
 from oscine.speech.capabilities import check_characters, resolve_request
-from oscine.speech.narration import PlaybackClock
+from oscine.speech.clock import PlaybackClock, UtteranceTimeline, playback_position
 from oscine.speech.words import check_aligner
 
 _MAX_BAD_MESSAGES = 100  # in a row

@@ -17,21 +17,22 @@ from starlette.websockets import WebSocketDisconnect
 
 from oscine.audio.encoders import AsyncEncoder
 from oscine.errors import RequestError, clear_tracebacks
-from oscine.server.api.speech import segment_fields, usage_fields
+from oscine.server.api.renderers import segment_fields, usage_fields
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import log_fields
-from oscine.server.http.metrics import RequestMetrics
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.plan import live_plan
-from oscine.server.live.playback_position import UtteranceTimeline
 from oscine.server.live.text import LiveSegment, LiveText
 from oscine.server.live.words import LiveWords
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
+from oscine.server.speech_record import SpeechRecord
 from oscine.speech.capabilities import unsupported_script
-from oscine.speech.narration import Narration, NarrationChunk, PlaybackClock
+from oscine.speech.clock import PlaybackClock, UtteranceTimeline
+from oscine.speech.events import Audio
+from oscine.speech.narration import Narration, NarrationChunk
 from oscine.text.spoken_text import Pause
 from oscine.types import MAX_CONTINUES_S, FinishReason
 
@@ -64,7 +65,7 @@ class LiveUtterance:
         self._whole_text = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
         self._text = LiveText(partial(service.planner.preparation, plan), whole=self._whole_text)
         self._segment: LiveSegment | None = None  # the one that is being spoken
-        self._meter: RequestMetrics | None = None  # from the start of `run`
+        self._meter: SpeechRecord | None = None  # from the start of `run`
         self._model: ServedModel | None = None  # when the first words have come
         self._files = 0  # that have ended: one, or one for each sentence
         self._file_begun_s = 0.0
@@ -143,7 +144,7 @@ class LiveUtterance:
 
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
-        self._meter = RequestMetrics(self._service.metrics, "websocket")
+        self._meter = SpeechRecord(self._service.metrics, "websocket")
         try:
             await self._speak()
         except (asyncio.CancelledError, ConnectionError, WebSocketDisconnect):
@@ -240,13 +241,13 @@ class LiveUtterance:
         await self._words.send_audio(data, chunk)
         self._sent_bytes += len(data)
         if self._meter:
-            self._meter.sent(chunk.pcm)
+            self._meter.sent(Audio(chunk.pcm, b""))
         self.timeline.sent_s += plan.playback_s(len(chunk.pcm) // 2)
         if chunk.segment:
             self.timeline.end_segment(chunk.segment.text)
             self._segment = None
             warning = unsupported_script(chunk.segment.text, plan.model.card)
-            fields = {**segment_fields(plan, chunk.segment), **({"warning": warning} if warning else {})}
+            fields = {**segment_fields(chunk.segment), **({"warning": warning} if warning else {})}
             fields["index"] += self._files
             await self._send_event("audio.segment", **fields)
         if chunk.finish_reason:
@@ -309,7 +310,7 @@ class LiveUtterance:
         if self._meter is None or self._logged:
             return
         self._logged = True
-        self._meter.ended(status, reason)
+        self._meter._count_end(status, reason)
         first_s = self._meter.first_audio_s
         _log.info(
             "not spoken" if error else "spoken",

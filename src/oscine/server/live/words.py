@@ -10,8 +10,9 @@ from oscine.server.api.word_fields import millisecond_words, missing_times, word
 from oscine.server.live.connection import LiveConnection
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.events import Words
 from oscine.speech.narration import NarrationChunk
-from oscine.speech.words import SegmentWords, WordTimer
+from oscine.speech.words import WordTimer
 
 
 class LiveWords:
@@ -22,7 +23,7 @@ class LiveWords:
     ) -> None:
         self._connection, self._plan, self._index, self._sentence_index = connection, plan, index, sentence_index
         self._timer: WordTimer | None = service.word_timer(plan) if plan.words else None
-        self._segments: list[SegmentWords] = []
+        self._segments: list[Words] = []
         self._chunks = self._samples = self._chunk_samples = 0
 
     @property
@@ -40,7 +41,7 @@ class LiveWords:
             await self._connection.send_audio(data)
         self._samples += samples
         if self._timer:
-            self._timer.push(chunk)
+            self._timer.push(chunk.pcm, chunk.segment)
             await self._send_events(self._timer.finished())
 
     async def finish(self, gives_up: Callable[[], bool]) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class LiveWords:
         if self._timer:
             self._timer.close()
 
-    async def _send_events(self, segments: list[SegmentWords]) -> None:
+    async def _send_events(self, segments: list[Words]) -> None:
         self._segments += segments
         for segment in segments:
             fields = word_event(segment)

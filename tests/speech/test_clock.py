@@ -2,7 +2,7 @@
 
 import pytest
 
-from oscine.server.live.playback_position import PlaybackPosition, UtteranceTimeline, playback_position
+from oscine.speech.clock import PlaybackPosition, UtteranceTimeline, playback_position
 
 
 def timeline(*segments: tuple[str, float], index: int = 0) -> UtteranceTimeline:

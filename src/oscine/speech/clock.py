@@ -1,8 +1,12 @@
-"""Which utterance the listener is hearing, and which words of it have been played. An estimate, because an
-aligner would come too late: within a segment, time is spread evenly over the characters."""
+"""What a listener who plays the audio at once has heard of it: how much is left, and which words were played.
+
+The words are an estimate, because an aligner would come too late: within a segment, time is spread evenly over the
+characters.
+"""
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -11,6 +15,25 @@ from itertools import accumulate
 
 _CHAR_S = 0.065  # of a Latin script
 _WIDE_CHAR = 3  # a Chinese, Japanese or Korean character lasts as long as three Latin ones
+
+
+class PlaybackClock:
+    """Estimates how much of the sent audio a player that started at once has not played yet."""
+
+    def __init__(self) -> None:
+        self._buffer_empty_s: float | None = None  # monotonic time at which the player runs out of audio
+
+    def sent(self, duration_s: float) -> None:
+        if duration_s:
+            self._buffer_empty_s = max(time.monotonic(), self._buffer_empty_s or 0.0) + duration_s
+
+    def stop(self) -> None:
+        """The player dropped its buffer."""
+        self._buffer_empty_s = None
+
+    @property
+    def unplayed_s(self) -> float:
+        return 0.0 if self._buffer_empty_s is None else max(0.0, self._buffer_empty_s - time.monotonic())
 
 
 @dataclass(slots=True)

@@ -1,0 +1,214 @@
+"""The forms of a response of POST /v1/audio/speech: each renders the events of a speech."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from oscine.server.api.response_form import ResponseForm
+from oscine.server.api.schemas import SpeechBody
+from oscine.server.api.word_fields import missing_times, verbose_words, word_event, word_headers
+from oscine.server.http.errors import ApiError
+from oscine.server.http.streaming_response import ResponseWriter, write_with_audio
+from oscine.server.service import Service
+from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, Words
+from oscine.types import Usage
+
+_MAX_READ_AS_CHARS = 500  # of the header x-read-as; events have the whole text
+_UNQUOTED = " ,.;:!?'()-"
+_SAMPLES = ("pcm", "wav", "flac")  # formats whose samples have a number of bits
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for speech over HTTP."""
+
+    body: SpeechBody
+    service: Service
+    key: str
+    base_url: str = ""  # of this server, as the client reaches it; for answers with URLs
+
+
+class Renderer:
+    """Writes one response. Nothing is written before the first audio, so that an error keeps its status."""
+
+    media_type: ClassVar[str | None] = None  # None: the format's
+    whole: ClassVar[bool] = False  # the response is written when the speech is complete
+    no_words: ClassVar[str | None] = None  # why the times of words are refused
+
+    def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
+        self._writer, self._plan, self._call = writer, plan, call
+        self._samples = 0
+
+    async def render(self, event: SpeechEvent) -> None:
+        if isinstance(event, Audio):
+            self._samples += len(event.pcm) // 2
+
+    async def fail(self, error: ApiError) -> None:
+        """The speech failed after the first byte. The response also stays incomplete: the client sees the loss."""
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of audio so far."""
+        return self._plan.playback_s(self._samples)
+
+    async def start(self, **headers: str) -> None:
+        plan, several = self._plan, self._call.service.models.several
+        read_as, warnings = plan.read_as, plan.client_warnings
+        about = {
+            "content-type": self.media_type or plan.format.media_type,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",  # a buffering proxy would defeat streaming
+            "x-sample-rate": str(plan.out_rate_hz),
+            "x-channels": "1",
+            **({"x-bit-depth": "16"} if plan.format.name in _SAMPLES else {}),
+            "x-seed": str(plan.seed),
+            **({"x-read-as": quote(read_as[:_MAX_READ_AS_CHARS], safe=_UNQUOTED)} if read_as else {}),
+            **({"x-model": quote(plan.model.name)} if several else {}),
+            **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
+            **({"x-warning": "; ".join(warnings)} if warnings else {}),
+        }
+        await self._writer.start({**about, **headers})
+
+
+class Bytes(Renderer):
+    no_words = "a stream of bytes has no place for word_timestamps; use stream_format 'sse' or 'json', or stream false"
+
+    async def render(self, event: SpeechEvent) -> None:
+        match event:
+            case Started():
+                await self.start()
+            case Audio(data=data):
+                await self._writer.write(data)
+            case Ended():
+                await self._writer.write(b"", more=False)
+
+
+class Events(Renderer):
+    media_type = "text/event-stream; charset=utf-8"
+
+    async def render(self, event: SpeechEvent) -> None:
+        await super().render(event)
+        match event:
+            case Started():
+                await self.start()
+            case Audio(data=data) if data:
+                audio = base64.b64encode(data).decode()
+                await self._event("speech.audio.delta", audio=audio, response_format=self._plan.format.name)
+            case SegmentEnded():
+                await self._event("speech.audio.segment", **segment_fields(event))
+            case Words():
+                await self._event("speech.audio.words", **word_event(event))
+            case Ended():
+                done = {"finish_reason": event.finish_reason, "seed": self._plan.seed}
+                duration_s = round(self.duration_s, 3)
+                await self._event(
+                    "speech.audio.done", **done, audio_seconds=duration_s, usage=usage_fields(event.usage)
+                )
+                await self._writer.write(b"", more=False)
+
+    async def fail(self, error: ApiError) -> None:
+        is_for_sglang = self._call.service.config.live_protocol == "sglang-omni"
+        kind = "error" if is_for_sglang else "speech.audio.error"
+        await self._event(kind, error=error.body, partial_audio=self._samples > 0)
+
+    async def _event(self, kind: str, **fields: Any) -> None:
+        """Some clients dispatch on the event's name, others on the type in its data."""
+        await self._writer.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
+
+
+class WholeFile:
+    """The events of a complete speech."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.words: list[Words] = []
+        self.end: Ended | None = None
+
+    async def render(self, event: SpeechEvent) -> None:
+        match event:
+            case Audio(data=data):
+                self._pieces.append(data)
+            case Words():
+                self.words.append(event)
+            case Ended():
+                self.end = event
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+class Whole(Renderer):
+    """A subclass sends something else than the bytes of the file."""
+
+    whole = True
+
+    def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
+        super().__init__(writer, plan, call)
+        self._file = WholeFile()
+
+    async def render(self, event: SpeechEvent) -> None:
+        await super().render(event)
+        await self._file.render(event)
+        if isinstance(event, Ended):
+            await self.send(self._file.data, self._file.words, event)
+
+    async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
+        echo_s = end.echo_s / self._plan.speed
+        headers = {
+            **(word_headers(words) if self._call.body.word_timestamps else {}),
+            "content-length": str(len(data)),
+            "x-finish-reason": end.finish_reason,
+            "x-audio-seconds": f"{self.duration_s:.3f}",
+            "x-input-tokens": str(end.usage.text_ids),
+            "x-output-tokens": str(end.usage.frames),
+            "x-prompt-tokens": str(end.usage.text_ids),  # SGLang-Omni's names of these two
+            "x-completion-tokens": str(end.usage.frames),
+            **({"x-echo-trimmed-seconds": f"{echo_s:.2f}"} if end.echo_s else {}),
+        }
+        await self.start(**headers)
+        await self._writer.write(data, more=False)
+
+
+class Json(Whole):
+    media_type = "application/json"
+
+    async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
+        plan, warning = self._plan, missing_times(words)
+        fields = {
+            "text": self._call.body.input,
+            "response_format": plan.format.name,
+            "sample_rate": plan.out_rate_hz,
+            "duration": round(self.duration_s, 3),
+            "finish_reason": end.finish_reason,
+            "seed": plan.seed,
+            "usage": usage_fields(end.usage),
+            **({"words": verbose_words(words)} if self._call.body.word_timestamps else {}),
+            **({"warning": warning} if warning else {}),
+        }
+        await self.start()
+        await write_with_audio(self._writer, json.dumps(fields), "audio", data)
+        await self._writer.write(b"", more=False)
+
+
+RENDERERS: dict[ResponseForm, type[Renderer]] = {"bytes": Bytes, "events": Events, "whole": Whole, "json": Json}
+
+
+def segment_fields(segment: SegmentEnded) -> dict[str, Any]:
+    return {
+        "index": segment.index,
+        "text": segment.text,
+        **({"spoken": segment.spoken.spoken} if segment.spoken else {}),
+        "start_s": round(segment.start_s, 3),
+        "end_s": round(segment.end_s, 3),
+    }
+
+
+def usage_fields(usage: Usage) -> dict[str, int]:
+    total = usage.text_ids + usage.frames
+    return {"input_tokens": usage.text_ids, "output_tokens": usage.frames, "total_tokens": total}

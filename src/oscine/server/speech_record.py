@@ -1,0 +1,104 @@
+"""Metrics of one served speech, from the request to its end, and its line in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+from starlette.websockets import WebSocketDisconnect
+
+from oscine.audio.pcm import first_audible
+from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.metrics import AUDIBLE_DBFS, Metrics, ModelMetrics
+from oscine.speech.events import Audio, Ended
+from oscine.types import FinishReason
+
+
+class SpeechRecord:
+    """Observes a speech. A subclass logs its end."""
+
+    def __init__(self, metrics: Metrics, mode: str, *, whole: bool = False) -> None:
+        """`mode`: http, sse, batch or websocket. A `whole` file counts when it was sent, and has no time to first
+        audio."""
+        self._metrics, self._mode, self._whole = metrics, mode, whole
+        self._model: ModelMetrics | None = None
+        self._start_s = self._sent_s = time.monotonic()  # the request; the last audio
+        self._whole_samples = 0
+        self._audible = False
+        self.samples = 0
+        self.first_audio_s: float | None = None
+        self.error: ApiError | None = None  # why it failed
+
+    def use(self, model: ModelMetrics) -> None:
+        """The model was chosen; called before any audio is counted."""
+        self._model = model
+
+    @property
+    def audio_s(self) -> float:
+        return self.samples / self._model.rate_hz if self._model else 0.0
+
+    @property
+    def first_audio_ms(self) -> float | None:
+        return None if self.first_audio_s is None else round(1000 * self.first_audio_s, 1)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client was sent anything; an error before that is a refusal, not the end of a speech."""
+        return False
+
+    def log(self, status: int, end: Ended | None) -> None:
+        """Called once, when the end has been counted."""
+
+    def sent(self, audio: Audio) -> None:
+        if self._whole:
+            self._whole_samples += len(audio.pcm) // 2
+        elif audio.pcm:
+            self._time(audio.pcm)
+            self._count(len(audio.pcm) // 2)
+
+    def ended(self, end: Ended | None, error: BaseException | None) -> None:
+        status = 200
+        if isinstance(error, asyncio.CancelledError | ConnectionError | WebSocketDisconnect):
+            status, end = 499, Ended("cancelled")
+        elif error is not None:
+            self.error = api_error(error)  # logs an unexpected one
+            status, end = self.error.status, Ended("error") if self.has_begun else None
+        elif self._whole:
+            self._sent_s = time.monotonic()
+            self._count(self._whole_samples)
+        self._count_end(status, end.finish_reason if end else None)
+        self.log(status, end)
+
+    def _time(self, pcm: bytes) -> None:
+        assert self._model
+        self._sent_s = time.monotonic()
+        elapsed_s = self._sent_s - self._start_s
+        if self.first_audio_s is None:
+            self.first_audio_s = elapsed_s
+            self._model.ttfa_s.observe(elapsed_s)
+        if self._audible:
+            return
+        audible = first_audible(np.frombuffer(pcm, "<i2"), AUDIBLE_DBFS)
+        if audible is not None:
+            self._audible = True
+            # A player that started with the first sample reaches this one after all audio sent before it.
+            onset_s = self.first_audio_s + (self.samples + audible) / self._model.rate_hz
+            self._model.audible_ttfa_s.observe(max(elapsed_s, onset_s))
+
+    def _count(self, samples: int) -> None:
+        assert self._model
+        self.samples += samples
+        self._model.audio_s.inc(samples / self._model.rate_hz)
+
+    def _count_end(self, status: int, reason: FinishReason | None) -> None:
+        """No reason: the request was refused before any speech."""
+        model = self._model
+        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
+        if reason is None or model is None:
+            return
+        self._metrics.finished.labels(model.name, reason).inc()
+        if reason == "cancelled":
+            model.cancelled.inc()
+        elif reason != "error":
+            model.e2e_s.observe(self._sent_s - self._start_s)

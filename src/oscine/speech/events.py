@@ -1,0 +1,78 @@
+"""What happens while a text is spoken, as typed events. Each response, protocol and program renders them in its form.
+
+A speech is one file, or one for each sentence:
+
+    Started ─► Audio ─► ... ─► SegmentEnded ─► Audio ─► ... ─► SegmentEnded ─► Ended
+
+Words follow the segment that they belong to, at the latest before Ended; Paused comes before the silence of a pause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oscine.align.words import TimedWord
+from oscine.audio.pcm import Codes
+from oscine.text.spoken_text import SpokenText
+from oscine.types import FinishReason, Usage
+
+NO_USAGE = Usage(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A file begins. Nothing comes before it, so that a refusal needs no event."""
+
+    file: int  # from 0
+    text: str  # of the first segment, as the user wrote it; text that arrives in pieces may still grow
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """The next piece of the file."""
+
+    pcm: bytes  # 16-bit samples as the engine made them; may be empty
+    data: bytes  # what is ready of the file's bytes
+    # Those of the segment, with its last audio (return_codes); or of the frames since the audio before (stream_codes).
+    codes: Codes | None = None
+    ends_segment: bool = False  # SegmentEnded follows
+    last: bool = False  # Ended follows, perhaps after Words
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Silence of this length follows. Before the first segment it is sent with that segment's audio."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnded:
+    """All audio of a segment was sent. Times are those of the file."""
+
+    index: int  # in the speech
+    text: str  # as the user wrote it
+    start_s: float
+    end_s: float
+    spoken: SpokenText | None = None  # what the model read, if it is not the same
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """All words of a segment, in order; without times if `warning` says why."""
+
+    index: int  # of the segment
+    words: tuple[TimedWord, ...]  # seconds in the file
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The file is complete."""
+
+    finish_reason: FinishReason
+    usage: Usage = NO_USAGE  # of all segments
+    echo_s: float = 0.0  # echoes of the reference that were trimmed, before a change of speed
+
+
+SpeechEvent = Started | Audio | Paused | SegmentEnded | Words | Ended
