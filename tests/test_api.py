@@ -16,7 +16,7 @@ from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Voi
 from oscine.audio.clips import pcm16, read_clip
 from oscine.audio.encoders import encode_whole
 from oscine.errors import ConfigError, EngineError, OscineError, RequestError
-from oscine.speech.narration import NarrationChunk
+from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent
 from oscine.text.segmenter import segment_text
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import speak_whole
@@ -115,14 +115,17 @@ def test_a_batch_of_cloned_voices_is_each_of_its_rows(base: Oscine, in_context: 
         assert_same_in_a_batch(speech, base.speak_batch([request])[0])
 
 
-def test_chunks_of_a_batch_carry_the_index_of_their_request(preset: Oscine) -> None:
+def test_events_of_a_batch_carry_the_index_of_their_request(preset: Oscine) -> None:
     requests = [SpeechRequest(text=text, seed=1, max_new_tokens=20) for text in ("hello", "you")]
-    chunks: list[tuple[int, NarrationChunk]] = []
-    speeches = preset.speak_batch(requests, on_chunk=lambda index, chunk: chunks.append((index, chunk)))
+    events: list[tuple[int, SpeechEvent]] = []
+    speeches = preset.speak_batch(requests, on_event=lambda index, event: events.append((index, event)))
     for index, speech in enumerate(speeches):
-        own = [chunk for one, chunk in chunks if one == index]
-        np.testing.assert_array_equal(pcm16(speech.audio).tobytes(), b"".join(chunk.pcm for chunk in own))
-        assert [chunk.finish_reason for chunk in own] == [None] * (len(own) - 1) + [speech.finish_reason]
+        own = [event for one, event in events if one == index]
+        np.testing.assert_array_equal(
+            pcm16(speech.audio).tobytes(), b"".join(event.pcm for event in own if isinstance(event, Audio))
+        )
+        ends = [event.finish_reason if isinstance(event, Ended) else None for event in own]
+        assert ends == [None] * (len(own) - 1) + [speech.finish_reason]
 
 
 LONG = " ".join(f"This is sentence number {number}, and it is not short." for number in range(20))
@@ -132,11 +135,11 @@ def test_a_long_text_is_spoken_in_segments_and_none_is_lost(preset: Oscine) -> N
     segments = segment_text(LONG)
     assert len(segments) > 2
     speech = preset.speak(LONG, seed=4, greedy=True, max_new_tokens=3 * len(segments))
-    chunks: list[NarrationChunk] = []
+    events: list[SpeechEvent] = []
     (again,) = preset.speak_batch(
-        [SpeechRequest(text=LONG, seed=4, top_k=1)], on_chunk=lambda _, chunk: chunks.append(chunk)
+        [SpeechRequest(text=LONG, seed=4, top_k=1)], on_event=lambda _, event: events.append(event)
     )
-    spoken = [chunk.segment.text for chunk in chunks if chunk.segment]
+    spoken = [event.text for event in events if isinstance(event, SegmentEnded)]
     assert spoken == segments
     assert len(again.audio) == len(again.codes) * FRAME and len(speech.audio) == len(speech.codes) * FRAME
 
@@ -168,10 +171,10 @@ def test_speed_and_rate_change_the_audio_and_not_the_codes(preset: Oscine, chang
 
 
 def test_segments_have_their_times_at_the_speed_of_the_speech(preset: Oscine) -> None:
-    chunks: list[NarrationChunk] = []
+    events: list[SpeechEvent] = []
     request = SpeechRequest(text=LONG, seed=4, top_k=1, speed=2.0, max_new_tokens=60)
-    (speech,) = preset.speak_batch([request], on_chunk=lambda _, chunk: chunks.append(chunk))
-    segments = [chunk.segment for chunk in chunks if chunk.segment]
+    (speech,) = preset.speak_batch([request], on_event=lambda _, event: events.append(event))
+    segments = [event for event in events if isinstance(event, SegmentEnded)]
     assert segments[-1].end_s == pytest.approx(speech.duration_s, abs=1e-3)
 
 

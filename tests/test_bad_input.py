@@ -194,12 +194,12 @@ def test_one_bad_request_stops_the_batch_before_it_starts(speakers: Speakers, pl
     tts = speakers.load(name)
     requests = [SpeechRequest(text="hello", **SHORT) for _ in range(2)]
     requests.insert(place, SpeechRequest(text="hello", voice="nobody"))
-    chunks: list[object] = []
+    events: list[object] = []
     with pytest.raises(VoiceError, match="unknown voice 'nobody'"):
-        tts.speak_batch(requests, on_chunk=lambda _, chunk: chunks.append(chunk))
+        tts.speak_batch(requests, on_event=lambda _, event: events.append(event))
     with pytest.raises(VoiceError, match="unknown voice 'nobody'"):
         tts.check(requests)
-    assert chunks == []
+    assert events == []
     speakers.check_unchanged(name)
 
 

@@ -22,7 +22,7 @@ from oscine.audio import checks as clip_checks
 from oscine.audio.checks import ClipWarning
 from oscine.audio.clips import read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
-from oscine.audio.encoders import FORMATS, MAX_SPEED, MIN_SPEED, open_encoder
+from oscine.audio.encoders import FORMATS, MAX_SPEED, MIN_SPEED, AsyncEncoder, open_encoder
 from oscine.audio.pcm import CODEBOOKS, Samples
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
 from oscine.engine.build import build_engine
@@ -30,8 +30,9 @@ from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
 from oscine.speech.capabilities import check_can_clone, check_text
-from oscine.speech.narration import NarrationChunk, narrate
+from oscine.speech.events import Audio, Ended, SpeechEvent
 from oscine.speech.result import Speech
+from oscine.speech.run import Script, Speaker
 from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
 from oscine.text.levels import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
@@ -148,8 +149,9 @@ class Oscine:
 
         async def produce() -> None:
             try:
-                async for chunk in self._narrate(request):
-                    pieces.put(_samples(chunk.pcm))
+                async for event in self._events(request):
+                    if isinstance(event, Audio) and event.data:
+                        pieces.put(_samples(event.data))
                 pieces.put(None)
             except asyncio.CancelledError:
                 pieces.put(EngineError(_CLOSED))
@@ -164,18 +166,18 @@ class Oscine:
                 while (piece := pieces.get()) is not None:
                     if isinstance(piece, BaseException):
                         raise piece
-                    if len(piece):
-                        yield piece
+                    yield piece
             finally:
                 producing.cancel()
 
         return consume()
 
     def speak_batch(
-        self, requests: Sequence[SpeechRequest], on_chunk: Callable[[int, NarrationChunk], None] | None = None
+        self, requests: Sequence[SpeechRequest], on_event: Callable[[int, SpeechEvent], None] | None = None
     ) -> list[Speech]:
         """Speaks several requests side by side. Each gives what it would give alone (docs/architecture.md says how
-        exactly). `on_chunk` gets the index of a request and each chunk of its audio."""
+        exactly). `on_event` gets the index of a request and each event of its speech (`oscine.speech.events`), among
+        them its audio."""
         checked = [self._checked(request) for request in requests]
 
         async def speak_all() -> list[Speech]:
@@ -183,7 +185,7 @@ class Oscine:
 
             async def speak_one(index: int, request: SpeechRequest) -> Speech:
                 async with free:  # or the engine would take the last of many for waiting too long
-                    return await self._speech(request, partial(on_chunk, index) if on_chunk else None)
+                    return await self._speech(request, partial(on_event, index) if on_event else None)
 
             return await asyncio.gather(*(speak_one(index, request) for index, request in enumerate(checked)))
 
@@ -205,10 +207,10 @@ class Oscine:
         request = self._checked(speech_request(text, options))
 
         async def produce() -> AsyncGenerator[Samples, None]:
-            async with contextlib.aclosing(self._narrate(request)) as chunks:
-                async for chunk in chunks:
-                    if chunk.pcm:
-                        yield _samples(chunk.pcm)
+            async with contextlib.aclosing(self._events(request)) as events:
+                async for event in events:
+                    if isinstance(event, Audio) and event.data:
+                        yield _samples(event.data)
 
         return produce()
 
@@ -232,13 +234,21 @@ class Oscine:
                 self._engine.check(replace(_for_engine(request), text=segment.spoken))
         return request
 
-    def _narrate(self, request: SpeechRequest) -> AsyncGenerator[NarrationChunk, None]:
+    def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
         """Long texts are spoken in segments, as in the server."""
-        script = self._prepared(request)
-        chunks = narrate(self._engine, _for_engine(request), script, self.sample_rate, float(request.speed))
-        if request.speed == 1 and request.sample_rate in (None, self.sample_rate):
-            return chunks
-        return _converted(chunks, self.sample_rate, request)
+        script, speed = self._prepared(request), float(request.speed)
+        encoder = partial(
+            open_encoder, "pcm", rate_hz=self.sample_rate, out_rate_hz=request.sample_rate, speed=speed
+        )  # changes speed and rate only
+        speaker = Speaker(
+            self._engine,
+            _for_engine(request),
+            self.sample_rate,
+            speed=speed,
+            joins=len(script) > 1,
+            open_encoder=lambda: AsyncEncoder(encoder(), None),
+        )
+        return speaker.speak(Script(script))
 
     def _prepared(self, request: SpeechRequest) -> list[Prepared]:
         options = request.text_options or TextOptions()
@@ -249,17 +259,17 @@ class Oscine:
         check_text_options(options, language)
         return prepare_text(request.text, at_level(options, card, language), language)
 
-    async def _speech(self, request: SpeechRequest, on_chunk: Callable[[NarrationChunk], None] | None = None) -> Speech:
-        pcm, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
-        async for chunk in self._narrate(request):
-            if on_chunk:
-                on_chunk(chunk)
-            pcm.append(chunk.pcm)
-            if chunk.codes is not None:
-                codes.append(chunk.codes)
-        assert chunk.finish_reason is not None and request.seed is not None
+    async def _speech(self, request: SpeechRequest, on_event: Callable[[SpeechEvent], None] | None = None) -> Speech:
+        data, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
+        async for event in self._events(request):
+            if on_event:
+                on_event(event)
+            if isinstance(event, Audio):
+                data.append(event.data)
+                codes += [] if event.codes is None else [event.codes]
+        assert isinstance(event, Ended) and request.seed is not None
         rate_hz = request.sample_rate or self.sample_rate
-        return Speech(_samples(b"".join(pcm)), rate_hz, np.concatenate(codes), chunk.finish_reason, request.seed)
+        return Speech(_samples(b"".join(data)), rate_hz, np.concatenate(codes), event.finish_reason, request.seed)
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         future = self._event_loop.start(coroutine)
@@ -283,18 +293,6 @@ def _check_audio(request: SpeechRequest) -> None:
 def _for_engine(request: SpeechRequest) -> SpeechRequest:
     """Leaves out what is done before and after the engine."""
     return replace(request, text_options=None, speed=1.0, sample_rate=None)
-
-
-async def _converted(
-    chunks: AsyncGenerator[NarrationChunk, None], rate_hz: int, request: SpeechRequest
-) -> AsyncGenerator[NarrationChunk, None]:
-    """Converts chunks to the request's speed and rate; segments have their times at that speed."""
-    speed = float(request.speed)
-    encoder = open_encoder("pcm", rate_hz=rate_hz, out_rate_hz=request.sample_rate, speed=speed)
-    async with contextlib.aclosing(chunks):
-        async for chunk in chunks:
-            pcm = encoder.push(chunk.pcm) + (encoder.finish() if chunk.finish_reason else b"")
-            yield replace(chunk, pcm=pcm)
 
 
 def _samples(pcm: bytes) -> Samples:

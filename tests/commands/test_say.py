@@ -17,8 +17,10 @@ from oscine import SpeechRequest, Voice
 from oscine.audio.clips import pcm16
 from oscine.commands import main as cli
 from oscine.errors import VoiceError
-from oscine.speech.narration import narrate
+from oscine.speech.events import Audio, Ended
+from oscine.speech.run import Script, Speaker
 from oscine.text.segmenter import segment_text
+from oscine.text.spoken_text import SpokenText
 from oscine.types import AudioChunk, Command, Deliver, EngineStatus, ModelCard, Usage
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
@@ -82,9 +84,11 @@ def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str 
     """The audio that a server would send."""
 
     async def collect() -> tuple[bytes, str | None]:
-        segments = segment_text(request.text)
-        chunks = [chunk async for chunk in narrate(engine, request, segments, RATE)]  # type: ignore[arg-type]
-        return b"".join(chunk.pcm for chunk in chunks), chunks[-1].finish_reason
+        segments = [SpokenText.unchanged(text) for text in segment_text(request.text)]
+        speaker = Speaker(engine, request, RATE, joins=len(segments) > 1)  # type: ignore[arg-type]
+        events = [event async for event in speaker.speak(Script(segments))]
+        assert isinstance(events[-1], Ended)
+        return b"".join(event.pcm for event in events if isinstance(event, Audio)), events[-1].finish_reason
 
     return asyncio.run(collect())
 

@@ -150,10 +150,13 @@ def _demo_clip() -> tuple[np.ndarray, int]:
 def _speak(tts: Oscine, request: SpeechRequest) -> str:
     import numpy as np
 
+    from oscine.speech.events import Started
+
     begun_s = time.perf_counter()
     first_s: list[float] = []
     (speech,) = tts.speak_batch(
-        [request], on_chunk=lambda _, chunk: first_s.append(time.perf_counter() - begun_s) if chunk.pcm else None
+        [request],
+        on_event=lambda _, event: first_s.append(time.perf_counter() - begun_s) if isinstance(event, Started) else None,
     )
     took_s = time.perf_counter() - begun_s
     peak = float(np.abs(speech.audio).max(initial=0))

@@ -30,8 +30,7 @@ from oscine.types import SpeechRequest, TextLevel, TextOptions
 if TYPE_CHECKING:
     from oscine.api import Oscine
     from oscine.model.device import Dtype
-    from oscine.speech.events import SegmentEnded
-    from oscine.speech.narration import NarrationChunk
+    from oscine.speech.events import SegmentEnded, SpeechEvent
     from oscine.voice import Voice
 
 console = Console(stderr=True)  # standard output is for results
@@ -155,6 +154,8 @@ def speak(
 ) -> tuple[list[Speech], float]:
     """The speeches and how many seconds they took. Standard output and the loudspeaker get audio as it is made.
     `on_segment` gets the index of a request and each segment of its text."""
+    from oscine.speech.events import Audio, Ended, SegmentEnded
+
     tts.check(requests)  # before anything is shown or written
     if warning := unsupported_script(" ".join(request.text for request in requests), tts.config.card("")):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
@@ -172,19 +173,22 @@ def speak(
         bar = stack.enter_context(Progress(*columns, console=console))
         task = bar.add_task("", total=None, status="")
 
-        def on_chunk(index: int, chunk: NarrationChunk) -> None:
+        def on_event(index: int, event: SpeechEvent) -> None:
             nonlocal made_s
-            for sink in sinks:
-                sink(chunk.pcm)
-            if chunk.segment and on_segment:
-                on_segment(index, chunk.segment)
-            made_s += len(chunk.pcm) / 2 / rate_hz
-            done.update([index] if chunk.finish_reason else [])
+            match event:
+                case Audio(data=data):
+                    for sink in sinks:
+                        sink(data)
+                    made_s += len(data) / 2 / rate_hz
+                case SegmentEnded() if on_segment:
+                    on_segment(index, event)
+                case Ended():
+                    done.add(index)
             count = f"{len(done)}/{len(requests)} texts, " if len(requests) > 1 else ""
             speed = made_s / (time.perf_counter() - begun_s)
             bar.update(task, status=f"{count}{made_s:.1f} s of audio, {speed:.2f} x real time")
 
-        speeches = tts.speak_batch(requests, on_chunk=on_chunk)
+        speeches = tts.speak_batch(requests, on_event=on_event)
     return speeches, time.perf_counter() - begun_s
 
 

@@ -26,6 +26,7 @@ from oscine.server.http.metrics import EngineFigures
 from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.events import Audio, Ended, SpeechEvent
 from oscine.types import EngineHealth
 from oscine.voice import Voice
 
@@ -93,13 +94,7 @@ class SpeechHost:
 
     async def _speak_samples(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)
-        async with aclosing(self._service.narrate(plan)) as chunks:
-            async for chunk in chunks:
-                final = chunk.finish_reason is not None
-                if chunk.pcm or final:
-                    samples = np.frombuffer(chunk.pcm, "<i2")
-                    end = _end_values(plan, chunk.finish_reason)
-                    response.send({"audio": samples, "sample_rate": plan.rate_hz, **end}, final=final)
+        await self._render(plan, Samples(plan, response))
 
     async def _speak_codes(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)
@@ -109,27 +104,68 @@ class SpeechHost:
         trim = self._trims_silence if plan.request.trim_silence is None else plan.request.trim_silence
         # Silence is trimmed after the codec; here it would be dropped with the frames that it hides.
         plan = replace(plan, request=replace(plan.request, trim_silence=False, stream_codes=True))
+        await self._render(plan, CodesOnly(plan, response, trim_silence=trim))
+
+    async def _render(self, plan: SpeechPlan, responses: Samples | CodesOnly) -> None:
+        async with aclosing(self._service.speak(plan)) as events:
+            async for event in events:
+                responses.render(event)
+
+
+class Samples:
+    """The responses of a speech as samples."""
+
+    def __init__(self, plan: SpeechPlan, response: ResponseStream) -> None:
+        self._plan, self._response = plan, response
+        self._last_pcm = b""  # sent with the end
+
+    def render(self, event: SpeechEvent) -> None:
+        match event:
+            case Audio(last=True):
+                self._last_pcm = event.pcm
+            case Audio() if event.pcm:
+                self._send(event.pcm, None)
+            case Ended():
+                self._send(self._last_pcm, event)
+
+    def _send(self, pcm: bytes, end: Ended | None) -> None:
+        values = {"audio": np.frombuffer(pcm, "<i2"), "sample_rate": self._plan.rate_hz}
+        self._response.send({**values, **_end_values(self._plan, end)}, final=end is not None)
+
+
+class CodesOnly:
+    """The responses of a speech as codes, which a model behind this one decodes."""
+
+    def __init__(self, plan: SpeechPlan, response: ResponseStream, *, trim_silence: bool) -> None:
+        self._plan, self._response, self._trim_silence = plan, response, trim_silence
         reference = plan.request.voice.reference_codes if isinstance(plan.request.voice, Voice) else None
-        context = at_start = _NO_CODES if reference is None else reference
-        async with aclosing(self._service.narrate(plan)) as chunks:
-            async for chunk in chunks:
-                codes = _NO_CODES if chunk.codes is None else chunk.codes
-                if not len(codes) and chunk.segment is None:
-                    continue
-                values = {
-                    "codes": codes,
-                    "context_codes": context,
-                    "segments": plan.segments,
-                    "segment_end": chunk.segment is not None,
-                    "trim_silence": trim,
-                    **_end_values(plan, chunk.finish_reason),
-                }
-                response.send(values, final=chunk.finish_reason is not None)
-                context = _NO_CODES if chunk.segment is None else at_start
+        self._context = self._context_at_start = _NO_CODES if reference is None else reference
+        self._last = Audio(b"", b"")  # sent with the end
+
+    def render(self, event: SpeechEvent) -> None:
+        match event:
+            case Audio(last=True):
+                self._last = event
+            case Audio() if event.ends_segment or (event.codes is not None and len(event.codes)):
+                self._send(event, None)
+            case Ended():
+                self._send(self._last, event)
+
+    def _send(self, audio: Audio, end: Ended | None) -> None:
+        values = {
+            "codes": _NO_CODES if audio.codes is None else audio.codes,
+            "context_codes": self._context,
+            "segments": self._plan.segments,
+            "segment_end": audio.ends_segment,
+            "trim_silence": self._trim_silence,
+            **_end_values(self._plan, end),
+        }
+        self._response.send(values, final=end is not None)
+        self._context = self._context_at_start if audio.ends_segment else _NO_CODES
 
 
-def _end_values(plan: SpeechPlan, finish_reason: str | None) -> dict[str, Any]:
-    return {"final": finish_reason is not None, "finish_reason": finish_reason or "", "seed": plan.seed}
+def _end_values(plan: SpeechPlan, end: Ended | None) -> dict[str, Any]:
+    return {"final": end is not None, "finish_reason": end.finish_reason if end else "", "seed": plan.seed}
 
 
 def _log_progress(stage: str, done: int, total: int) -> None:
