@@ -24,7 +24,6 @@ from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.consent_store import ConsentStore
 from oscine.speech.events import SpeechEvent
-from oscine.speech.narration import NarrationChunk, narrate
 from oscine.speech.run import Script, Speaker
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
@@ -81,9 +80,6 @@ class Service:
     def streams(self) -> int:
         """Running streams; draining waits for them."""
         return self.api_keys.streams
-
-    def narrate(self, plan: SpeechPlan) -> AsyncGenerator[NarrationChunk, None]:
-        return narrate(plan.model.engine, plan.request, plan.script, plan.rate_hz, plan.speed)
 
     def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
         """`whole`: as a file that is sent when it is complete. `words`: with the times of words."""

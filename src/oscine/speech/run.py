@@ -56,7 +56,7 @@ class Text(Protocol):
     async def next_item(self) -> Segment | Pause | RequestError | None:
         """Returns None at the end. An error ends the speech."""
 
-    def end_segment(self, segment: Any) -> None:
+    def end_segment(self, segment: Segment) -> None:
         """The segment was spoken."""
 
 

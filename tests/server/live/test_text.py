@@ -95,7 +95,7 @@ def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> N
         segment = await text.next_item()
         assert isinstance(segment, LiveSegment) and segment.text == "There are"
         text.give_slot_back()
-        assert (segment.text, segment.written, segment.complete) == ("There are five", "There are 5", True)
+        assert (segment.text, segment.content.written, segment.complete) == ("There are five", "There are 5", True)
         text.end_segment(segment)
         assert text.pending_chars == 0
 

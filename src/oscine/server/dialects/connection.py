@@ -1,6 +1,6 @@
 """A live session over another protocol: messages are translated on their way in, events on their way out.
 
-client ─► receive: `_translate` ─► LiveSession ─► `send_event`, `send_audio`, `send_error` ─► client
+client ─► receive: `_translate` ─► LiveSession ─► `send`, `send_error` ─► client
 
 Keys, limits, idle time, back-pressure and cancelling are the session's, whatever the protocol is.
 """
@@ -37,7 +37,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
     kinds: ClassVar[Mapping[str, type[ForeignMessage]]]  # `type` of a message -> its fields
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
-        super().__init__(socket, service.config.stalled_s)
+        super().__init__(socket, service)
         self._translated: deque[ClientMessage] = deque()
 
     async def receive(self) -> ClientMessage:

@@ -17,6 +17,7 @@ from pydantic import Field
 from starlette.websockets import WebSocket
 
 from oscine.errors import FieldError
+from oscine.server.api.renderers import usage_fields
 from oscine.server.dialects.cloud_settings import cloud_name, own_fields
 from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
@@ -27,10 +28,22 @@ from oscine.server.live.connection import (
     InputClear,
     InputDone,
     InputText,
+    LiveConnection,
     RefusedConfigError,
     SessionClose,
 )
+from oscine.server.live.events import (
+    FileAudio,
+    FileEnded,
+    FileStarted,
+    LiveEvent,
+    SegmentSpoken,
+    SessionReady,
+    SpeechCancelled,
+    UtteranceEnded,
+)
 from oscine.server.service import Service
+from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.voices import DEFAULT_VOICE
 
 Mode = Literal["server_commit", "commit"]
@@ -123,9 +136,10 @@ class DashScopeConnection(ForeignConnection):
         self._finished = self._cancelling = self._failed = False
         self._response: _Response | None = None  # between response.created and response.done
 
-    async def open(self) -> None:
+    async def open(self) -> LiveConnection:
         about = {"voice": DEFAULT_VOICE, "response_format": "pcm", **self._about_session()}
         await self._send_json("session.created", session=about)
+        return self
 
     # --- from the client ---
 
@@ -195,29 +209,29 @@ class DashScopeConnection(ForeignConnection):
 
     # --- to the client ---
 
-    async def send_event(self, kind: str, **fields: Any) -> None:
-        match kind:
-            case "session.ready":
-                await self._accept_settings(fields)
-            case "audio.start":
+    async def send(self, event: LiveEvent) -> None:
+        match event:
+            case SessionReady():
+                await self._accept_settings(event.plan)
+            case FileStarted():
                 await self._begin_response()
-            case "audio.segment":
+            case FileAudio():
+                assert self._response
+                delta = base64.b64encode(event.data).decode()
+                await self._send_json("response.audio.delta", **self._response.part, delta=delta)
+            case SegmentSpoken():
                 if self._response:
-                    self._response.chars += len(fields["text"])
-            case "audio.done":
-                await self._end_response(fields["finish_reason"], fields.get("usage", {}))
-            case "session.done":
-                if not fields["total_sentences"]:  # no audio.start, so no audio.done either
+                    self._response.chars += len(event.segment.text)
+            case FileEnded():
+                await self._end_response(event.finish_reason, usage_fields(event.usage) if event.usage else {})
+            case UtteranceEnded():
+                if not event.files:  # no file started, so none ended either
                     await self._begin_response()
                     reason = "cancelled" if self._cancelling else "error" if self._failed else "stop"
                     await self._end_response(reason, {})
                 self._failed = False
-            case "input.cancelled":
+            case SpeechCancelled():
                 self._cancelling = False
-
-    async def send_audio(self, data: bytes) -> None:
-        assert self._response
-        await self._send_json("response.audio.delta", **self._response.part, delta=base64.b64encode(data).decode())
 
     async def _send_error(self, error: ApiError, utterance_index: int | None) -> None:
         if utterance_index is not None:
@@ -234,14 +248,14 @@ class DashScopeConnection(ForeignConnection):
             await self._send_json("session.finished")
         await super()._send_end(end)
 
-    async def _accept_settings(self, ready: dict[str, Any]) -> None:
+    async def _accept_settings(self, plan: SpeechPlan) -> None:
         if self._update is None:
             return
-        ignored = sorted(map(cloud_name, ready.get("ignored_fields", ())))
+        ignored = sorted(map(cloud_name, plan.ignored_fields))
         # Ignored ones are not kept: a client could send any number of them.
         self._settings = {name: value for name, value in self._update.items() if name not in ignored}
         self._update = None
-        about = {**self._about_session(), "sample_rate": ready["sample_rate"], "ignored_fields": ignored}
+        about = {**self._about_session(), "sample_rate": plan.out_rate_hz, "ignored_fields": ignored}
         await self._send_json("session.updated", session=about)
 
     def _about_session(self) -> dict[str, Any]:
@@ -272,7 +286,7 @@ class DashScopeConnection(ForeignConnection):
 
     async def _send_json(self, kind: str, **fields: Any) -> None:
         event = {"event_id": f"event_{self._session_id[5:]}_{next(self._event_numbers)}", "type": kind, **fields}
-        await self._send({"type": "websocket.send", "text": json.dumps(event)})
+        await self._send_frame({"type": "websocket.send", "text": json.dumps(event)})
 
 
 def _session_error(reason: Exception) -> ApiError:

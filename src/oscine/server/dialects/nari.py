@@ -3,7 +3,6 @@ its end."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,7 +19,17 @@ from oscine.server.live.connection import (
     InputCancel,
     InputDone,
     InputText,
+    LiveConnection,
     SessionClose,
+)
+from oscine.server.live.events import (
+    FileAudio,
+    FileEnded,
+    FileStarted,
+    LiveEvent,
+    SessionReady,
+    SpeechCancelled,
+    UtteranceEnded,
 )
 from oscine.server.service import Service
 
@@ -77,10 +86,11 @@ class NariConnection(ForeignConnection):
     def subprotocol(self, offered: Sequence[str]) -> str | None:
         return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
-    async def open(self) -> None:
+    async def open(self) -> LiveConnection:
         if SUBPROTOCOL not in self._socket.scope["subprotocols"]:
             raise CloseConnection(1002, ApiError(400, f"this WebSocket needs the subprotocol {SUBPROTOCOL}; offer it"))
         await self._send_json("session.created", protocol=SUBPROTOCOL, audio=self._audio)
+        return self
 
     # --- from the client ---
 
@@ -126,24 +136,22 @@ class NariConnection(ForeignConnection):
 
     # --- to the client ---
 
-    async def send_event(self, kind: str, **fields: Any) -> None:
-        match kind:
-            case "session.ready":
-                ignored = {name: fields[name] for name in fields if name == "ignored_fields"}
+    async def send(self, event: LiveEvent) -> None:
+        match event:
+            case SessionReady(plan=plan):
+                ignored = {"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}
                 await self._send_json("request.configured", **ignored)
-            case "audio.start":
+            case FileStarted():
                 await self._send_json("response.started", request_id=self._request_id, audio=self._audio)
-            case "audio.done":
-                await self._send_done(fields["finish_reason"])
-            case "session.done":
-                if not fields["total_sentences"] and not self._cancelling:
-                    raise CloseConnection(1008, ApiError(400, "the text has no words", code="empty_input"))
-            case "input.cancelled":
+            case FileAudio():
+                self._chunks += 1
+                await self._send_binary(event.data)
+            case FileEnded():
+                await self._send_done(event.finish_reason)
+            case UtteranceEnded(files=0) if not self._cancelling:
+                raise CloseConnection(1008, ApiError(400, "the text has no words", code="empty_input"))
+            case SpeechCancelled():
                 await self._send_done("cancelled")
-
-    async def send_audio(self, data: bytes) -> None:
-        self._chunks += 1
-        await super().send_audio(data)
 
     async def _send_error(self, error: ApiError, utterance_index: int | None) -> None:
         raise CloseConnection(_CLOSE_CODES.get(error.status, 1008), error)
@@ -159,6 +167,3 @@ class NariConnection(ForeignConnection):
             await self._send_json(
                 "response.done", request_id=self._request_id, stop_reason=reason, audio_chunks=self._chunks
             )
-
-    async def _send_json(self, kind: str, **fields: Any) -> None:
-        await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})

@@ -7,14 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, WebSocket
+from starlette.types import Message
 
+from oscine.errors import RequestError
 from oscine.server.dialects.dashscope import DashScopeConnection
 from oscine.server.dialects.dashscope_http import dashscope_routes
 from oscine.server.dialects.kept_files import kept_file_routes
 from oscine.server.dialects.nari import NariConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
+from oscine.server.dialects.vllm_omni import VllmOmniConnection, is_vllm_omnis
+from oscine.server.http.access import SUBPROTOCOL
+from oscine.server.http.json_body import parse_json
+from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
+from oscine.server.live.connection import LiveConnection
 from oscine.server.live.session import LiveSession
 from oscine.server.service import Service
+
+_TELLING = ('"session"', '"task_type"', '"streaming_mode"')  # fields of a first message that another protocol may have
 
 
 def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
@@ -25,7 +34,7 @@ def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]
 
     @router.websocket("/v1/audio/speech/stream")
     async def live(socket: WebSocket) -> None:
-        await LiveSession(socket, service, SglangOmniConnection(socket, service)).run()
+        await LiveSession(socket, service, _stream_connection(socket, service)).run()
 
     @router.websocket("/api-ws/v1/realtime")
     async def dashscope(socket: WebSocket) -> None:
@@ -36,3 +45,36 @@ def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]
         await LiveSession(socket, service, NariConnection(socket, service)).run()
 
     return router
+
+
+def _stream_connection(socket: WebSocket, service: Service) -> LiveConnection:
+    if SUBPROTOCOL in socket.scope["subprotocols"]:
+        return LiveConnection(socket, service)
+    if service.config.live_protocol == "sglang-omni":
+        return SglangOmniConnection(socket, service)
+    return _UndecidedConnection(socket, service)
+
+
+class _UndecidedConnection(LiveConnection):
+    """Several protocols share a path: the first message chooses one."""
+
+    async def open(self) -> LiveConnection:
+        frame = await self._receive_frame()
+        chosen = _protocol_of(frame)(self._socket, self._service)
+        chosen.unread(frame)
+        return chosen
+
+
+def _protocol_of(frame: Message) -> type[LiveConnection]:
+    text = frame.get("text") or ""
+    if len(text) > MAX_MESSAGE_BYTES or not any(name in text for name in _TELLING):
+        return LiveConnection
+    try:
+        fields = parse_json(text.encode(), what="message")
+    except RequestError:
+        return LiveConnection  # which says what is wrong
+    if not isinstance(fields, dict) or fields.get("type") != "session.config":
+        return LiveConnection
+    if isinstance(fields.get("session"), dict):
+        return SglangOmniConnection
+    return VllmOmniConnection if is_vllm_omnis(fields) else LiveConnection

@@ -1,5 +1,4 @@
-"""WS /v1/audio/speech/stream for clients of SGLang-Omni. Those of vLLM-Omni and our own use the same path, and most of
-the messages are the same: the first one tells the protocols apart.
+"""WS /v1/audio/speech/stream for clients of SGLang-Omni.
 
 Each sentence is a file. A commit ends an utterance of the live session, whose `session.done` becomes `input.committed`;
 `input.done` ends the last one, and the connection.
@@ -12,24 +11,21 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
-from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from oscine.errors import FieldError, RequestError
+from oscine.errors import FieldError
 from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
-from oscine.server.http.json_body import parse_json
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
-from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import (
     ClientMessage,
     CloseConnection,
     InputDone,
     InputText,
-    LiveConnection,
     SentenceEnd,
     SessionClose,
+    ready_fields,
 )
+from oscine.server.live.events import FileEnded, FileStarted, LiveEvent, SessionReady, UtteranceEnded
 from oscine.server.service import Service
 
 # Settings of SGLang-Omni's that our live protocol has too, with its defaults.
@@ -64,6 +60,7 @@ class EndText(ForeignMessage):
 
 
 class SglangOmniConnection(ForeignConnection):
+    speaks_at_pauses = True
     kinds: ClassVar = {
         "session.config": ConfigureSession,
         "input.text": AddText,
@@ -73,38 +70,14 @@ class SglangOmniConnection(ForeignConnection):
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         super().__init__(socket, service)
-        # None: the first message tells. False: everything is left to LiveConnection.
-        self._is_foreign = True if service.config.live_protocol == "sglang-omni" else None
         self._session_id = f"sess_{secrets.token_hex(12)}"
-        self._config: LiveConfig | None = None  # the last one that was sent
         self._configured = False  # one was accepted
         self._commits = 0
         self._ended = False  # input.done came
         self._sentences = self._committed_sentences = 0  # that have ended; of earlier utterances
         self._in_sentence = False
 
-    @property
-    def speaks_at_pauses(self) -> bool:  # type: ignore[override]
-        return bool(self._is_foreign)
-
-    def subprotocol(self, offered: Sequence[str]) -> str | None:
-        chosen = super().subprotocol(offered)
-        if chosen:
-            self._is_foreign = False
-        return chosen
-
     # --- from the client ---
-
-    async def receive(self) -> ClientMessage:
-        if self._is_foreign:
-            return await super().receive()
-        frame = await self._receive_frame()
-        if self._is_foreign is None and _has_session(frame):
-            self._is_foreign = True
-            await self._take_frame(frame)
-            return await super().receive()
-        self._is_foreign = False
-        return self._parse(frame)
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
         if not self._configured and not isinstance(message, ConfigureSession):
@@ -113,8 +86,7 @@ class SglangOmniConnection(ForeignConnection):
             case ConfigureSession():
                 given = (message.model_extra or {}) if message.session is None else message.session
                 settings = {**_DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
-                self._config = live_config(settings, shared=_DEFAULTS)
-                return [self._config]
+                return [live_config(settings, shared=_DEFAULTS)]
             case AddText():
                 return [InputText(type="input.text", text=message.text), SentenceEnd()]
             case CommitText():
@@ -127,73 +99,69 @@ class SglangOmniConnection(ForeignConnection):
 
     # --- to the client ---
 
-    async def send_event(self, kind: str, **fields: Any) -> None:
-        if not self._is_foreign:
-            await super().send_event(kind, **fields)
-            return
-        match kind:
-            case "session.ready":
-                await self._send_configured(fields)
-            case "audio.start":
+    async def send(self, event: LiveEvent) -> None:
+        match event:
+            case SessionReady():
+                await self._send_configured(event)
+            case FileStarted():
                 self._in_sentence = True
-                await super().send_event(kind, **{**fields, **self._sentence})
-            case "audio.done":
-                await super().send_event(kind, **{**fields, **self._sentence})
+                await super().send(event)
+            case FileEnded():
+                await super().send(event)
                 self._in_sentence = False
                 self._sentences += 1
-            case "session.done":
-                await self._send_utterance_end(fields["utterance_index"])
+            case UtteranceEnded():
+                await self._send_utterance_end(event.utterance)
             case _:
-                await super().send_event(kind, **fields)
+                await super().send(event)
 
     @property
     def _sentence(self) -> dict[str, Any]:
         return {"id": f"{self._session_id}-{self._sentences}", "sentence_index": self._sentences}
 
-    async def _send_configured(self, ready: dict[str, Any]) -> None:
-        assert self._config
+    def _start_fields(self, event: FileStarted) -> dict[str, Any]:
+        return {**super()._start_fields(event), **self._sentence}
+
+    def _done_fields(self, event: FileEnded) -> dict[str, Any]:
+        return {**super()._done_fields(event), **self._sentence}
+
+    async def _send_configured(self, ready: SessionReady) -> None:
         self._configured = True
-        await super().send_event(
+        about = ready_fields(ready)
+        await self._send_json(
             "session.configured",
             session_id=self._session_id,
-            response_format=ready["response_format"],
-            stream_audio=self._config.stream_audio,
-            split_granularity=self._config.split_granularity,
-            **{name: ready[name] for name in ("ignored_fields", "warning") if name in ready},
+            response_format=about["response_format"],
+            stream_audio=ready.config.stream_audio,
+            split_granularity=ready.config.split_granularity,
+            **{name: about[name] for name in ("ignored_fields", "warning") if name in about},
         )
 
     async def _send_utterance_end(self, index: int) -> None:
         counted = {"session_id": self._session_id, "total_sentences": self._sentences}
         if self._ended and index == self._commits:
-            await super().send_event("session.done", **counted)
+            await self._send_json("session.done", **counted)
         else:
             new = self._sentences - self._committed_sentences
-            await super().send_event("input.committed", segment_index=index, segment_sentences=new, **counted)
+            await self._send_json("input.committed", segment_index=index, segment_sentences=new, **counted)
         self._committed_sentences = self._sentences
-
-    async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
-        if self._is_foreign:
-            await super().send_error(error, utterance_index)
-        else:
-            await LiveConnection.send_error(self, error, utterance_index)
 
     async def _send_error(self, error: ApiError, utterance_index: int | None) -> None:
         if not self._configured:
             raise CloseConnection(1008, error)
         await self._send_error_event(error)
         if utterance_index is not None and not self._in_sentence:  # else the live session ends it
-            await self.send_event("audio.done", total_bytes=0, error=True)
+            await self._send_json("audio.done", total_bytes=0, error=True, **self._sentence)
+            self._sentences += 1
 
     async def _send_end(self, end: CloseConnection) -> None:
-        if not self._is_foreign:
-            await super()._send_end(end)
-        elif end.error:
+        if end.error:
             await self._send_error_event(end.error)
 
     async def _send_error_event(self, error: ApiError) -> None:
         is_bad_request = error.status == 400
         optional = {"param": error.param, "retry_after_s": error.retry_after_s}
-        await super().send_event(
+        await self._send_json(
             "error",
             message=error.message,
             error_type="BadRequestError" if is_bad_request else error.body["type"],
@@ -201,17 +169,3 @@ class SglangOmniConnection(ForeignConnection):
             error=error.body,
             **{name: value for name, value in optional.items() if value is not None},
         )
-
-
-def _has_session(frame: Message) -> bool:
-    """Whether it is a `session.config` whose settings are in `session`."""
-    text = frame.get("text") or ""
-    if '"session"' not in text or len(text) > MAX_MESSAGE_BYTES:
-        return False
-    try:
-        fields = parse_json(text.encode(), what="message")
-    except RequestError:
-        return False  # the live protocol says what is wrong
-    return (
-        isinstance(fields, dict) and fields.get("type") == "session.config" and isinstance(fields.get("session"), dict)
-    )

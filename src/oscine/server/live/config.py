@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from oscine.server.api.schemas import Split, VoiceOptions
 
 # Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
 OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
-OWN_EVENTS: frozenset[OwnEvent] = frozenset(get_args(OwnEvent))
 
 
 class LiveConfig(VoiceOptions):
@@ -35,11 +34,6 @@ class LiveConfig(VoiceOptions):
     streaming_mode: Literal["sentence", "token_level", "sentence_commit"] | None = Field(
         None, description="As in vLLM-Omni. Text is always spoken as it arrives; all but `sentence` stream the audio."
     )
-
-    @property
-    def is_vllm_omnis(self) -> bool:
-        """Whether a client of vLLM-Omni sent it. Its clients name a task or a mode; `events` is ours."""
-        return self.events is None and (self.task_type is not None or self.streaming_mode is not None)
 
     @property
     def streams(self) -> bool | None:

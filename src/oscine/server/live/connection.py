@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from oscine.config import FormatName
 from oscine.errors import FieldError, RequestError, unknown_choice
+from oscine.server.api.renderers import segment_fields, usage_fields
 from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field, shown_name
+from oscine.server.api.word_fields import millisecond_words, missing_times, word_alignment, word_event
 from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import parse_json
+from oscine.server.http.logs import request_id
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
-from oscine.server.live.config import OWN_EVENTS, LiveConfig
+from oscine.server.live.config import LiveConfig, OwnEvent
+from oscine.server.live.events import (
+    FileAudio,
+    FileEnded,
+    FileStarted,
+    LiveEvent,
+    SegmentSpoken,
+    SessionReady,
+    SpeechCancelled,
+    TextCommitted,
+    UtteranceEnded,
+    WordsTimed,
+)
+from oscine.server.model_registry import ServedModel
+from oscine.server.service import Service
+from oscine.server.speech_plan import SpeechPlan, WordForm
+from oscine.speech.capabilities import unsupported_script
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets
@@ -105,28 +127,58 @@ class LiveConnection:
     """A send raises ConnectionError or WebSocketDisconnect when the client is gone."""
 
     speaks_at_pauses = False  # a text that pauses is spoken to its end, even on a server with room
+    default_format: FormatName = "pcm"
+    default_config = LiveConfig.model_validate({"type": "session.config"})
 
-    def __init__(self, socket: WebSocket, stalled_s: float) -> None:
-        self._socket, self._stalled_s = socket, stalled_s
-        self.is_own_client = False  # it chose our subprotocol
-        self._own_events: Collection[str] = ()  # that the client asked for
+    def __init__(self, socket: WebSocket, service: Service) -> None:
+        self._socket, self._service = socket, service
+        self._unread: Message | None = None  # was read to choose the protocol
+        self._is_own_client = False  # it chose our subprotocol
+        self._own_events: Collection[str] = ()  # that the client asked for; the others are always sent
+        self._chunks = 0  # of the file, where audio is JSON
 
     def subprotocol(self, offered: Sequence[str]) -> str | None:
-        self.is_own_client = SUBPROTOCOL in offered
-        return SUBPROTOCOL if self.is_own_client else None
+        self._is_own_client = SUBPROTOCOL in offered
+        return SUBPROTOCOL if self._is_own_client else None
 
-    def ask_for_events(self, names: Collection[str]) -> None:
-        """Chooses among OWN_EVENTS; the others are always sent."""
-        self._own_events = names
+    async def open(self) -> LiveConnection:
+        """Called once, when the key was accepted and before any message is read. Returns the connection to use."""
+        return self
 
-    async def open(self) -> None:
-        """Called once, when the key was accepted and before any message is read."""
+    def unread(self, frame: Message) -> None:
+        """Receives this frame next."""
+        self._unread = frame
+
+    async def plan(self, service: Service, model: ServedModel, config: LiveConfig) -> SpeechPlan:
+        """Settings of the client with the defaults of its protocol. Raises ApiError or RequestError."""
+        default = service.config.default_format or self.default_format
+        plan = await service.planner.plan(model, config, "", default)
+        whole_files = self._sends_whole_files(config, plan)
+        return replace(plan, split=config.split, whole_files=whole_files, words=self._word_form(config))
+
+    def _sends_whole_files(self, config: LiveConfig, plan: SpeechPlan) -> bool:
+        """Whether each file is sent in one frame. As over HTTP, a file whose header states its length is sent when it
+        is complete, unless the client asks for a stream."""
+        if config.streams is not None:
+            return not config.streams
+        return plan.format.needs_length and not self._service.config.stream_wav
+
+    def _word_form(self, config: LiveConfig) -> WordForm | None:
+        if config.timestamp_type:
+            return "at_end"
+        if not config.word_timestamps:
+            return None
+        as_events = self._is_own_client or "audio.words" in (config.events or ())
+        return "events" if as_events else "chunks"
 
     async def receive(self) -> ClientMessage:
         """Raises ApiError or RequestError for a message that is refused, and WebSocketDisconnect."""
         return self._parse(await self._receive_frame())
 
     async def _receive_frame(self) -> Message:
+        if self._unread:
+            frame, self._unread = self._unread, None
+            return frame
         frame = await self._socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame["code"])
@@ -140,24 +192,109 @@ class LiveConnection:
             is_config = '"session.config"' in (frame.get("text") or "")
             raise RefusedConfigError.of(error) if is_config else error from None
 
-    def sends(self, kind: str) -> bool:
-        """Whether the client gets events of this kind."""
-        return kind not in OWN_EVENTS or self.is_own_client or kind in self._own_events
+    async def send(self, event: LiveEvent) -> None:
+        match event:
+            case SessionReady():
+                self._own_events = event.config.events or ()
+                await self._send_own("session.ready", **ready_fields(event))
+            case FileStarted():
+                self._chunks = 0
+                await self._send_json("audio.start", **self._start_fields(event))
+            case FileAudio():
+                await self._send_audio(event)
+            case SegmentSpoken():
+                await self._send_own("audio.segment", **_segment_fields(event))
+            case WordsTimed():
+                await self._send_own("audio.words", utterance_index=event.file.utterance, **word_event(event.words))
+            case FileEnded():
+                if event.file.plan.words == "chunks" and event.usage:
+                    await self._send_last_chunk(event)
+                await self._send_json("audio.done", **self._done_fields(event))
+            case UtteranceEnded():
+                await self._send_json("session.done", utterance_index=event.utterance, total_sentences=event.files)
+            case TextCommitted():
+                counts = {"sentence_index": event.commit, "chars_committed": event.chars}
+                place = {"utterance_index": event.utterance, "commit_id": event.commit_id}
+                await self._send_json("input.committed", **place, **counts)
+            case SpeechCancelled():
+                played = {"played_s": round(event.played_s, 3), "spoken_text": event.spoken_text}
+                await self._send_json("input.cancelled", utterance_index=event.utterance, **played)
 
-    async def send_event(self, kind: str, **fields: Any) -> None:
-        if not self.sends(kind):
-            return
-        await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
+    def _start_fields(self, event: FileStarted) -> dict[str, Any]:
+        plan = event.file.plan
+        return {
+            "utterance_index": event.file.utterance,
+            "sentence_index": event.file.index,
+            "sentence_text": event.text,
+            "format": plan.format.name,
+            "sample_rate": plan.out_rate_hz,
+            "channels": 1,
+            "seed": plan.seed,
+            **({"word_timestamps": True} if plan.words == "chunks" else {}),
+        }
+
+    def _done_fields(self, event: FileEnded) -> dict[str, Any]:
+        timed = event.file.plan.words == "at_end" and event.usage
+        words = [word for segment in event.words for word in segment.words]
+        return {
+            "utterance_index": event.file.utterance,
+            "sentence_index": event.file.index,
+            "finish_reason": event.finish_reason,
+            "error": event.finish_reason == "error",
+            "total_bytes": event.size,
+            "audio_seconds": round(event.duration_s, 3),
+            **({} if event.usage is None else {"usage": usage_fields(event.usage)}),
+            **({} if event.spoken_text is None else {"spoken_text": event.spoken_text}),
+            **({"timestamp_info": word_alignment(words)} if timed else {}),
+        }
+
+    async def _send_audio(self, event: FileAudio) -> None:
+        if event.file.plan.words == "chunks":
+            await self._send_chunk(event)
+        else:
+            await self._send_binary(event.data)
+
+    async def _send_chunk(
+        self, event: FileAudio, timestamps: list[dict[str, Any]] | None = None, warning: str | None = None
+    ) -> None:
+        """Audio as JSON: vLLM-Omni's form of a stream with timestamps, which come with the last chunk."""
+        await self._send_json(
+            "audio.chunk",
+            utterance_index=event.file.utterance,
+            sentence_index=event.file.index,
+            chunk_id=self._chunks,
+            chunk_start_ms=round(1000 * event.start_s),
+            chunk_end_ms=round(1000 * event.end_s),
+            sample_rate=event.file.plan.out_rate_hz,
+            audio_b64=base64.b64encode(event.data).decode(),
+            timestamps=timestamps,
+            **({"warning": warning} if warning else {}),
+        )
+        self._chunks += 1
+
+    async def _send_last_chunk(self, event: FileEnded) -> None:
+        warning = missing_times(event.words)
+        words = [word for segment in event.words for word in segment.words]
+        timestamps = None if warning else millisecond_words(words)
+        await self._send_chunk(FileAudio(event.file, b"", 0.0, event.duration_s), timestamps, warning)
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         optional = {"utterance_index": utterance_index, "retry_after_s": error.retry_after_s}
         given = {name: value for name, value in optional.items() if value is not None}
         # vLLM-Omni's clients read `message`, OpenAI's read `error`.
-        await self.send_event("error", message=error.message, error=error.body, **given)
+        await self._send_json("error", message=error.message, error=error.body, **given)
 
-    async def send_audio(self, data: bytes) -> None:
+    async def _send_own(self, kind: OwnEvent, **fields: Any) -> None:
+        """Sends an event that a client of vLLM-Omni may refuse, if this one asked for it."""
+        if self._is_own_client or kind in self._own_events:
+            await self._send_json(kind, **fields)
+
+    async def _send_json(self, kind: str, **fields: Any) -> None:
+        await self._send_frame({"type": "websocket.send", "text": json.dumps({"type": kind, **fields})})
+
+    async def _send_binary(self, data: bytes) -> None:
         for begin in range(0, len(data), _MAX_FRAME_BYTES):
-            await self._send({"type": "websocket.send", "bytes": data[begin : begin + _MAX_FRAME_BYTES]})
+            await self._send_frame({"type": "websocket.send", "bytes": data[begin : begin + _MAX_FRAME_BYTES]})
 
     async def close(self, end: CloseConnection) -> None:
         # RuntimeError: the server has closed the socket already.
@@ -171,15 +308,34 @@ class LiveConnection:
         if end.error:
             await self.send_error(end.error)
 
-    async def _send(self, message: Message) -> None:
+    async def _send_frame(self, message: Message) -> None:
+        stalled_s = self._service.config.stalled_s
         try:
-            async with asyncio.timeout(self._stalled_s):
+            async with asyncio.timeout(stalled_s):
                 await self._socket.send(message)
         except TimeoutError:
-            raise ConnectionResetError(f"the client read no audio for {self._stalled_s:g} s") from None
+            raise ConnectionResetError(f"the client read no audio for {stalled_s:g} s") from None
         except RuntimeError as error:
             # The server closed the socket, for example after a broken frame or an unanswered ping.
             raise WebSocketDisconnect(1006) from error
+
+
+def ready_fields(event: SessionReady) -> dict[str, Any]:
+    plan = event.plan
+    return {
+        "request_id": request_id.get(),
+        "response_format": plan.format.name,
+        "sample_rate": plan.out_rate_hz,
+        **({"model": event.model} if event.model else {}),
+        **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
+        **({"warning": "; ".join(plan.field_warnings)} if plan.field_warnings else {}),
+    }
+
+
+def _segment_fields(event: SegmentSpoken) -> dict[str, Any]:
+    warning = unsupported_script(event.segment.text, event.file.plan.model.card)
+    fields = {"utterance_index": event.file.utterance, **segment_fields(event.segment)}
+    return {**fields, **({"warning": warning} if warning else {})}
 
 
 def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:

@@ -32,11 +32,11 @@ from oscine.server.live.connection import (
     SentenceEnd,
     SessionClose,
 )
-from oscine.server.live.plan import live_plan
+from oscine.server.live.events import SessionReady, SpeechCancelled, TextCommitted
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.sampling_fields import given_seed
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan, WordForm
+from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.capabilities import check_characters, resolve_request
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline, playback_position
 from oscine.speech.words import check_aligner
@@ -126,7 +126,7 @@ class LiveSession:
             raise CloseConnection(1013, error)
 
     async def _read(self) -> None:
-        await self._connection.open()
+        self._connection = await self._connection.open()
         while True:
             try:
                 message = await self._connection.receive()
@@ -182,30 +182,14 @@ class LiveSession:
 
     async def _configure(self, config: LiveConfig) -> None:
         model = self._service.models.route(config)
-        plan = await live_plan(self._service, self._connection, model, config)
+        plan = await self._connection.plan(self._service, model, config)
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
-        self._connection.ask_for_events(config.events or ())
-        self._plan = replace(plan, words=self._word_form(config))
-        self._refused_config = None
+        self._plan, self._refused_config = plan, None
         self._random_seeds = given_seed(config) is None
-        await self._connection.send_event(
-            "session.ready",
-            request_id=request_id.get(),
-            response_format=plan.format.name,
-            sample_rate=plan.out_rate_hz,
-            **({"model": model.name} if self._service.models.several else {}),
-            **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
-            **({"warning": "; ".join(plan.field_warnings)} if plan.field_warnings else {}),
-        )
-
-    def _word_form(self, config: LiveConfig) -> WordForm | None:
-        if config.timestamp_type:
-            return "at_end"
-        if not config.word_timestamps:
-            return None
-        return "events" if self._connection.sends("audio.words") else "chunks"
+        several = self._service.models.several
+        await self._connection.send(SessionReady(config, plan, model.name if several else None))
 
     async def _push(self, text: str) -> None:
         if not text:
@@ -234,13 +218,8 @@ class LiveSession:
         chars = self._open.commit_text() if self._open else 0
         if not self._open or not chars:
             raise ApiError(400, "there is no text to commit; send input.text first")
-        await self._connection.send_event(
-            "input.committed",
-            utterance_index=self._open.index,
-            commit_id=message.commit_id,
-            sentence_index=self._open.commits - 1,
-            chars_committed=chars,
-        )
+        committed = TextCommitted(self._open.index, message.commit_id, self._open.commits - 1, chars)
+        await self._connection.send(committed)
 
     def _end_text(self) -> None:
         if self._open:
@@ -282,12 +261,8 @@ class LiveSession:
         await asyncio.wait({self._speaker})
         for utterance in utterances:
             await utterance.send_cancelled(position.played_s if utterance.timeline is position.timeline else 0.0)
-        await self._connection.send_event(
-            "input.cancelled",
-            utterance_index=position.utterance_index,
-            played_s=round(position.played_s, 3),
-            spoken_text=position.text,
-        )
+        cancelled = SpeechCancelled(position.utterance_index, position.played_s, position.text)
+        await self._connection.send(cancelled)
         self._utterances.clear()
         self._spoken.clear()
         self._clock.stop()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from oscine.errors import RequestError
+from oscine.speech.run import Segment
 from oscine.speech.utterance import Utterance
 from oscine.text.preparation import StreamingPreparation, StreamResult
 from oscine.text.spoken_text import Pause, SpokenText
@@ -27,11 +28,6 @@ class LiveSegment:
         """The text as the model reads it."""
         return self.content.spoken
 
-    @property
-    def written(self) -> str:
-        """The text as the user wrote it."""
-        return self.content.written
-
     def push(self, text: SpokenText, *, complete: bool) -> None:
         self.content += text
         self.complete = complete
@@ -45,10 +41,6 @@ class LiveSegment:
     def attach(self, utterance: Utterance) -> None:
         self._utterance = utterance
         self._send()
-
-    def cancel(self) -> None:
-        if self._utterance:
-            self._utterance.cancel()
 
     def give_slot_back(self) -> None:
         """The words so far are spoken to the end."""
@@ -117,14 +109,14 @@ class LiveText:
             segment.push(result.text, complete=result.ends)
         self._changed.set()
 
-    def clear(self, spoken: LiveSegment | None) -> None:
+    def clear(self, spoken: Segment | None) -> None:
         """Drops everything but `spoken`, the segment that is being spoken."""
         if self._growing and self._growing not in self._waiting:
             self._growing.give_slot_back()
         self._preparation = self._open_preparation()
         self._waiting.clear()
         self._growing = None
-        self._segment_chars = len(spoken.text) if spoken else 0
+        self._segment_chars = len(spoken.content.spoken) if spoken else 0
 
     def give_slot_back(self) -> None:
         """Completes the segment that is being spoken; later text starts a new one."""
@@ -134,18 +126,22 @@ class LiveText:
             self._growing.give_slot_back()
             self._growing = None
 
-    async def next_item(self) -> LiveSegment | Pause | RequestError | None:
-        """Returns None when the text has ended and nothing is left."""
+    async def has_next(self) -> bool:
+        """Waits for the next item. Returns False when the text has ended and nothing is left."""
         while True:
             self._drop_blank_segments()
             if self._waiting:
                 item = self._waiting[0]
                 if not isinstance(item, LiveSegment) or (item.complete if self._whole else item.text.strip()):
-                    return self._waiting.popleft()
+                    return True
             elif self.ended.is_set():
-                return None
+                return False
             self._changed.clear()
             await self._changed.wait()
+
+    async def next_item(self) -> LiveSegment | Pause | RequestError | None:
+        """Returns None when the text has ended and nothing is left."""
+        return self._waiting.popleft() if await self.has_next() else None
 
     def _drop_blank_segments(self) -> None:
         while self._waiting:
@@ -155,8 +151,8 @@ class LiveText:
             self._waiting.popleft()
             self.end_segment(first)
 
-    def end_segment(self, segment: LiveSegment) -> None:
+    def end_segment(self, segment: Segment) -> None:
         """The segment was spoken. If its audio ended before its text, later pieces start a new segment."""
-        self._segment_chars -= len(segment.text)
+        self._segment_chars -= len(segment.content.spoken)
         if self._growing is segment:
             self._growing = None

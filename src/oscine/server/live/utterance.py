@@ -1,47 +1,39 @@
 """One utterance of a live session: text as it arrives, audio as it is generated, and the events about both.
 
-input.text ─► LiveText ─► segments ─► Narration ─► encoder ─► audio.start, (binary), audio.segment, audio.done
+input.text ─► LiveText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (events.py) ─► connection
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import time
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from starlette.websockets import WebSocketDisconnect
-
-from oscine.audio.encoders import AsyncEncoder
-from oscine.errors import RequestError, clear_tracebacks
-from oscine.server.api.renderers import segment_fields, usage_fields
-from oscine.server.http.errors import ApiError, api_error
+from oscine.errors import clear_tracebacks
+from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import log_fields
-from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
-from oscine.server.live.plan import live_plan
-from oscine.server.live.text import LiveSegment, LiveText
-from oscine.server.live.words import LiveWords
+from oscine.server.live.events import (
+    FileAudio,
+    FileEnded,
+    FileStarted,
+    LiveFile,
+    SegmentSpoken,
+    UtteranceEnded,
+    WordsTimed,
+)
+from oscine.server.live.text import LiveText
 from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
 from oscine.server.speech_record import SpeechRecord
-from oscine.speech.capabilities import unsupported_script
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline
-from oscine.speech.events import Audio
-from oscine.speech.narration import Narration, NarrationChunk
-from oscine.text.spoken_text import Pause
-from oscine.types import MAX_CONTINUES_S, FinishReason
+from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, Words
+from oscine.speech.run import Speaker, SpeechRun
+from oscine.types import FinishReason, Usage
 
 _log = logging.getLogger(__name__)
 _LEAD_S = 0.5  # of unplayed audio; enough for the first audio of the next utterance
-_DEFAULTS = LiveConfig.model_validate({"type": "session.config"})
-
-
-Item = LiveSegment | Pause | RequestError
 
 
 class LiveUtterance:
@@ -61,21 +53,16 @@ class LiveUtterance:
         self._api_key, self.index, self._plan = api_key, index, plan
         self._refused_config = refused_config
         self._split = plan.split if plan else None
-        # A sentence is spoken when it is complete: `audio.start` has its text.
+        # A sentence is spoken when it is complete: its file starts with its text.
         self._whole_text = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
         self._text = LiveText(partial(service.planner.preparation, plan), whole=self._whole_text)
-        self._segment: LiveSegment | None = None  # the one that is being spoken
-        self._meter: SpeechRecord | None = None  # from the start of `run`
-        self._model: ServedModel | None = None  # when the first words have come
+        self._speaker: Speaker | None = None  # when the first words have come
+        self._model: ServedModel | None = None  # likewise
+        self._run: SpeechRun | None = None  # from the start of `run`
+        self._file: _SentFile | None = None  # the one that is being sent
         self._files = 0  # that have ended: one, or one for each sentence
-        self._file_begun_s = 0.0
-        self._sent_bytes = 0  # of the file
-        self._held = b""  # of a file that is sent whole
-        self._started = False  # audio.start of the file was sent
-        self._finish: FinishReason = "stop"  # of the last file
-        self._ended = False  # audio.done or an error was sent, or there was nothing to say
-        self._done = False  # session.done was sent
-        self._logged = False
+        self._ended = False  # the last file or an error was sent, or there was nothing to say
+        self._done = False  # the end of the utterance was sent
         self._active_s = time.monotonic()  # when text came or audio left the last time
         self._committed_chars = 0
         self.commits = 0
@@ -102,7 +89,7 @@ class LiveUtterance:
 
     def clear_text(self) -> None:
         """Drops the text that is not being spoken yet."""
-        self._text.clear(self._segment)
+        self._text.clear(self._speaker.segment if self._speaker else None)
 
     def end_sentence(self) -> None:
         """Ends the current sentence without waiting for the next word, if each sentence is a file of its own."""
@@ -131,201 +118,174 @@ class LiveUtterance:
         return 0 if self._ended else self._text.pending_chars
 
     def cancel(self) -> None:
-        """The engine stops within a frame. The caller also cancels the task that is in `run`."""
-        if self._segment:
-            self._segment.cancel()
-            self.timeline.unfinished_text = self._segment.written
-        self._log_end(200, "cancelled")
+        """The caller also cancels the task that is in `run`."""
+        if self._speaker and self._speaker.segment:
+            self.timeline.unfinished_text = self._speaker.segment.content.written
+        if self._run:
+            self._run.end(Ended("cancelled"))
 
     async def send_cancelled(self, played_s: float) -> None:
-        if self._started and not self._ended:
-            await self._send_done("cancelled", spoken_text=self.timeline.text_until(played_s))
-        await self._send_session_done()
+        if self._file and not self._ended:
+            await self._end_file("cancelled", spoken_text=self.timeline.text_until(played_s))
+        await self._send_end()
 
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
-        self._meter = SpeechRecord(self._service.metrics, "websocket")
+        record = _Record(self)
+        self._run = SpeechRun(record)
         try:
-            await self._speak()
-        except (asyncio.CancelledError, ConnectionError, WebSocketDisconnect):
-            self._log_end(499, "cancelled")
-            raise
+            with self._run as run:
+                await self._speak(run, record)
         except Exception as error:
-            known = api_error(error)  # logs an unexpected one
+            if record.error is None:  # the client is gone
+                raise
             clear_tracebacks(error)
-            await self._send_failure(known)
+            await self._send_failure(record.error)
         # If it failed early, the rest of its text must not start another utterance.
         await self._text.ended.wait()
-        await self._send_session_done()
+        await self._send_end()
 
-    async def _speak(self) -> None:
-        item = await self._text.next_item()
-        if item is None:
-            self._ended = True
-            return
-        if self._refused_config:
-            raise _not_configured(self._refused_config)
+    async def _speak(self, run: SpeechRun, record: SpeechRecord) -> None:
         service = self._service
-        service.check_ready(self._plan.model if self._plan else None)
-        model = self._model = self._plan.model if self._plan else service.route(_DEFAULTS)
-        assert self._meter
-        self._meter.use(model.metrics)
-        plan = self._plan or await live_plan(service, self._connection, model, _DEFAULTS)
-        with service.api_keys.stream(self._api_key), model.streams:
-            while item:
-                item = await self._speak_file(plan, item)
+        if await self._text.has_next():
+            if self._refused_config:
+                raise _not_configured(self._refused_config)
+            service.check_ready(self._plan.model if self._plan else None)
+            default = self._connection.default_config
+            model = self._model = self._plan.model if self._plan else service.route(default)
+            record.use(model.metrics)
+            plan = self._plan = self._plan or await self._connection.plan(service, model, default)
+            self._speaker = self._open_speaker(plan)
+            with service.api_keys.stream(self._api_key), model.streams:
+                await run.render(self._speaker.speak(self._text), partial(self._render, plan))
         self._ended = True
-        if self._files:
-            self._log_end(200, self._finish)
 
-    async def _speak_file(self, plan: SpeechPlan, item: Item) -> Item | None:
-        """One file, which is the whole utterance, or a sentence of it. Returns what follows."""
-        service, request = self._service, plan.request
-        if self._files:  # a continuation; one whose text came late waits until there is room
-            unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
-            request = replace(request, continues_s=unplayed_s, resumes=unplayed_s == 0, trim_silence=False)
-        narration = Narration(
+    def _open_speaker(self, plan: SpeechPlan) -> Speaker:
+        service = self._service
+        return Speaker(
             plan.model.engine,
-            request,
+            plan.request,
             plan.rate_hz,
             speed=plan.speed,
+            split=self._split is not None,
+            streaming_text=not self._whole_text,
             clock=self._clock,
-            single_segment=self._split is not None,
+            open_encoder=partial(service.file_encoder if plan.whole_files else service.encoder, plan),
+            open_timer=partial(service.word_timer, plan) if plan.words else None,
+            next_is_due=self._next_is_due,
         )
-        with (
-            contextlib.closing((service.file_encoder if plan.whole_files else service.encoder)(plan)) as encoder,
-            contextlib.closing(LiveWords(service, self._connection, plan, self.index, self._files)) as self._words,
-        ):
-            return await self._speak_items(plan, narration, encoder, item)
-
-    async def _speak_items(
-        self, plan: SpeechPlan, narration: Narration, encoder: AsyncEncoder, item: Item | None
-    ) -> Item | None:
-        resumes = False
-        while item and not self._ended:
-            if isinstance(item, RequestError):
-                raise item
-            if isinstance(item, Pause):
-                self.timeline.pause(item.seconds)
-                for silence in narration.pause(item.seconds):
-                    await self._send(plan, encoder, silence)
-                item = await self._text.next_item()
-                continue
-            segment = self._segment = item
-            text = segment.begin().lstrip() if self._split else segment.begin()
-            async with narration.segment(text, streaming_text=not self._whole_text, resumes=resumes) as utterance:
-                segment.attach(utterance)
-                while not (audio := await utterance.next()).finish_reason:
-                    await self._send(plan, encoder, narration.chunk(audio))
-            self._text.end_segment(segment)
-            if self._split:
-                await self._send(plan, encoder, narration.end_segment(audio, segment.content, last=True))
-                return await self._text.next_item()
-            item = None if audio.finish_reason == "length" else await self._text.next_item()
-            await self._send(plan, encoder, narration.end_segment(audio, segment.content, last=item is None))
-            resumes = segment.yielded
-        if self._started and not self._ended:  # after a pause
-            await self._send(plan, encoder, narration.finish())
-        return None
-
-    async def _send(self, plan: SpeechPlan, encoder: AsyncEncoder, chunk: NarrationChunk) -> None:
-        self._active_s = time.monotonic()
-        data = await encoder.push(chunk.pcm)
-        if chunk.finish_reason:
-            data += await encoder.finish()
-        if not self._started and (chunk.pcm or chunk.segment):
-            await self._send_start(plan)
-        if plan.whole_files:
-            self._held += data
-            data, self._held = (self._held, b"") if chunk.finish_reason else (b"", self._held)
-        await self._words.send_audio(data, chunk)
-        self._sent_bytes += len(data)
-        if self._meter:
-            self._meter.sent(Audio(chunk.pcm, b""))
-        self.timeline.sent_s += plan.playback_s(len(chunk.pcm) // 2)
-        if chunk.segment:
-            self.timeline.end_segment(chunk.segment.text)
-            self._segment = None
-            warning = unsupported_script(chunk.segment.text, plan.model.card)
-            fields = {**segment_fields(chunk.segment), **({"warning": warning} if warning else {})}
-            fields["index"] += self._files
-            await self._send_event("audio.segment", **fields)
-        if chunk.finish_reason:
-            self._finish = chunk.finish_reason
-            if not self._split:
-                self._log_end(200, chunk.finish_reason)
-            words = await self._words.finish(self._next_is_due)
-            await self._send_done(chunk.finish_reason, usage=usage_fields(chunk.usage), **words)
 
     def _next_is_due(self) -> bool:
         """Whether the listener would hear a gap if the next sentence or utterance waited any longer."""
         is_followed = self.is_followed or (self._split is not None and self._text.pending_chars > 0)
         return is_followed and self._clock.unplayed_s < _LEAD_S
 
-    async def _send_start(self, plan: SpeechPlan) -> None:
-        text = self._segment.written if self._segment else ""
-        await self._send_event(
-            "audio.start",
-            sentence_index=self._files,
-            sentence_text=text.strip() if self._split else text,
-            format=plan.format.name,
-            sample_rate=plan.out_rate_hz,
-            channels=1,
-            seed=plan.seed,
-            **self._words.start_fields,
+    async def _render(self, plan: SpeechPlan, event: SpeechEvent) -> None:
+        self._active_s = time.monotonic()
+        match event:
+            case Started(text=text):
+                file = LiveFile(self.index, self._files, plan)
+                await self._connection.send(FileStarted(file, text.strip() if self._split else text))
+                self._file = _SentFile(file, self._connection)
+            case Paused(seconds):
+                self.timeline.pause(seconds)
+            case Audio():
+                if self._file:
+                    await self._file.send(event)
+                self.timeline.sent_s += plan.playback_s(len(event.pcm) // 2)
+            case SegmentEnded():
+                self.timeline.end_segment(event.text)
+                assert self._file
+                await self._connection.send(SegmentSpoken(self._file.about, event))
+            case Words():
+                assert self._file
+                self._file.words.append(event)
+                await self._connection.send(WordsTimed(self._file.about, event))
+            case Ended():
+                await self._end_file(event.finish_reason, event.usage)
+
+    async def _end_file(
+        self, reason: FinishReason, usage: Usage | None = None, *, spoken_text: str | None = None
+    ) -> None:
+        file, self._file = self._file, None
+        assert file
+        words = tuple(file.words) if usage else ()
+        self._files += 1
+        self._ended = self._split is None
+        await self._connection.send(
+            FileEnded(file.about, reason, file.size, file.duration_s, usage, words, spoken_text)
         )
-        self._started = True
 
     async def _send_failure(self, error: ApiError) -> None:
-        self._log_end(error.status, "error" if self._started or self._files else None, error)
         await self._connection.send_error(error, self.index)
-        if self._started:
-            await self._send_done("error")
+        if self._file:
+            await self._end_file("error")
         self._ended = True
 
-    async def _send_done(self, reason: FinishReason, **fields: Any) -> None:
-        await self._send_event(
-            "audio.done",
-            sentence_index=self._files,
-            finish_reason=reason,
-            error=reason == "error",
-            total_bytes=self._sent_bytes,
-            audio_seconds=round(self.timeline.sent_s - self._file_begun_s, 3),
-            **fields,
-        )
-        self._files += 1
-        self._file_begun_s, self._sent_bytes, self._started = self.timeline.sent_s, 0, False
-        self._ended = self._split is None
-
-    async def _send_session_done(self) -> None:
+    async def _send_end(self) -> None:
         if not self._done:
-            await self._send_event("session.done", total_sentences=self._files)
+            await self._connection.send(UtteranceEnded(self.index, self._files))
             self._done = True
 
-    async def _send_event(self, kind: str, **fields: Any) -> None:
-        await self._connection.send_event(kind, utterance_index=self.index, **fields)
+    @property
+    def has_begun(self) -> bool:
+        """Whether audio was sent."""
+        return self._file is not None or self._files > 0
 
-    def _log_end(self, status: int, reason: FinishReason | None, error: ApiError | None = None) -> None:
-        """Only the first call counts."""
-        if self._meter is None or self._logged:
-            return
-        self._logged = True
-        self._meter._count_end(status, reason)
-        first_s = self._meter.first_audio_s
+    def log(self, record: SpeechRecord, status: int, end: Ended | None) -> None:
         _log.info(
-            "not spoken" if error else "spoken",
+            "not spoken" if record.error else "spoken",
             extra=log_fields(
                 utterance=self.index,
                 status=status,
-                code=error and error.code,
-                param=error and error.param,
-                finish_reason=reason,
+                code=record.error and record.error.code,
+                param=record.error and record.error.param,
+                finish_reason=end and end.finish_reason,
                 chars=self._text.chars,
                 segments=sum(bool(text) for text, _ in self.timeline.segments),
-                audio_s=round(self._meter.audio_s, 3),
-                first_audio_ms=None if first_s is None else round(1000 * first_s, 1),
+                audio_s=round(record.audio_s, 3),
+                first_audio_ms=record.first_audio_ms,
             ),
         )
+
+
+class _SentFile:
+    """A file that is being sent."""
+
+    def __init__(self, about: LiveFile, connection: LiveConnection) -> None:
+        self.about, self._connection = about, connection
+        self._held = b""  # of a file that is sent whole
+        self._samples = self._sent_samples = 0
+        self.size = 0  # bytes sent
+        self.words: list[Words] = []
+
+    @property
+    def duration_s(self) -> float:
+        return self.about.plan.playback_s(self._samples)
+
+    async def send(self, audio: Audio) -> None:
+        self._samples += len(audio.pcm) // 2
+        data = audio.data
+        if self.about.plan.whole_files:
+            self._held += data
+            data, self._held = (self._held, b"") if audio.last else (b"", self._held)
+        if data:
+            start_s = self.about.plan.playback_s(self._sent_samples)
+            await self._connection.send(FileAudio(self.about, data, start_s, self.duration_s))
+            self.size, self._sent_samples = self.size + len(data), self._samples
+
+
+class _Record(SpeechRecord):
+    def __init__(self, utterance: LiveUtterance) -> None:
+        super().__init__(utterance._service.metrics, "websocket")
+        self._utterance = utterance
+
+    @property
+    def has_begun(self) -> bool:
+        return self._utterance.has_begun
+
+    def log(self, status: int, end: Ended | None) -> None:
+        self._utterance.log(self, status, end)
 
 
 def _not_configured(refusal: ApiError) -> ApiError:
