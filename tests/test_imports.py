@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
 EVERYTHING = {"__main__", "commands", "deploy"}
 _TORCHLESS = (
     *("types", "errors", "config", "speech_options", "voice", "export", "text.preparation", "audio.encoders"),
-    *("speech.narration", "speech.capabilities", "speech.result", "commands.main", "commands.serve", "server.app"),
+    *("speech.run", "speech.capabilities", "speech.result", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 # module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads

@@ -196,16 +196,16 @@ class LiveConnection:
         match event:
             case SessionReady():
                 self._own_events = event.config.events or ()
-                await self._send_own("session.ready", **ready_fields(event))
+                await self._send_event("session.ready", **ready_fields(event))
             case FileStarted():
                 self._chunks = 0
                 await self._send_json("audio.start", **self._start_fields(event))
             case FileAudio():
                 await self._send_audio(event)
             case SegmentSpoken():
-                await self._send_own("audio.segment", **_segment_fields(event))
+                await self._send_event("audio.segment", **_segment_fields(event))
             case WordsTimed():
-                await self._send_own("audio.words", utterance_index=event.file.utterance, **word_event(event.words))
+                await self._send_event("audio.words", utterance_index=event.file.utterance, **word_event(event.words))
             case FileEnded():
                 if event.file.plan.words == "chunks" and event.usage:
                     await self._send_last_chunk(event)
@@ -284,7 +284,7 @@ class LiveConnection:
         # vLLM-Omni's clients read `message`, OpenAI's read `error`.
         await self._send_json("error", message=error.message, error=error.body, **given)
 
-    async def _send_own(self, kind: OwnEvent, **fields: Any) -> None:
+    async def _send_event(self, kind: OwnEvent, **fields: Any) -> None:
         """Sends an event that a client of vLLM-Omni may refuse, if this one asked for it."""
         if self._is_own_client or kind in self._own_events:
             await self._send_json(kind, **fields)
