@@ -23,14 +23,14 @@ from oscine.audio.checks import ClipWarning
 from oscine.audio.clips import read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.audio.encoders import FORMATS, MAX_SPEED, MIN_SPEED, AsyncEncoder, open_encoder
-from oscine.audio.pcm import CODEBOOKS, Samples
+from oscine.audio.pcm import Samples
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
 from oscine.speech.capabilities import check_can_clone, check_text
-from oscine.speech.events import Audio, Ended, SpeechEvent
+from oscine.speech.events import Audio, SpeechEvent, WholeFile
 from oscine.speech.result import Speech
 from oscine.speech.run import Script, Speaker
 from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
@@ -260,16 +260,14 @@ class Oscine:
         return prepare_text(request.text, at_level(options, card, language), language)
 
     async def _speech(self, request: SpeechRequest, on_event: Callable[[SpeechEvent], None] | None = None) -> Speech:
-        data, codes = [], [np.zeros((0, CODEBOOKS), np.int64)]
+        file = WholeFile()
         async for event in self._events(request):
             if on_event:
                 on_event(event)
-            if isinstance(event, Audio):
-                data.append(event.data)
-                codes += [] if event.codes is None else [event.codes]
-        assert isinstance(event, Ended) and request.seed is not None
+            file.add(event)
+        assert request.seed is not None
         rate_hz = request.sample_rate or self.sample_rate
-        return Speech(_samples(b"".join(data)), rate_hz, np.concatenate(codes), event.finish_reason, request.seed)
+        return Speech(_samples(file.data), rate_hz, file.codes, file.end.finish_reason, request.seed)
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         future = self._event_loop.start(coroutine)

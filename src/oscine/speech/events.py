@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from oscine.align.words import TimedWord
-from oscine.audio.pcm import Codes
+from oscine.audio.pcm import CODEBOOKS, Codes
 from oscine.text.spoken_text import SpokenText
 from oscine.types import FinishReason, Usage
 
@@ -76,3 +78,36 @@ class Ended:
 
 
 SpeechEvent = Started | Audio | Paused | SegmentEnded | Words | Ended
+
+
+class WholeFile:
+    """The events of a file, for those who take it when it is complete."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._codes: list[Codes] = [np.zeros((0, CODEBOOKS), np.int64)]
+        self.words: list[Words] = []
+        self._end: Ended | None = None
+
+    def add(self, event: SpeechEvent) -> None:
+        match event:
+            case Audio():
+                self._pieces.append(event.data)
+                self._codes += [] if event.codes is None else [event.codes]
+            case Words():
+                self.words.append(event)
+            case Ended():
+                self._end = event
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._pieces)
+
+    @property
+    def codes(self) -> Codes:
+        return np.concatenate(self._codes)
+
+    @property
+    def end(self) -> Ended:
+        assert self._end, "the file is complete"
+        return self._end

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
-from oscine.server.api.renderers import WholeFile, usage_fields
+from oscine.server.api.renderers import usage_fields
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.api.word_fields import missing_times, verbose_words
 from oscine.server.http.errors import ApiError, api_error
@@ -22,8 +22,9 @@ from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
 from oscine.server.ignored_fields import listed_fields
 from oscine.server.service import Service
+from oscine.server.speech_plan import SpeechPlan
 from oscine.server.speech_record import SpeechRecord
-from oscine.speech.events import SpeechEvent
+from oscine.speech.events import SpeechEvent, WholeFile
 from oscine.speech.run import SpeechRun
 
 # A refused item is retried until no item of the batch has made progress for this long.
@@ -44,6 +45,22 @@ class BatchResult(BaseModel):
     warning: str | None = None
     error: dict[str, Any] | None = None  # written as null too: vLLM-Omni's clients read it from every result
     _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
+
+    @classmethod
+    def of(cls, index: int, plan: SpeechPlan, file: WholeFile, *, words: bool) -> BatchResult:
+        result = cls(
+            index=index,
+            status="success",
+            media_type=plan.format.media_type,
+            finish_reason=file.end.finish_reason,
+            seed=plan.seed,
+            ignored_fields=plan.ignored_fields or None,
+            usage=usage_fields(file.end.usage),
+            words=verbose_words(file.words) if words else None,
+            warning=missing_times(file.words),
+        )
+        result._audio = file.data
+        return result
 
 
 class BatchResponse(BaseModel):
@@ -188,23 +205,10 @@ class _SpeechBatch:
 
         async def render(event: SpeechEvent) -> None:
             self._progress_s = time.monotonic()
-            await file.render(event)
+            file.add(event)
 
         with model.streams:
             plan = await self._service.planner.plan(model, item, item.input)
             events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
             await run.render(events, render)
-        assert file.end
-        result = BatchResult(
-            index=index,
-            status="success",
-            media_type=plan.format.media_type,
-            finish_reason=file.end.finish_reason,
-            seed=plan.seed,
-            ignored_fields=plan.ignored_fields or None,
-            usage=usage_fields(file.end.usage),
-            words=verbose_words(file.words) if item.word_timestamps else None,
-            warning=missing_times(file.words),
-        )
-        result._audio = file.data
-        return result
+        return BatchResult.of(index, plan, file, words=bool(item.word_timestamps))

@@ -15,7 +15,7 @@ from oscine.server.http.errors import ApiError
 from oscine.server.http.streaming_response import ResponseWriter, write_with_audio
 from oscine.server.service import Service
 from oscine.server.speech_plan import SpeechPlan
-from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, Words
+from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, WholeFile, Words
 from oscine.types import Usage
 
 _MAX_READ_AS_CHARS = 500  # of the header x-read-as; events have the whole text
@@ -121,28 +121,6 @@ class Events(Renderer):
         await self._writer.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
 
 
-class WholeFile:
-    """The events of a complete speech."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self.words: list[Words] = []
-        self.end: Ended | None = None
-
-    async def render(self, event: SpeechEvent) -> None:
-        match event:
-            case Audio(data=data):
-                self._pieces.append(data)
-            case Words():
-                self.words.append(event)
-            case Ended():
-                self.end = event
-
-    @property
-    def data(self) -> bytes:
-        return b"".join(self._pieces)
-
-
 class Whole(Renderer):
     """A subclass sends something else than the bytes of the file."""
 
@@ -154,7 +132,7 @@ class Whole(Renderer):
 
     async def render(self, event: SpeechEvent) -> None:
         await super().render(event)
-        await self._file.render(event)
+        self._file.add(event)
         if isinstance(event, Ended):
             await self.send(self._file.data, self._file.words, event)
 

@@ -113,7 +113,7 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
             service.metrics.refused("/v1/audio/speech", error.status)
             return _refusal(error)
         base_url = (service.config.public_url or str(request.base_url)).rstrip("/")
-        handler = SpeechHandler(Call(body, service, key, base_url), _Events if streams else _Answer)
+        handler = SpeechHandler(Call(body, service, key, base_url), EventsRenderer if streams else AnswerRenderer)
         return StreamingSpeechResponse(handler.produce, service.config.stalled_s, _refusal)
 
     return router
@@ -145,7 +145,7 @@ def _error_fields(error: ApiError) -> dict[str, Any]:
     return {"request_id": request_id.get(), "code": error.code, "message": error.message, "error": about}
 
 
-class _Events(Events):
+class EventsRenderer(Events):
     no_words = _NO_WORDS
 
     def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
@@ -172,7 +172,7 @@ class _Events(Events):
         await self._writer.write(event.encode())
 
 
-class _Answer(Json):
+class AnswerRenderer(Json):
     no_words = _NO_WORDS
 
     async def send(self, data: bytes, words: list[Words], end: Ended) -> None:

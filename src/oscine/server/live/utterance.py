@@ -157,7 +157,7 @@ class LiveUtterance:
             plan = self._plan = self._plan or await self._connection.plan(service, model, default)
             self._speaker = self._open_speaker(plan)
             with service.api_keys.stream(self._api_key), model.streams:
-                await run.render(self._speaker.speak(self._text), partial(self._render, plan))
+                await run.render(self._speaker.speak(self._text), partial(self.render, plan))
         self._ended = True
 
     def _open_speaker(self, plan: SpeechPlan) -> Speaker:
@@ -180,7 +180,8 @@ class LiveUtterance:
         is_followed = self.is_followed or (self._split is not None and self._text.pending_chars > 0)
         return is_followed and self._clock.unplayed_s < _LEAD_S
 
-    async def _render(self, plan: SpeechPlan, event: SpeechEvent) -> None:
+    async def render(self, plan: SpeechPlan, event: SpeechEvent) -> None:
+        """Tells the client."""
         self._active_s = time.monotonic()
         match event:
             case Started(text=text):
@@ -190,8 +191,8 @@ class LiveUtterance:
             case Paused(seconds):
                 self.timeline.pause(seconds)
             case Audio():
-                if self._file:
-                    await self._file.send(event)
+                assert self._file
+                await self._file.send(event)
                 self.timeline.sent_s += plan.playback_s(len(event.pcm) // 2)
             case SegmentEnded():
                 self.timeline.end_segment(event.text)
