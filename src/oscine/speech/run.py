@@ -175,7 +175,7 @@ class Speaker:
             joiner=SegmentJoiner(self._rate_hz) if self._joins else None,
             encoder=self._open_encoder() if self._open_encoder else None,
             timer=self._open_timer() if self._open_timer else None,
-            max_new_tokens=self._request.max_new_tokens,
+            tokens_left=self._request.max_new_tokens,
         )
 
     def _utterance(self, segment: Segment, file: _File, *, late: bool) -> Utterance:
@@ -192,45 +192,41 @@ class Speaker:
         return Utterance(self._engine, request, streaming_text=self._streaming_text)
 
 
+@dataclass(slots=True, eq=False)
 class _File:
     """One file of a speech: joins, encodes and times its audio, and counts what its end reports."""
 
-    def __init__(
-        self,
-        number: int,
-        rate_hz: int,
-        speed: float,
-        clock: PlaybackClock,
-        *,
-        joiner: SegmentJoiner | None,
-        encoder: AsyncEncoder | None,
-        timer: WordTimer | None,
-        max_new_tokens: int | None,
-    ) -> None:
-        self._number, self._rate_hz, self._speed, self._clock = number, rate_hz, speed, clock
-        self._joiner, self._encoder, self._timer = joiner, encoder, timer
-        self.tokens_left = max_new_tokens
-        self.started = False
-        self._segment: Segment | None = None  # the last one
-        self._samples = self._segment_start = 0
-        self._leading_pause = b""  # silence before the first segment, sent when that segment speaks
-        self._finish: FinishReason = "stop"
-        self._usage, self._echo_s = NO_USAGE, 0.0
+    number: int
+    rate_hz: int
+    speed: float
+    clock: PlaybackClock
+    joiner: SegmentJoiner | None
+    encoder: AsyncEncoder | None
+    timer: WordTimer | None
+    tokens_left: int | None
+    started: bool = False
+    _segment: Segment | None = None  # the last one
+    _segment_start: int = 0  # in samples
+    _samples: int = 0
+    _leading_pause: bytes = b""  # silence before the first segment, sent when that segment speaks
+    _finish: FinishReason = "stop"
+    _usage: Usage = NO_USAGE
+    _echo_s: float = 0.0
 
     def begin_segment(self, segment: Segment) -> None:
         self._segment = segment
         self._segment_start = self._samples + len(self._leading_pause) // 2
 
     def joined(self, pcm: bytes) -> bytes:
-        return self._joiner.push(pcm) if self._joiner else pcm
+        return self.joiner.push(pcm) if self.joiner else pcm
 
     def silence(self, seconds: float) -> Iterator[bytes]:
         """The samples of a pause, in pieces. Before the first segment none: the engine may still refuse it."""
-        samples = round(seconds * self._speed * self._rate_hz)  # a change of speed shortens or lengthens all audio
+        samples = round(seconds * self.speed * self.rate_hz)  # a change of speed shortens or lengthens all audio
         if self._segment is None:
             self._leading_pause += bytes(2 * samples)
             return
-        step = round(_PAUSE_CHUNK_S * self._rate_hz)
+        step = round(_PAUSE_CHUNK_S * self.rate_hz)
         for begin in range(0, samples, step):
             yield bytes(2 * min(step, samples - begin))
 
@@ -241,7 +237,7 @@ class _File:
         if self._leading_pause and pcm:
             pcm, self._leading_pause = self._leading_pause + pcm, b""
         self._samples += len(pcm) // 2
-        self._clock.sent(len(pcm) // 2 / self._rate_hz / self._speed)
+        self.clock.sent(len(pcm) // 2 / self.rate_hz / self.speed)
         segment = ended() if ended else None
         data = await self._encoded(pcm, last=last)
         events: list[SpeechEvent] = [Audio(pcm, data, codes, segment is not None, last)]
@@ -249,19 +245,19 @@ class _File:
             if not (pcm or data or segment or codes is not None):
                 return []
             self.started = True
-            events.insert(0, Started(self._number, self._segment.content.written if self._segment else ""))
+            events.insert(0, Started(self.number, self._segment.content.written if self._segment else ""))
         if segment:
             events.append(segment)
-        if self._timer:
-            self._timer.push(pcm, segment)
-            events += self._timer.finished()
+        if self.timer:
+            self.timer.push(pcm, segment)
+            events += self.timer.finished()
         return events
 
     async def end_segment(self, audio: AudioChunk, index: int, text: SpokenText, *, last: bool) -> list[SpeechEvent]:
         """The events of a segment's last chunk."""
         pcm = audio.pcm
-        if self._joiner:
-            pcm = self._joiner.push(pcm) + self._joiner.end_segment(last=last)
+        if self.joiner:
+            pcm = self.joiner.push(pcm) + self.joiner.end_segment(last=last)
         # A runaway segment does not end the speech, but the speech reports it.
         self._finish = max(self._finish, audio.finish_reason or "stop", key=_SEVERITY.index)
         self._echo_s += audio.echo_s
@@ -271,27 +267,27 @@ class _File:
                 self.tokens_left = max(2, self.tokens_left - audio.usage.frames)
 
         def ended() -> SegmentEnded:
-            start_s, end_s = (at / self._rate_hz / self._speed for at in (self._segment_start, self._samples))
+            start_s, end_s = (at / self.rate_hz / self.speed for at in (self._segment_start, self._samples))
             return SegmentEnded(index, text.written, start_s, end_s, text if text.replacements else None)
 
         return await self.audio(pcm, audio.codes, ended, last=last)
 
     async def end(self, next_is_due: Callable[[], bool] | None) -> list[SpeechEvent]:
         """The last events, when the words have their times."""
-        words = await self._timer.rest(next_is_due) if self._timer else []
+        words = await self.timer.rest(next_is_due) if self.timer else []
         return [*words, Ended(self._finish, self._usage, self._echo_s)]
 
     def close(self) -> None:
-        if self._encoder:
-            self._encoder.close()
-        if self._timer:
-            self._timer.close()
+        if self.encoder:
+            self.encoder.close()
+        if self.timer:
+            self.timer.close()
 
     async def _encoded(self, pcm: bytes, *, last: bool) -> bytes:
-        if self._encoder is None:
+        if self.encoder is None:
             return pcm
-        data = await self._encoder.push(pcm)
-        return data + await self._encoder.finish() if last else data
+        data = await self.encoder.push(pcm)
+        return data + await self.encoder.finish() if last else data
 
 
 class SegmentJoiner:
