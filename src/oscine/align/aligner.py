@@ -1,7 +1,7 @@
-"""The handle of an aligner process (whisper.py): aligns text to audio, and transcribes audio.
+"""Controls an aligner process (whisper.py), which aligns text to audio and transcribes audio.
 
-The process is spawned before the first job and again after it died. A job that crashes it or takes too long costs its
-own answer only.
+The process is spawned before the first job and again after it died. A job that crashes it or takes too long loses only
+its own answer.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from oscine.errors import ConfigError, OscineError
 from oscine.process.child import Child, Message, read_message, write_message
 
 _START_S = 120.0  # to load the model
-_JOB_S = 60.0  # for one job, and twice as long as its audio
+_JOB_S = 60.0  # for one job, in addition to twice the length of its audio
 _EXIT_S = 5.0
 _RETRY_S = 10.0  # after a failed start
 
 
 class AlignerError(OscineError):
-    """This audio has no timestamps or no transcript: the aligner failed, or is too busy."""
+    """The aligner failed or is too busy, so this audio has no timestamps or no transcript."""
 
 
 class Aligner:
-    """`folder`: a Whisper model in CTranslate2's format. May be used by any thread; jobs run one at a time."""
+    """Runs jobs one at a time; any thread may call it. `folder`: a Whisper model in CTranslate2's format."""
 
     def __init__(self, folder: Path, threads: int = 1, *, job_s: float = _JOB_S) -> None:
         """Raises ConfigError for a folder without the files of a model."""
         check_folder(folder)
         self._settings = {"folder": str(folder), "threads": threads}
         self._job_s = job_s
-        self._lock = threading.Lock()  # of the process: one job at a time
+        self._lock = threading.Lock()  # held during a job: the process takes one at a time
         self._child: Child | None = None
         self.languages: frozenset[str] = frozenset()  # codes, once the model is loaded
         self._closed = False
@@ -49,12 +49,12 @@ class Aligner:
         self.close()
 
     def start(self) -> None:
-        """Loads the model, which the first job would do otherwise. Raises ConfigError if it cannot be used."""
+        """Loads the model before the first job needs it. Raises ConfigError if it cannot be used."""
         with self._lock:
             self._started()
 
     def align(self, samples: Samples, rate_hz: int, text: str, language: str = "auto") -> list[TimedWord]:
-        """All words of the text in order, with their times in these samples. `language`: a name or a code.
+        """Returns all words of the text in order, with their times in these samples. `language`: a name or a code.
         Raises AlignerError."""
         words = split_words(text)
         if not words:
@@ -68,7 +68,7 @@ class Aligner:
         ]
 
     def transcribe(self, samples: Samples, rate_hz: int, language: str = "auto") -> str:
-        """What is said. `language`: a name or a code; "auto": detect it. Raises AlignerError."""
+        """Returns what is said. `language`: a name, a code, or "auto" to detect it. Raises AlignerError."""
         text: str = self._run({"method": "transcribe", "language": language}, samples, rate_hz)["text"]
         return text
 
@@ -77,7 +77,7 @@ class Aligner:
         return self._child.popen.pid if self._child else None
 
     def close(self) -> None:
-        """Ends the process, and a job that is running."""
+        """Ends the process, even during a job."""
         self._closed = True
         if not self._lock.acquire(blocking=False):
             if child := self._child:
@@ -139,7 +139,7 @@ class Aligner:
             child.end(timeout_s)
 
 
-# --- Names of languages and Whisper's codes for them.
+# --- Languages: names and Whisper's codes.
 
 
 CODES = {
@@ -149,8 +149,8 @@ CODES = {
 
 
 def unknown_language(known: Collection[str], language: str, text: str = "") -> str | None:
-    """Why a model that knows these codes cannot align this text; None if it can. `language`: a name, a code or
-    "auto"."""
+    """Returns why a model that knows these codes cannot align this text, or None if it can. `language`: a name, a code
+    or "auto"."""
     code = CODES.get(language, language)
     if len(code) <= 3 and code not in known:
         return f"the aligner knows {', '.join(sorted(known))}, not {language}"
@@ -168,7 +168,7 @@ _FILES = ("model.bin", TOKENIZER)
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ConfigError. Cheap: nothing is loaded."""
+    """Raises ConfigError for a folder without a model's files. Loads nothing."""
     for name in _FILES:
         if not (folder / name).is_file():
             hint = "name the folder of a Whisper model in CTranslate2's format"

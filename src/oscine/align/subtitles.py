@@ -1,4 +1,4 @@
-"""Subtitles from timed words: SRT and WebVTT."""
+"""Formats timed words as subtitles: SRT and WebVTT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oscine.errors import RequestError, unknown_choice
 SubtitleFormat = Literal["srt", "vtt"]
 FORMATS: tuple[SubtitleFormat, ...] = ("srt", "vtt")
 
-# What readers can follow, by the guidelines of broadcasters.
+# Limits of readable subtitles, from broadcasters' guidelines.
 _LINE_CHARS = 42
 _MAX_CHARS = 76  # fits into two lines
 _MAX_CUE_S = 6.0
@@ -25,7 +25,7 @@ _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’」』)）]*$")
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Text on the screen."""
+    """Text shown on the screen for a time."""
 
     text: str
     start_s: float
@@ -42,7 +42,7 @@ def subtitle_format(path: Path) -> SubtitleFormat:
 
 
 def subtitles(words: Sequence[TimedWord], form: SubtitleFormat) -> str:
-    """Words without times are left out."""
+    """Formats the words as a file. Words without times are left out."""
     blocks = []
     for number, cue in enumerate(cues(words), 1):
         mark = "," if form == "srt" else "."
@@ -56,7 +56,7 @@ def subtitles(words: Sequence[TimedWord], form: SubtitleFormat) -> str:
 
 
 def cues(words: Sequence[TimedWord]) -> list[Cue]:
-    """Sentences, or parts of long ones."""
+    """Groups words into sentences, or into pieces of long sentences."""
     found: list[Cue] = []
     text, start_s, end_s = "", 0.0, 0.0
     for word in words:
@@ -75,7 +75,7 @@ def cues(words: Sequence[TimedWord]) -> list[Cue]:
 
 
 def join_words(text: str, word: str) -> str:
-    """Joins words with a space, unless both sides are written without."""
+    """Joins words with a space, unless both sides belong to scripts without spaces."""
     return text + word if not text or (is_unspaced(text[-1]) and is_unspaced(word[0])) else f"{text} {word}"
 
 

@@ -24,7 +24,7 @@ _PAUSE_DB = -40.0  # a pause is this far below the loudest block
 
 
 def token_starts(path: Sequence[tuple[int, int]], count: int, frame_s: float) -> list[float]:
-    """When each of `count` tokens begins and when the last one ends, from a path of pairs (token, frame)."""
+    """Returns when each of `count` tokens begins and when the last one ends. `path`: pairs (token, frame)."""
     starts = [0.0] * (count + 1)
     seen = -1
     for token, frame in path:
@@ -35,8 +35,9 @@ def token_starts(path: Sequence[tuple[int, int]], count: int, frame_s: float) ->
 
 
 def word_times(words: Sequence[Word], spans: Sequence[Span], starts: Sequence[float]) -> Times:
-    """`spans`: the characters of each token, without white space; several tokens of one character have the same.
-    A mark without a word takes no time. Within a token, time is spread evenly over its characters."""
+    """Returns the times of the words from the times of tokens. `spans`: the characters of each token, not counting
+    white space; several tokens of one character have the same. A mark without a word takes no time. Within a token,
+    time is spread evenly over its characters."""
     reach = np.array([end for _, end in spans])
     times, at_s = [], starts[0]
     for word in words:
@@ -52,7 +53,7 @@ def word_times(words: Sequence[Word], spans: Sequence[Span], starts: Sequence[fl
 def _time_at(
     char: int, spans: Sequence[Span], starts: Sequence[float], reach: npt.NDArray[np.int64], ends: bool
 ) -> float:
-    """When this character begins, or the one before it ends."""
+    """Returns when this character begins, or with `ends` when the one before it ends."""
     token = int(np.searchsorted(reach, char, side="left" if ends else "right"))
     if token >= len(spans):
         return starts[-1]
@@ -65,8 +66,7 @@ def _time_at(
 
 
 def settle(times: Times, samples: Samples, rate_hz: int) -> Times:
-    """Moves starts out of the pause before the word and ends out of the pause after it; orders all times, and keeps
-    them within the audio."""
+    """Moves starts and ends out of the pauses around each word, orders all times, and keeps them within the audio."""
     duration_s = len(samples) / rate_hz
     pauses = _pauses(samples, rate_hz)
     settled: Times = []
@@ -91,7 +91,7 @@ def _out_of_pauses(start_s: float, end_s: float, pauses: Sequence[tuple[float, f
 
 
 def _pauses(samples: Samples, rate_hz: int) -> list[tuple[float, float]]:
-    """Silences, in seconds."""
+    """Finds the silences, in seconds."""
     size = round(_BLOCK_S * rate_hz)
     blocks = samples[: len(samples) // size * size].reshape(-1, size)
     power = np.square(blocks).mean(axis=1) if len(blocks) else np.zeros(0, np.float32)
@@ -101,11 +101,11 @@ def _pauses(samples: Samples, rate_hz: int) -> list[tuple[float, float]]:
     return [(start_s, end_s) for start_s, end_s in pauses if end_s - start_s >= _PAUSE_S]
 
 
-# --- How late a Whisper model is. Each model reports words a little too late or too early, by up to a tenth of a
-# second, and whatever the voice. A recording with known word times (tools/alignment_reference.py) tells by how much.
+# --- The lateness of a Whisper model. Each model reports words up to a tenth of a second too late or too early,
+# whatever the voice. A recording with known word times (tools/alignment_reference.py) shows by how much.
 
 
-_MAX_LATE_S = 0.2  # more is not the model's lateness, but a model that does not align
+_MAX_LATE_S = 0.2  # a larger error means that the model cannot align
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,8 +126,8 @@ def reference_recordings() -> list[Recording]:
 
 
 def lateness_s(align: Callable[[Samples, str], Times]) -> float:
-    """The median error of starts and ends. The first start and the last end are left out: there the model reports the
-    ends of the audio."""
+    """Returns the median error of starts and ends. The first start and the last end are left out: there the model
+    reports the ends of the audio."""
     errors = []
     for recording in reference_recordings():
         found = align(recording.samples, recording.text)

@@ -1,5 +1,5 @@
-"""A Whisper model in CTranslate2's format: aligns known text to audio, and transcribes. Its `main` runs in
-a process of its own."""
+"""Aligns known text to audio and transcribes audio with a Whisper model in CTranslate2's format. `main` runs it in a
+process of its own."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from oscine.process.child import Message, as_pipe, connection_to_parent, read_me
 
 INSTALL = "pip install 'oscine[align]'"
 _WINDOW_S = 30.0  # Whisper's limit
-_TAIL_S = 0.5  # silence after the speech: the end of the last word must have a place
+_TAIL_S = 0.5  # silence added after the speech, so that the last word can end
 _FRAME_S = 0.02  # of the encoder
 _MAX_TOKENS = 400  # of one window; the decoder has 448 positions
-# Of a text that is longer than a window, a window gets the words that take about this long. So its audio holds all of
+# If a text is longer than a window, each window gets the words that take about this long. So its audio holds all of
 # its words, even if their pace is uneven; the last ones are aligned again with what follows them.
 _WORDS_S = 20.0
 _UNSURE_WORDS = 3
@@ -51,14 +51,14 @@ class Whisper:
 
     @property
     def languages(self) -> list[str]:
-        """Codes."""
+        """The codes of the languages that the model knows."""
         if not self._model.is_multilingual:
             return ["en"]
         names = (name for name in self._tokenizer.get_vocab() if name.startswith("<|") and 6 <= len(name) <= 7)
         return sorted(name[2:-2] for name in names)
 
     def align(self, clip: Clip, text: str, language: str) -> Times:
-        """Start and end of each word of `split_words(text)`."""
+        """Returns the start and the end of each word of `split_words(text)`."""
         speech = resample(clip, RATE_HZ).samples
         words = split_words(text)
         times: Times = []
@@ -89,7 +89,7 @@ class Whisper:
 
     def _align_window(self, window: Samples, text: str, words: Sequence[Word], language: str) -> Times:
         ids, spans = self._tokens(text, words)
-        ids, spans = ids[:_MAX_TOKENS], spans[:_MAX_TOKENS]  # of one endless word
+        ids, spans = ids[:_MAX_TOKENS], spans[:_MAX_TOKENS]  # cuts one endless word
         if len(window) < 4 * HOP or not ids:
             return [(0.0, 0.0)] * len(words)
         encoded, frames = self._encode(np.pad(window, (0, round(_TAIL_S * RATE_HZ))))
@@ -98,7 +98,7 @@ class Whisper:
         return word_times(words, spans, [max(0.0, start_s - self.late_s) for start_s in starts])
 
     def _tokens(self, text: str, words: Sequence[Word]) -> tuple[list[int], list[Span]]:
-        """Token ids, and the characters of each in `text`, without white space."""
+        """Returns token ids, and the characters of each in `text`, not counting white space."""
         begin, end = words[0].start, words[-1].end
         encoding = self._tokenizer.encode(" " + text[begin:end], add_special_tokens=False)
         spans = []
@@ -110,7 +110,7 @@ class Whisper:
         return encoding.ids, spans
 
     def _encode(self, speech: Samples) -> tuple[Any, int]:
-        """The encoder's output and the number of its input frames. It takes less than 30 s too, which costs less."""
+        """Returns the encoder's output and the number of its input frames. Less than 30 s are allowed and cost less."""
         features = log_mel(speech, self._model.n_mels)
         features = np.ascontiguousarray(features[None, :, : features.shape[1] // 2 * 2])
         return self._model.encode(self._view(features)), features.shape[2]
@@ -132,7 +132,7 @@ class Whisper:
 
 
 def _windows(speech: Samples, size: int) -> list[Samples]:
-    """Pieces of at most `size` samples, cut where the last third of each is quietest."""
+    """Cuts the speech into pieces of at most `size` samples, where the last third of each is quietest."""
     windows, block = [], RATE_HZ // 50
     while len(speech) > size:
         last_third = speech[size * 2 // 3 : size]
@@ -158,7 +158,7 @@ _LOG_STEP = np.log(6.4) / 27
 
 
 def log_mel(samples: Samples, mels: int) -> Array:
-    """[mels, len(samples) // HOP]."""
+    """Computes the spectrogram [mels, len(samples) // HOP]."""
     padded = np.pad(samples, _FFT // 2, mode="reflect" if len(samples) > _FFT // 2 else "constant")
     windows = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[:-1:HOP]
     hann = np.hanning(_FFT + 1)[:-1].astype(np.float32)
@@ -170,7 +170,7 @@ def log_mel(samples: Samples, mels: int) -> Array:
 
 @functools.cache
 def _mel_filters(mels: int) -> Array:
-    """[mels, bins]: triangles of equal area."""
+    """Returns triangles of equal area, [mels, bins]."""
     bins_hz = np.fft.rfftfreq(_FFT, 1 / RATE_HZ)
     edges = np.linspace(0, _KNEE_MEL + np.log(RATE_HZ / 2 / _KNEE_HZ) / _LOG_STEP, mels + 2)
     edges_hz = np.where(edges < _KNEE_MEL, edges * _HZ_PER_MEL, _KNEE_HZ * np.exp(_LOG_STEP * (edges - _KNEE_MEL)))
@@ -181,7 +181,7 @@ def _mel_filters(mels: int) -> Array:
     return (np.maximum(0, np.minimum(rising, falling)) * area[:, None]).astype(np.float32)
 
 
-# --- The aligner process: a job is a message with samples, an answer one without. The first job loads the model.
+# --- The aligner process. The first message holds the settings; then each job is a message with samples.
 
 _NICENESS = 5  # the engine and the front end come first
 
@@ -208,5 +208,5 @@ def _answer(whisper: Whisper, job: Message, pcm: bytes) -> Message:
         if job["method"] == "align":
             return {"times": whisper.align(clip, job["text"], job["language"])}
         return {"text": whisper.transcribe(clip, job["language"])}
-    except Exception as error:  # of any library, about this audio; the next job may work
+    except Exception as error:  # any library's error about this audio; the next job may work
         return {"error": f"{type(error).__name__}: {error}"}

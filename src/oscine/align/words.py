@@ -1,4 +1,4 @@
-"""The words of a text, as timestamps report them, and their times."""
+"""Splits a text into the words that timestamps report, and maps their times to the user's words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPOKEN_SYMBOLS = "&@%#°§"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`text[start:end]` of the text that was split."""
+    """A word at `text[start:end]` of the text that was split."""
 
     text: str
     start: int
@@ -35,7 +35,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
-    """Seconds in the audio; None if the word could not be aligned."""
+    """A word and its seconds in the audio; None if it could not be aligned."""
 
     word: str
     start_s: float | None = None
@@ -43,8 +43,8 @@ class TimedWord:
 
 
 def split_words(text: str) -> list[Word]:
-    """All that is between white space, in order: punctuation stays with its word, a mark between spaces is a word.
-    Chinese and Japanese have no spaces: there a word is one character, with the marks around it."""
+    """Splits at white space: punctuation stays with its word, and a mark between spaces is a word. Chinese and Japanese
+    have no spaces: there a word is one character with the marks around it."""
     words: list[Word] = []
     for chunk in re.finditer(r"\S+", text):
         start = chunk.start()
@@ -55,7 +55,7 @@ def split_words(text: str) -> list[Word]:
 
 
 def is_unspaced(char: str) -> bool:
-    """Whether this character, or a full-width mark, stands beside its neighbours without a space."""
+    """Whether this character belongs to a script without spaces, or is a full-width mark."""
     return bool(_HAS_CHARACTERS.match(char)) or unicodedata.east_asian_width(char) in ("W", "F")
 
 
@@ -78,7 +78,7 @@ def _is_spoken(char: str) -> bool:
     return char.isalnum() or unicodedata.category(char) in ("Sc", "Sm") or char in _SPOKEN_SYMBOLS
 
 
-# --- Times of the user's words where the model read others: "$5" was "five dollars".
+# --- Times of the user's words if the model read others: "$5" was "five dollars".
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ class _Span:
 
 
 def written_words(text: SpokenText, spoken: Sequence[TimedWord]) -> list[TimedWord]:
-    """The words of `text.written`, from the times of those of `text.spoken`. Words that were replaced together share
-    their time by length."""
+    """Returns the words of `text.written` with times from those of `text.spoken`. Words that were replaced together
+    share their time by length."""
     spans = _spans(text, spoken)
     found: list[TimedWord] = []
     words = split_words(text.written)
@@ -103,7 +103,7 @@ def written_words(text: SpokenText, spoken: Sequence[TimedWord]) -> list[TimedWo
         if not ends:
             continue
         count = len(ends)
-        while spans and spans[0].start < words[count - 1].end:  # the word goes on in the next span
+        while spans and spans[0].start < words[count - 1].end:  # the word continues in the next span
             span = _Span(span.start, spans[0].end, span.start_s, spans.pop(0).end_s)
         found += _shared(words[:count], span)
         words = words[count:]

@@ -16,7 +16,7 @@ from oscine.types import FinishReason, Prompt
 
 @dataclass(frozen=True, slots=True)
 class PromptReady:
-    """A streaming text has enough tokens for its prompt."""
+    """Says that a streaming text has enough tokens for its prompt."""
 
     utterance_id: str
     prompt: Prompt
@@ -43,7 +43,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Refuses new requests and cancels at `deadline_s` those that have not ended."""
+    """Refuses new requests, and cancels those that have not ended at `deadline_s`."""
 
     deadline_s: float
 
@@ -53,18 +53,18 @@ SessionMessage = PromptReady | TextAppended | EndSession
 
 _BURST_S = 1.0
 _MAX_REFUSED = 1024
-_FORECAST_S = 0.01  # after which the frames made since then make a forecast wrong
-_SHORT_QUEUE = 32  # requests; behind a longer one, a slot that becomes free is not for a newcomer
+_FORECAST_S = 0.01  # maximum age of a forecast: frames made since then make it wrong
+_SHORT_QUEUE = 32  # requests: behind a longer queue, a free slot goes to a queued request
 
 
 class AdmissionControl:
     def __init__(self, config: EngineConfig, lengths: SpeechLength, clock: Callable[[], float]) -> None:
         self._config, self._lengths, self._clock = config, lengths, clock
-        self._refused: deque[tuple[float, float]] = deque(maxlen=_MAX_REFUSED)  # when, and expected frames
+        self._refused: deque[tuple[float, float]] = deque(maxlen=_MAX_REFUSED)  # (time, expected frames)
         self._changed = threading.Condition()
         self._inbox: deque[Session | SessionMessage | Shutdown] = deque()
         self._queued: dict[str, float] = {}  # id -> expected frames, of admitted requests without a slot
-        self._forecast: Forecast | None = None  # None: slots have changed since the last one
+        self._forecast: Forecast | None = None  # None after a slot has changed
         self._forecast_at_s = 0.0
         self._pending_texts: set[str] = set()  # streaming texts without a prompt
         self._closed: EngineError | None = None
@@ -106,7 +106,7 @@ class AdmissionControl:
 
     @property
     def queued_frames(self) -> tuple[float, ...]:
-        """Expected frames of each request that waits for a slot."""
+        """Expected frames of each request in the queue."""
         with self._changed:
             return tuple(self._queued.values())
 
@@ -132,7 +132,8 @@ class AdmissionControl:
         return self._forecast
 
     def _returning_frames(self) -> tuple[float, ...]:
-        """Expected frames of requests refused in this burst. Older ones may never retry, so they are dropped."""
+        """Returns the expected frames of requests refused in this burst. Older ones may never retry, so they are
+        dropped."""
         since_s = self._clock() - _BURST_S
         while self._refused and self._refused[0][0] < since_s:
             self._refused.popleft()
@@ -146,7 +147,7 @@ class AdmissionControl:
     # --- the loop ---
 
     def take(self) -> Session | SessionMessage | Shutdown | None:
-        """The next message. One at a time, so that an error loses no other."""
+        """Returns the next message, if any. The loop takes one at a time, so that an error loses no other."""
         with self._changed:
             return self._inbox.popleft() if self._inbox else None
 
@@ -163,7 +164,7 @@ class AdmissionControl:
             self._count(session)
 
     def forget(self, session: Session) -> None:
-        """The session has a slot or has ended."""
+        """Stops counting a session that has a slot or has ended."""
         with self._changed:
             self._queued.pop(session.utterance_id, None)
             if len(self._queued) < _SHORT_QUEUE:
@@ -171,7 +172,7 @@ class AdmissionControl:
             self._pending_texts.discard(session.utterance_id)
 
     def die(self, error: EngineError) -> list[Session]:
-        """The engine has failed. Returns the sessions that the loop has not taken."""
+        """Closes admission after a failure of the engine. Returns the sessions that the loop has not taken."""
         with self._changed:
             self._closed, self._dead = error, True
             sessions = [message for message in self._inbox if isinstance(message, Session)]

@@ -61,8 +61,8 @@ def build_engine(
     dtype: Dtype = "auto",
     codec: bool = True,
 ) -> InProcessEngine:
-    """`model` is a folder, a hub id or "demo". Raises CheckpointError or ConfigError before any weight is loaded.
-    Returns an engine that has spoken. Without `codec` it delivers codes, and every sample is 0."""
+    """Builds an engine that has spoken already. `model` is a folder, a hub id or "demo". Without `codec` the engine
+    delivers codes, and every sample is 0. Raises CheckpointError or ConfigError before any weight is loaded."""
     try:
         chosen = choose_device(device)
         if device == "auto" and chosen.type == "cpu" and (warning := missing_cuda_warning()):
@@ -140,7 +140,7 @@ def _choose_kernels(
     sizes: Sequence[int],
     progress: ReportProgress,
 ) -> KernelChoice:
-    """Tells which kernels run, and why; a warning if the user could change it."""
+    """Chooses the kernels and reports why; as a warning if the user could change the choice."""
 
     def compiled(done: int, total: int) -> None:
         progress(f"compiling {total} CUDA kernels", done, total)
@@ -156,9 +156,9 @@ def _choose_kernels(
 def prepare_device(device: torch.device, *, codec: bool = True) -> None:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
-    # One core is left to the server and its clients. Work split over all cores waits for the slowest one: when one of
-    # two cores was busy, ticks took 200 ms instead of 50. Two cores are both used if there is a codec: one computes the
-    # codes, the other one the audio, and no work is split.
+    # One core stays free for the server and its clients. Work split over all cores waits for the slowest one: when one of
+    # two was busy, ticks took 200 ms instead of 50. With a codec, both of two cores are used: one computes the codes,
+    # the other the audio, and no work is split.
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         usable = usable_cpus()
         torch.set_num_threads(2 if codec and usable == 2 else max(1, usable - 1))
@@ -190,7 +190,7 @@ def plan_slots(
     slots: int,
     available_bytes: int | None = None,
 ) -> MemoryBudget:
-    """The memory of an engine besides its weights. Raises ConfigError if it exceeds `available_bytes`."""
+    """Plans an engine's memory besides its weights. Raises ConfigError if it exceeds `available_bytes`."""
     memory = config.memory
     return plan_memory(
         model_config,
@@ -229,7 +229,7 @@ def warm_up(engine: InProcessEngine, config: EngineConfig, progress: ReportProgr
 
 
 def _request(engine: InProcessEngine) -> SpeechRequest:
-    """The smallest request that this kind of checkpoint accepts."""
+    """Returns the smallest request that this kind of checkpoint accepts."""
     fields: dict[str, Any] = {}
     if engine.model_config.kind == "base":
         rate_hz = engine.sample_rate_hz
@@ -243,7 +243,7 @@ def _request(engine: InProcessEngine) -> SpeechRequest:
 
 
 def _speak_batch(engine: InProcessEngine, request: SpeechRequest, count: int) -> None:
-    """Waits for the end of all utterances."""
+    """Speaks a batch and waits until all its utterances have ended."""
     chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
     for number in range(count):
         engine.enqueue(f"warm-up {number}", request, chunks.put)

@@ -12,12 +12,12 @@ from oscine.errors import OverloadedError, counted
 
 _MIN_RETRY_S, _MAX_RETRY_S = 0.1, 60.0
 _MIN_QUEUE_S = 1.0
-_PREDICTION_SHARE = 0.8  # of the longest wait: predicted waits may turn out a quarter longer
+_PREDICTION_SHARE = 0.8  # of the maximum wait: real waits are up to a quarter longer than predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The engine's load, as seen by a thread beside the loop: a slot may be taken while its stream does not run yet."""
+    """The engine's load as another thread sees it: a slot may be taken although its stream does not run yet."""
 
     slots: int
     free_slots: int
@@ -27,16 +27,17 @@ class Load:
 
 
 def max_queued_s(config: EngineConfig) -> float:
-    """How long a request may wait for a slot. Also a request that should start at once needs a tick or two."""
+    """Returns how long a request may wait for a slot. Even one that starts at once needs a tick or two."""
     return max(config.queue_wait_s, _MIN_QUEUE_S)
 
 
 class Forecast:
-    """When slots become free. Later requests are added to a forecast: a new one for a long queue takes as long as
-    hundreds of decisions.
+    """Predicts when slots become free. Later requests are added to an existing forecast, because making a new one for a
+    long queue costs as much as hundreds of decisions.
 
-    `returning_frames`: of requests that were refused just before. The next refusal has a later retry time than theirs,
-    because most of them would be refused again if they came together."""
+    `returning_frames`: expected frames of requests refused just before. The next refusal gets a later retry time than
+    theirs; if all retried together, most would be refused again.
+    """
 
     def __init__(self, load: Load, config: EngineConfig, returning_frames: tuple[float, ...] = ()) -> None:
         self._config = config
@@ -57,7 +58,7 @@ class Forecast:
 
     @property
     def refusal(self) -> OverloadedError | None:
-        """Why a new request cannot be admitted; None if it can."""
+        """The error for a new request, or None if it can be admitted."""
         config, wait_s = self._config, self._free_s[0]
         if self._queued >= config.queue_limit + self._usable:
             reason = (
@@ -80,24 +81,24 @@ class Forecast:
 
     @property
     def timeout(self) -> OverloadedError:
-        """The error of a request that has waited for a slot as long as it may."""
+        """The error for a request that has waited for a slot for the maximum time."""
         reason = f"no slot became free within {max_queued_s(self._config):g} s"
         return _overloaded(reason, max(self._slot_wait_s, self._retry_s(self._free_s)))
 
     def queue(self, frames: float) -> None:
-        """A request of this many expected frames was admitted to the queue."""
+        """Adds a request of this many expected frames that was admitted to the queue."""
         self._queued += 1
         self._add(self._free_s, frames)
         if self._free_after_retries_s:
             self._add(self._free_after_retries_s, frames)
 
     def refuse(self, frames: float) -> None:
-        """A request was refused. It is likely to retry."""
+        """Adds a refused request, which is likely to retry."""
         self._add(self._free_after_retries(), frames)
         self._returning.append(frames)
 
     def _free_after_retries(self) -> list[float]:
-        """When each slot is free, after the queue and the refused requests that retry."""
+        """Returns when each slot is free, after the queue and the refused requests that retry."""
         if self._free_after_retries_s is None:
             self._free_after_retries_s = self._free_s.copy()
             for frames in self._returning:
@@ -108,39 +109,40 @@ class Forecast:
         heapq.heapreplace(free_s, free_s[0] + frames * self._tick_s)
 
     def _retry_s(self, free_s: list[float]) -> float:
-        """When a request that comes again waits no longer than it may."""
+        """Returns the time after which a retry would not wait longer than the maximum."""
         return free_s[0] - _PREDICTION_SHARE * self._config.queue_wait_s
 
 
 def _overloaded(reason: str, retry_s: float, before: str = "") -> OverloadedError:
-    """`before`: what a retry waits for besides the slot."""
+    """`before` names what a retry waits for besides the slot."""
     retry_s = min(_MAX_RETRY_S, max(_MIN_RETRY_S, retry_s))
     return OverloadedError(f"The server is full: {reason}. Retry in {retry_s:.1f} s{before}.", retry_s)
 
 
-# --- How long the speech of a text will be, learned while the engine runs: frames per text id depend on the
+# --- The expected length of a text's speech, learned while the engine runs: frames per text id depend on the
 # checkpoint's tokenizer, the language and the voice.
 
 
-_DECAY = 0.95  # per speech: about the last twenty count
+_DECAY = 0.95  # per speech: the average covers about the last twenty
 _GUESSED_IDS = 10.0  # the first guess counts like a speech of so many text ids, half a sentence
 _MIN_FRAMES_LEFT = 5.0
 
 
 class SpeechLength:
-    """The loop adds speeches; any thread may read."""
+    """Estimates the frames of a speech from its text ids. The loop adds speeches; any thread may read."""
 
     def __init__(self, frames_per_text_id: float) -> None:
-        """Starts with the guess that holds until speeches have ended."""
+        """Takes the first guess, which is used until speeches have ended."""
         self._ids, self._frames = _GUESSED_IDS, _GUESSED_IDS * frames_per_text_id
         self.frames_per_text_id = frames_per_text_id
 
     def add(self, text_ids: int, frames: int) -> None:
-        """A speech that the model ended."""
+        """Learns from a speech that the model itself ended."""
         self._ids = self._ids * _DECAY + text_ids
         self._frames = self._frames * _DECAY + frames
         self.frames_per_text_id = self._frames / self._ids
 
     def frames_left(self, text_ids: int, frames_made: int = 0) -> float:
-        """Expected. A stream that has outlived its estimate is expected to end soon."""
+        """Returns the expected number of further frames. A stream that has outlived its estimate is expected to end
+        soon."""
         return max(_MIN_FRAMES_LEFT, text_ids * self.frames_per_text_id - frames_made)

@@ -50,7 +50,7 @@ class InProcessEngine:
         clock: Callable[[], float] = time.monotonic,
         launching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`launching` is that of the runner's backend (runner/backend.py)."""
+        """`launching` is the context manager of the runner's backend (runner/backend.py)."""
         self._builder, self._tokenizer, self._config, self._cloner = builder, tokenizer, config, cloner
         self._device, self._clock = device, clock
         positions = min(builder.config.talker.max_positions, config.memory.positions_per_slot)
@@ -67,7 +67,7 @@ class InProcessEngine:
 
     @property
     def cost(self) -> TickCost:
-        """The cost of a tick, as far as it is known."""
+        """The learned cost of a tick."""
         return self._loop.cost
 
     async def submit(
@@ -163,7 +163,7 @@ class InProcessEngine:
         )
 
     def _echo_trimmer(self, request: SpeechRequest) -> EchoTrimmer | None:
-        """Returns None if it is not wanted, or there can be no echo."""
+        """Returns None if the request does not want one, or if no echo is possible."""
         config, voice = self._config.trim_echo, request.voice
         wanted = config.enabled if request.trim_echo is None else request.trim_echo
         if not wanted or isinstance(voice, str | None) or voice.reference_codes is None or voice.transcript is None:
@@ -181,12 +181,12 @@ class StreamingText:
     ) -> None:
         self._utterance_id, self._tokenizer = utterance_id, tokenizer
         self._prompt, self._tts_eos_id = prompt, tts_eos_id
-        self._first_ids: list[int] = []  # until the prompt has enough
+        self._first_ids: list[int] = []  # collected until there are enough for the prompt
         self._has_words = self._begun = self._ended = False
         self._lock = threading.Lock()  # pieces of several threads keep their order
 
     def append(self, text: str, post: Callable[[SessionMessage], None], *, ended: bool) -> None:
-        """Raises RequestError for a piece that cannot be spoken; the utterance continues without it."""
+        """Raises RequestError for a piece that cannot be spoken; the utterance then continues without it."""
         if not isinstance(text, str) or text.strip():
             check_text(text)  # a piece may be white space alone
         with self._lock:

@@ -1,10 +1,10 @@
-"""When to launch the next frame: as late as the device allows, so that requests that arrive meanwhile join it.
+"""Decides when to launch the next frame: as late as the device allows, so that requests that arrive meanwhile join it.
 
-A frame that is launched at once waits behind the frame in flight, and a request that arrives then waits for both. The
-device must not run dry either, so the launch is due before the frame in flight can end, by the host's own time and a
-margin. The frame cannot end before it was last seen not begun, plus the time that a frame takes. Prompts that run with
-it take more time, which is only guessed: from the frame's earliest end on, the timer looks whether the device is free.
-(A frame "ends" here when the device can begin the next one, beside which it may still make the audio.)
+A frame that is launched at once waits behind the frame in flight, and a request that arrives then waits for both. But
+the device must never idle, so the launch is due before the frame in flight can end, earlier by the host's own time and
+a margin. The earliest possible end is the last time at which the frame had not begun, plus the time that a frame takes.
+Prompts in the same launch add time that can only be guessed: from the frame's earliest end on, the timer polls whether
+the device is free. (A frame "ends" here when the device can begin the next one; its audio may still be in progress.)
 
 On a CPU, the "device" is the codec's thread, and the host's own time is that of the frame's codes.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from oscine.runner.runner import Ticket
 
-_POLL_S = 0.0005  # while prefills run before the frame, or prompts beside it
-_MAX_PREFILLS_S = 1.0  # before a frame. A device that hangs must be noticed: by a launch, and the wait that follows it
-_HOST_DECAY = 0.9  # per launch, of the longest time that a launch took
-_LATE_STEP_S = 0.0005  # added to the margin by a launch that came too late; twice as much by each further one
+_POLL_S = 0.0005  # while prefills run before the frame, or prompts with it
+_MAX_PREFILLS_S = 1.0  # maximum before a frame: only a launch and the wait after it notice a device that hangs
+_HOST_DECAY = 0.9  # per launch, applied to the longest time that a launch took
+_LATE_STEP_S = 0.0005  # added to the margin after a late launch, and doubled by each further one
 _LATE_DECAY = 0.98
 _SMOOTHING = 0.2
 
@@ -25,13 +25,13 @@ class LaunchTimer:
     def __init__(self, margin_s: float) -> None:
         self._margin_s = margin_s
         self._late_s = self._host_s = self._frame_s = self._not_begun_s = 0.0
-        self._could_begin_s = 0.0  # since when nothing keeps the device from the last launch, but its own prefills
-        self.held_back = False  # the next launch had to wait since the last one
-        self._too_late = False  # the device was free before the launch that is due
+        self._could_begin_s = 0.0  # from then on, only its own prefills delay the last launch
+        self.held_back = False  # the next launch has been delayed on purpose
+        self._too_late = False  # the device became free before the next launch
         self._ticket: Ticket | None = None  # of the last launch
-        self._prompts_s = 0.0  # that prompts add to a frame
-        self._previous_end_s: float | None = None  # expected end of the launch before, if prompts run beside it
-        self._guessed_s = 0.0  # of the last launch's frame: `_prompts_s`, or none
+        self._prompts_s = 0.0  # added to a frame by prompts
+        self._previous_end_s: float | None = None  # expected end of the previous launch, if prompts run in it
+        self._guessed_s = 0.0  # part of the last launch's frame: `_prompts_s`, or 0
 
     def launched(
         self,
@@ -43,8 +43,9 @@ class LaunchTimer:
         admits: bool = False,
         follows: bool = True,
     ) -> None:
-        """The host worked on the launch since `began_s`; the frame will take `frame_s`. `admits`: with new requests, so
-        the host's time says nothing about other launches. `follows`: the frame before it is still in flight."""
+        """Records a launch that the host worked on since `began_s`; its frame will take `frame_s`. `admits`: it has new
+        requests, so the host's time says nothing about other launches. `follows`: the previous frame is still in
+        flight."""
         self._host_s = max(0.0 if admits else now_s - began_s, _HOST_DECAY * self._host_s)
         self.held_back = False
         after_prompts = follows and self._ticket is not None and self._ticket.with_prompts
@@ -53,7 +54,8 @@ class LaunchTimer:
         self._guessed_s = min(self._prompts_s, frame_s) if ticket.with_prompts else 0.0
 
     def device_freed(self, now_s: float, *, waited: bool) -> None:
-        """The frame before it let it begin. If the host `waited` for that, it begins now."""
+        """Records that the previous frame let the last one begin. If the host `waited` for that, the frame begins
+        now."""
         if not self._too_late:
             self._late_s *= _LATE_DECAY
         elif self._previous_end_s is None:
@@ -66,7 +68,7 @@ class LaunchTimer:
             if self._previous_end_s is not None:
                 error_s = now_s - self._previous_end_s
                 self._prompts_s = min(max(0.0, self._prompts_s + error_s * _SMOOTHING), self._frame_s)
-        self._previous_end_s, self._too_late = None, False  # they say nothing about a frame that nothing follows
+        self._previous_end_s, self._too_late = None, False  # they do not apply to a frame without a successor
 
     def is_due(self, now_s: float) -> bool:
         """Whether to launch the next frame, while the last one is in flight."""
@@ -82,7 +84,7 @@ class LaunchTimer:
         return self._not_begun_s + frame_s - self._host_s - self._late_s - self._margin_s
 
     def wake_s(self, now_s: float) -> float:
-        """When to look again; at once if prompts took less time than expected."""
+        """Returns when to look again: at once if prompts took less time than expected."""
         if self._guessed_s > 0.0 and self._ticket is not None and self._ticket.device_free():
             return now_s
         due_s = self.due_s(now_s)

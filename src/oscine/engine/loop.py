@@ -28,7 +28,7 @@ from oscine.runner.runner import Runner, Ticket
 from oscine.types import AudioChunk, EngineStatus, FinishReason
 
 _log = logging.getLogger(__name__)
-_MAX_FAILURES = 3  # of the runner in a row, without a good tick between them
+_MAX_FAILURES = 3  # of the runner in a row, with no good tick in between
 _NOT_FINITE = (
     "the model computed numbers that are not finite for this request, so it cannot be spoken; use another voice, or "
     "make the voice again"
@@ -40,7 +40,7 @@ _MIN_TICK_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class TickInFlight:
-    """Holds sessions, not slots: a slot may have a new owner when the frame arrives."""
+    """A launched tick. It holds sessions, not slots: a slot may have a new owner when the frame arrives."""
 
     ticket: Ticket
     sessions: tuple[Session, ...]
@@ -80,7 +80,7 @@ class EngineLoop:
         self._slots = Slots(runner.slots)
         self._sessions: dict[str, Session] = {}  # all that have not ended
         self._by_slot: dict[int, Session] = {}
-        self._waiting: deque[Session] = deque()  # for a slot: continuations, resumed ones, then the longest waiting
+        self._waiting: deque[Session] = deque()  # the queue: continuations, resumed speeches, then the longest waiting
         self._running: tuple[Session, ...] = ()  # copy of _by_slot's values that other threads may read
         self._in_flight: TickInFlight | None = None
         self._timer = LaunchTimer(config.pacing.launch_margin_s)
@@ -105,7 +105,9 @@ class EngineLoop:
 
     def status(self) -> EngineStatus:
         begun_s = self._tick_begun_s
-        stuck = begun_s is not None and self._clock() - begun_s > self._config.stuck_s  # in a call to the device
+        stuck = (
+            begun_s is not None and self._clock() - begun_s > self._config.stuck_s
+        )  # blocked in a call to the device
         return EngineStatus(
             ready=self._admission.open and not stuck,
             slots=self._slots.count,
@@ -131,7 +133,7 @@ class EngineLoop:
         frames = self._lengths.frames_left(session.text_ids, session.frames_made)
         if session.text_ended or session.running_s is None:
             return frames
-        # Nobody knows how much text will come: expect that it takes as long again as it has taken so far.
+        # How much text will follow is unknown: assume that it takes as long again as it has so far.
         return max(frames, (self._clock() - session.running_s) / max(self._cost_model.smooth_tick_s, _MIN_TICK_S))
 
     # --- the loop's thread ---
@@ -155,7 +157,7 @@ class EngineLoop:
             self._tick_begun_s = None
 
     def _guarded(self, step: Callable[[], bool]) -> bool:
-        """An unhandled error ends the engine."""
+        """Runs a step; an unhandled error ends the engine."""
         try:
             return step()
         except BaseException as error:
@@ -189,9 +191,9 @@ class EngineLoop:
             host_waits = not previous.ticket.device_free()
             previous.ticket.wait_device_free()
             self._timer.device_freed(self._clock(), waited=host_waits)
-            # Otherwise nobody knows how long it took: it ended while its successor was held back.
+            # Otherwise its duration is unknown: it ended while its successor was held back.
             self._collect(previous, timed=host_waits or not held_back)
-        if launched and launched.ticket.ready():  # always where nothing runs beside the loop: deliver it now
+        if launched and launched.ticket.ready():  # always true if nothing runs in parallel to the loop: deliver it now
             self._in_flight = None
             self._collect(launched)
         return bool(launched or previous)
@@ -210,11 +212,12 @@ class EngineLoop:
 
     @property
     def wake_s(self) -> float | None:
-        """When the loop must look at the frame in flight again; None: there is none."""
+        """When the loop must look at the frame in flight again, or None if there is none."""
         return self._timer.wake_s(self._clock()) if self._in_flight else None
 
     def _sleep(self) -> bool:
-        """Waits for a message; with a limit while a frame is in flight, or streams wait for text or a slot."""
+        """Waits for a message. The wait is limited while a frame is in flight, or while streams wait for text or a
+        slot."""
         while (wake_s := self.wake_s) is not None:
             if wake_s <= (now_s := self._clock()) or self._admission.wait(wake_s - now_s):
                 return True
@@ -260,7 +263,7 @@ class EngineLoop:
         self._waiting.insert(place, session)
 
     def _end_overdue(self) -> None:
-        """Ends streams whose text or slot does not come in time, and all of them at the end of a shutdown."""
+        """Ends streams whose text or slot did not come in time, and all streams at the end of a shutdown."""
         now_s = self._clock()
         stopped = self._stop_s is not None and now_s >= self._stop_s
         limit_s, forecast = max_queued_s(self._config), None
@@ -382,7 +385,7 @@ class EngineLoop:
     # --- ending ---
 
     def _end(self, session: Session, reason: FinishReason, error: OscineError | None = None) -> None:
-        """Frees the slot and delivers the last chunk. The only way for a session to end while the engine lives."""
+        """Frees the slot and delivers the last chunk. While the engine lives, sessions end only here."""
         if session.finish_reason is not None:
             return
         chunk = session.last_chunk(reason, error, self._clock())
@@ -408,7 +411,7 @@ class EngineLoop:
         self._admission.forget(session)
 
     def _fail(self, session: Session, error: Exception) -> None:
-        """Ends one session. An EngineError is raised instead: the runner has died."""
+        """Ends one session. Raises an EngineError again, because it means that the runner is unusable."""
         if isinstance(error, EngineError):
             raise error
         _log.warning("%s failed", session.utterance_id, exc_info=error)
@@ -416,7 +419,8 @@ class EngineLoop:
         self._end(session, "error", known)
 
     def _fail_all(self, error: Exception) -> None:
-        """Ends all running sessions. An EngineError, or too many failures in a row, is raised: the runner has died."""
+        """Ends all running sessions. Raises an EngineError again, and the last of too many failures in a row: the
+        runner is unusable."""
         self._failures += 1
         if isinstance(error, EngineError) or self._failures >= _MAX_FAILURES:
             raise error

@@ -23,7 +23,7 @@ from oscine.errors import ConfigError, EngineError
 from oscine.process.child import Child, read_message, write_message
 
 _GiB = 2**30
-_TIMEOUT_S = 300.0  # a safety net: importing torch takes seconds
+_TIMEOUT_S = 300.0  # ample: importing torch takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class RunningEngine:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """What an engine needs of a device."""
+    """The memory that an engine needs on a device, as a function of its slots."""
 
     model: str
-    device: str  # cpu, cuda:0
+    device: str  # such as cpu or cuda:0
     slots: int  # wanted
     bytes_for: Callable[[int], int]  # number of slots -> memory of the engine
     share: float | None = None  # of the device's whole memory, at most
@@ -71,11 +71,12 @@ class PlannedEngine:
     device: str
     slots: int
     planned_bytes: int
-    device_bytes: int | None  # the device's whole memory; None: the system does not report it
+    device_bytes: int | None  # the device's whole memory; None if the system does not report it
 
 
 def divide_memory(needs: Sequence[EngineMemory], devices: Mapping[str, DeviceMemory | None]) -> list[PlannedEngine]:
-    """One PlannedEngine for each need, in order. Raises ConfigError. A device that maps to None is not checked."""
+    """Returns one PlannedEngine for each need, in order. A device that maps to None is not checked. Raises
+    ConfigError."""
     planned: list[PlannedEngine] = []
     for need in needs:
         memory = devices[need.device]
@@ -147,7 +148,7 @@ def _does_not_fit(device: str, here: Sequence[tuple[EngineMemory, PlannedEngine]
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits, by bisection; 0: none."""
+    """Finds by bisection the largest number up to `limit` that fits; 0 if none does."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -160,7 +161,7 @@ def _gib(count: int) -> str:
 
 
 def describe_plan(planned: Sequence[PlannedEngine]) -> str:
-    """Such as "cuda:0: 21.3 of 139 GiB (preset 12.1 GiB, 64 slots; clone 9.2 GiB, 32 slots)"."""
+    """Formats a plan, such as "cuda:0: 21.3 of 139 GiB (preset 12.1 GiB, 64 slots; clone 9.2 GiB, 32 slots)"."""
     parts = []
     for device in dict.fromkeys(one.device for one in planned):
         here = [one for one in planned if one.device == device]
@@ -172,7 +173,7 @@ def describe_plan(planned: Sequence[PlannedEngine]) -> str:
 
 
 def plan_memory_of(wanted: Sequence[WantedEngine], running: Sequence[RunningEngine] = ()) -> list[PlannedEngine]:
-    """Plans in a process of its own, which loads torch and looks at the devices. Raises ConfigError or EngineError."""
+    """Plans in a process of its own, which loads torch and queries the devices. Raises ConfigError or EngineError."""
     try:
         with Child("oscine.engine.memory_sizes") as child:
             child.connection.settimeout(_TIMEOUT_S)
@@ -187,6 +188,7 @@ def plan_memory_of(wanted: Sequence[WantedEngine], running: Sequence[RunningEngi
 
 
 def cpu_threads(engines: int) -> int:
-    """Threads of one of several engines on the CPU: one core is left to the server, the others are divided."""
+    """Returns the threads of one of several engines on the CPU: one core stays free for the server, the others are
+    divided."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, ((usable or 1) - 1) // engines)

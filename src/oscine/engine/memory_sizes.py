@@ -1,4 +1,5 @@
-"""The memory that engines need on this machine's devices: the process that memory_plan.py starts."""
+"""Computes the memory that engines need on this machine's devices. memory_plan.py runs this module in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from oscine.model.weights import weight_bytes
 from oscine.process.child import as_pipe, connection_to_parent, read_message, write_message
 from oscine.runner.memory_budget import MemoryBudget
 
-# What a worker takes besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU the
+# Memory of a worker besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU: the
 # context; with the reserve of the CUDA backend it covers the 1.3 GiB that a server used beyond its counted sizes.
 _PROCESS_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
 
@@ -79,10 +80,10 @@ class EngineSizes:
         return self.weight_bytes + self._budget(slots).total_bytes + _PROCESS_BYTES[self.device.type]
 
     def unclaimed_bytes(self, running: RunningEngine) -> int:
-        """Memory that it was planned, but has not taken yet: the prefix cache fills up, and on the CPU the system
-        provides pages only when they are written."""
+        """Returns the planned memory that it has not allocated yet: the prefix cache fills up, and on the CPU the
+        system provides pages only when they are written."""
         slots = self.config.wanted_slots
-        if self.device.type == "cuda":  # what is not counted there was taken when the graphs were captured
+        if self.device.type == "cuda":  # memory that is not counted there was allocated when the graphs were captured
             return max(0, self.weight_bytes + self._budget(slots).tensor_bytes - running.memory_bytes)
         return max(0, self.bytes_for(slots) - _resident_bytes(running.pid))
 
@@ -93,7 +94,7 @@ class EngineSizes:
 def _resident_bytes(pid: int | None) -> int:
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
 
 
@@ -103,7 +104,7 @@ def _memory(device: torch.device, reserved: int) -> DeviceMemory | None:
 
 
 def main(connection: str) -> None:
-    """Reads the arguments of `plan_engines`; answers with its result, or with the message of its error."""
+    """Reads the arguments of `plan_engines` and answers with its result, or with the text of its error."""
     pipe = as_pipe(connection_to_parent(connection))
     wanted, running = pickle.loads(read_message(pipe)[1])
     try:

@@ -23,7 +23,7 @@ class Running:
 
     slot: int
     can_run: bool  # the text of its next frame is known and its limit is not reached
-    deadline_s: float | None  # None: its player is not playing (not yet, or it ran dry)
+    deadline_s: float | None  # None while its player is not playing (not yet, or it ran dry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Waiting:
 
     prompt_rows: int
     continues: bool = False  # continues a speech whose first segment was admitted; it takes over that slot
-    deadline_s: float | None = None  # of that speech; None: its player is not playing
+    deadline_s: float | None = None  # of that speech; None while its player is not playing
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ def choose_step(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
 
 
 def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: PacingConfig) -> int:
-    """The number of requests that keep every stream in real time, in the steady state (a tick of all streams is shorter
-    than a frame) and now (the prefill ends before the nearest deadline). Continuations skip the steady-state check:
-    they were counted when their first segment was admitted."""
+    """Returns how many requests can start while every stream stays in real time: in the steady state (a tick of all
+    streams is shorter than a frame) and now (the prefill ends before the nearest deadline). Continuations skip the
+    steady-state check; they were counted when their first segment was admitted."""
     slots = snapshot.free_slots + len(snapshot.running)
     room = rows_in_real_time(cost, pacing, slots) - len(snapshot.running)
     room = max(room, sum(waiting.continues for waiting in snapshot.waiting))
-    # Streams that wait for text run dry anyway, and dry ones cannot be saved: neither holds others back.
+    # Streams waiting for text or already underrun do not limit admission.
     deadlines_s = [stream.deadline_s for stream in snapshot.running if stream.can_run and stream.deadline_s is not None]
     slack_s = min(deadlines_s) - now_s if deadlines_s else float("inf")
     admitted, rows = 0, snapshot.prefill_rows
@@ -84,8 +84,8 @@ def _admissions(snapshot: Snapshot, now_s: float, cost: TickCost, pacing: Pacing
 
 
 def rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
-    """The largest batch in real time, at most twice the largest one measured: extrapolating further would admit too
-    many."""
+    """Returns the largest batch in real time, at most twice the largest one measured, because extrapolating further
+    would admit too many."""
     known = max(_INITIAL_ROWS, 2 * cost.rows_seen)
     return min(known, cost.rows_within(pacing.real_time_share * FRAME_S, slots))
 
@@ -93,9 +93,9 @@ def rows_in_real_time(cost: TickCost, pacing: PacingConfig, slots: int) -> int:
 def _paced(
     runnable: Sequence[Running], admitted: Sequence[Waiting], now_s: float, cost: TickCost, pacing: PacingConfig
 ) -> tuple[int, ...]:
-    """The slots to run when slots are scarce: streams with less than the lead, then others, nearest deadline first,
-    while the tick stays in real time. A batch costs little more than one row, and a stream that is left out only keeps
-    its slot longer."""
+    """Returns the slots to run when slots are scarce: streams with less than the lead, then others, nearest deadline
+    first, while the tick stays in real time. A batch costs little more than one row, and a stream that is left out only
+    keeps its slot longer."""
 
     def ahead_s(stream: Running) -> float:
         return 0.0 if stream.deadline_s is None else stream.deadline_s - now_s

@@ -32,7 +32,7 @@ _SUMMED = [one.name for one in fields(EngineStatus) if one.name not in ("ready",
 
 @dataclass(slots=True)
 class _Tries:
-    """The engines that were asked to do one thing, best first, until one is neither overloaded nor failing."""
+    """The engines tried so far for one call, best first, and their errors."""
 
     engines: int
     voice: str | None = None
@@ -48,7 +48,7 @@ class _Tries:
 
 class Router:
     def __init__(self, engines: Sequence[SpeechEngine], *, affinity_margin: int = 4, max_voices: int = 4096) -> None:
-        """`affinity_margin`: how many utterances the preferred engine may be ahead of the least loaded one."""
+        """`affinity_margin` is how many more utterances the preferred engine may have than the least loaded one."""
         if not engines:
             raise ConfigError("a router needs at least one engine")
         self._engines = list(engines)
@@ -94,7 +94,7 @@ class Router:
             engine.send(utterance_id, command)
 
     def status(self) -> EngineStatus:
-        """The sums over the engines that are ready; the slowest tick."""
+        """Sums the status of all ready engines; the tick is that of the slowest."""
         ready = [status for engine in self._engines if (status := engine.status()).ready]
         devices = Counter(status.device for status in ready)
         ticks = [status.ticks for status in ready]
@@ -142,7 +142,8 @@ class Router:
                 self._entering[engine] -= 1
 
     def _choose(self, tries: _Tries) -> int | None:
-        """The engine to try next, counted at once so that simultaneous callers do not all choose the same."""
+        """Returns the engine to try next. It is counted at once, so that simultaneous callers do not all choose the
+        same."""
         voice = tries.voice
         statuses = {index: engine.status() for index, engine in enumerate(self._engines) if index not in tries.tried}
         with self._lock:

@@ -17,7 +17,7 @@ _CHECK_EVERY = 8  # frames
 
 
 def frame_budget(config: RunawayConfig, text_ids: int) -> int:
-    """The maximum number of frames for a text of so many tokens."""
+    """Returns the maximum number of frames for a text of so many tokens."""
     return config.budget_frames + math.ceil(config.budget_frames_per_text_id * text_ids)
 
 
@@ -75,8 +75,8 @@ class RunawayDetector:
         self._room_tone, self._repetition = RoomTone(config), Repetition(config)
 
     def push(self, code: int, level_dbfs: float, *, text_spoken: bool) -> bool:
-        """Returns True if the stream should end with this frame. `text_spoken`: the text has ended and had a frame for
-        each token; before that, a long silence is a pause."""
+        """Returns True if the stream should end with this frame. `text_spoken`: the text has ended, and each of its
+        tokens had a frame; before that, a long silence is a pause."""
         if not self._enabled:
             return False
         room_tone, repetition = self._room_tone.push(level_dbfs), self._repetition.push(code)

@@ -49,29 +49,31 @@ class Session:
         stream_codes: bool = False,
     ) -> None:
         """`budgeted`: the request sets no max_new_tokens, so the length of its text limits its frames. `continues`: an
-        earlier segment of the same speech was admitted, and its audio lasts until `plays_until_s`, if any is left.
-        `resumes`: after a pause without a slot."""
+        earlier segment of the same speech was admitted; its audio, if any is left, lasts until `plays_until_s`.
+        `resumes`: it continues after a pause in which it had no slot."""
         self.utterance_id, self.sampling, self.deliver = utterance_id, sampling, deliver
         self.continues, self.resumes = continues, resumes
         self.text_ended = not streaming_text
-        self.text_ids = 0  # of the text to speak, as far as it is known
+        self.text_ids = 0  # of the text that has arrived
         self.prompt: Prompt | None = None
         self.slot: int | None = None
-        self.queued_s: float | None = None  # since when it waits for a slot
-        self.running_s: float | None = None  # since when it has one
+        self.queued_s: float | None = None  # when it began to wait for a slot
+        self.running_s: float | None = None  # when it got one
         self.finish_reason: FinishReason | None = None
         self.frames_launched = 0
         self.frames_made = 0
-        self.idle_since_s: float | None = None  # since when it waits for text
+        self.idle_since_s: float | None = None  # when it began to wait for text
         self.ran_dry = False  # the player ran out of audio before the last chunk, though the text was there
         self._spec, self._runaway_config = spec, config.runaway
         self._max_new_tokens = min(sampling.max_new_tokens, config.max_new_tokens)
         self._budgeted = budgeted and config.runaway.enabled
         self._max_frames = float("inf")  # the frame budget
-        self._known_ids = 0  # text ids for frames: frame n needs the n-th
+        self._known_ids = 0  # text ids that arrived for frames: frame n needs the n-th
         self._unsent_ids: list[int] = []  # arrived before the slot
         self._text_was_late = False  # since the last chunk
-        self._codes: list[Codes] | None = [] if return_codes or stream_codes else None  # that no chunk has carried
+        self._codes: list[Codes] | None = (
+            [] if return_codes or stream_codes else None
+        )  # those not sent with a chunk yet
         self._stream_codes = stream_codes
         self._runaway = RunawayDetector(config.runaway)
         trim = config.trim_silence.enabled if trim_silence is None else trim_silence
@@ -83,16 +85,16 @@ class Session:
 
     @property
     def needs_text(self) -> bool:
-        """No frame can be launched until more text arrives, or its end."""
+        """Whether the next frame needs more text, or the text's end, first."""
         return not self.text_ended and (self.prompt is None or self.frames_launched >= self._known_ids)
 
     @property
     def queue_rank(self) -> int:
-        """Those with a lower rank get a slot first."""
+        """Sessions with a lower rank get a slot first."""
         return 2 if not self.continues else 1 if self.resumes else 0
 
     def queued_for_s(self, now_s: float) -> float:
-        """How long it has waited for a slot."""
+        """Returns how long it has waited for a slot."""
         return 0.0 if self.slot is not None or self.queued_s is None else now_s - self.queued_s
 
     def begin(self, prompt: Prompt, text_ids: int, *, text_ended: bool) -> None:
@@ -113,7 +115,7 @@ class Session:
         self.sampling = replace(self.sampling, max_new_tokens=int(min(max_tokens, self._max_frames + 1)))
 
     def append_text(self, text_ids: Sequence[int], *, spoken_ids: int, ended: bool) -> None:
-        """Ids for later frames, of which `spoken_ids` are text and the others mark its end."""
+        """Adds ids for later frames: `spoken_ids` of them are text, the others mark its end."""
         assert self.prompt is not None and not self.text_ended, self.utterance_id
         self._text_was_late |= self.idle_since_s is not None
         self._known_ids += len(text_ids)
@@ -167,11 +169,11 @@ class Session:
         return self._buffer.sent_samples > 0
 
     def due_chunk(self, now_s: float, tick_s: float) -> AudioChunk | None:
-        """The chunk to send now, if any. A stream that waits for text holds nothing back."""
+        """Returns the chunk to send now, if any. A stream that waits for text holds nothing back."""
         return self._chunk(now_s) if self._buffer.due(now_s, tick_s, flush=self.needs_text) else None
 
     def last_chunk(self, reason: FinishReason, error: OscineError | None, now_s: float) -> AudioChunk:
-        """The rest of the audio, or none of it after a cancel."""
+        """Returns the rest of the audio; none of it after a cancel."""
         assert self.finish_reason is None, (self.utterance_id, self.finish_reason, reason)
         self.finish_reason = reason
         usage = Usage(self.text_ids, self.frames_made)
@@ -199,7 +201,7 @@ class Session:
         return np.array(taken, np.int64).reshape(-1, CODEBOOKS)
 
     def deadline_s(self, now_s: float) -> float | None:
-        """When the player runs out of audio, counting frames in flight. None: it is not playing now."""
+        """Returns when the player runs out of audio, counting frames in flight; None while it is not playing."""
         dry_s = self._buffer.dry_s
         if dry_s is None or dry_s <= now_s:
             return None
@@ -207,7 +209,7 @@ class Session:
 
 
 class _ChunkBuffer:
-    """Audio that waits for its chunk to be large enough, but never while the player waits for it."""
+    """Collects audio until a chunk is large enough; never while the player waits for it."""
 
     def __init__(self, config: ChunkConfig, spec: StreamSpec, plays_until_s: float | None) -> None:
         self._config, self._rate_hz = config, spec.sample_rate_hz
@@ -215,7 +217,7 @@ class _ChunkBuffer:
         self._held: list[bytes] = []  # copies: the runner may reuse its arrays
         self._held_samples = 0
         self.sent_samples = 0
-        self.dry_s = plays_until_s  # when the player has played everything that was sent; None: it has not started
+        self.dry_s = plays_until_s  # when the player has played everything that was sent; None before it has started
 
     @property
     def held_s(self) -> float:
@@ -238,11 +240,11 @@ class _ChunkBuffer:
         return len(self._held) >= min(config.steady_chunk_frames, max(1, share))
 
     def late(self, now_s: float) -> bool:
-        """The player has started and ran dry before the audio that is held now."""
+        """Whether the player has started and ran dry before it gets the audio that is held now."""
         return bool(self._held) and self.dry_s is not None and now_s > self.dry_s + _MIN_GAP_S
 
     def take(self, now_s: float) -> bytes:
-        """Everything held. The player's clock starts with the first chunk, and again when it ran dry."""
+        """Returns everything held. The player's clock starts with the first chunk, and again after it ran dry."""
         if not self._held:
             return b""
         pcm = b"".join(self._held)

@@ -1,4 +1,4 @@
-"""The cost of a tick, learned while the engine runs: a constant, a part per row and a part per prefilled prompt row."""
+"""Learns the cost of a tick while the engine runs: a constant, a part per row, and a part per prefilled prompt row."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ _MIN_STALL_S = 0.005
 # Relative to the tick, and squared.
 _TICK_VARIANCE = 0.25**2  # of one measurement
 _FIRST_VARIANCE = 0.5**2  # of the machine's speed after the first tick
-_SPEED_VARIANCE = 0.015**2  # added per tick: other programs start and end. About the last sixteen ticks count
+_SPEED_VARIANCE = 0.015**2  # added per tick, as other programs start and end: about the last sixteen ticks count
 _PAUSE_VARIANCE = 0.5**2  # added per second without a tick, for one second at most
-_DEVIATION, _DEVIATING_TICKS = 0.3, 4  # ticks in a row that deviate by so much count like such a pause
-_SHARE_VARIANCE = 0.5**2  # of how a tick divides into its two parts, if nothing is known about that
-_SHARE_FORGETTING = 1 / 10_000  # of that, per tick
+_DEVIATION, _DEVIATING_TICKS = 0.3, 4  # so many ticks in a row that deviate by this count like such a pause
+_SHARE_VARIANCE = 0.5**2  # of how a tick divides into its two parts, before anything is known
+_SHARE_FORGETTING = 1 / 10_000  # forgotten per tick
 
 
 @dataclass(frozen=True, slots=True)
 class TickCost:
-    """All zero before the first tick: optimistic, and corrected within a few ticks."""
+    """The parts of a tick's cost. All are zero before the first tick, which is optimistic and corrected within a few
+    ticks."""
 
     fixed_s: float = 0.0
     row_s: float = 0.0
@@ -32,7 +33,7 @@ class TickCost:
         return self.fixed_s + self.row_s * rows + self.prefill_row_s * prefill_rows
 
     def rows_within(self, limit_s: float, max_rows: int) -> int:
-        """The largest batch whose tick stays within `limit_s`; at least one row."""
+        """Returns the largest batch whose tick stays within `limit_s`, at least one row."""
         if self.tick_s(max_rows) <= limit_s:
             return max_rows
         return max(1, min(max_rows, int((limit_s - self.fixed_s) / self.row_s))) if self.row_s > 0 else 1
@@ -45,8 +46,8 @@ class TickCostModel:
 
     def __init__(self) -> None:
         self._variance = (0.0, 0.0, 0.0)  # of fixed_s, of both together, of row_s
-        self._paused_s = 0.0  # since the last tick that the filter has seen
-        self._deviating = 0  # ticks in a row that took longer than expected; negative: less long
+        self._paused_s = 0.0  # since the last tick that updated the filter
+        self._deviating = 0  # ticks in a row that took longer than expected; negative: shorter
         self.cost = TickCost()
         self.smooth_tick_s = 0.0
         self._counts = [0] * (len(TICK_BOUNDS_S) + 1)
@@ -57,8 +58,8 @@ class TickCostModel:
         return TickHistogram(tuple(self._counts), self._sum_s)
 
     def add(self, rows: int, prefill_rows: int, tick_s: float, *, timed: bool = True, paused_s: float = 0.0) -> None:
-        """A tick, and how long there was none before it. Not `timed`: it took `tick_s` at most, and is taken to be no
-        slower than expected."""
+        """Learns from a tick and the pause before it. If not `timed`, the tick took at most `tick_s`, and is assumed to
+        be no slower than expected."""
         self._paused_s = min(self._paused_s + paused_s, 1.0)
         if not timed:
             tick_s = min(tick_s, self.cost.tick_s(rows, prefill_rows))
@@ -82,19 +83,19 @@ class TickCostModel:
             self._variance = (_FIRST_VARIANCE * tick_s**2 + share_s2, -share_s2 / rows, share_s2 / rows**2)
         # One stall (another process, a page fault) must not stop admission for seconds.
         error_s = min(tick_s, max(2 * expected_s, _MIN_STALL_S)) - expected_s
-        # Several ticks that are all much slower, or much faster, are no stalls: something has happened.
+        # Several ticks that are all much slower, or all much faster, are not stalls: the machine has changed.
         deviates = 0 if abs(error_s) < _DEVIATION * expected_s else 1 if error_s > 0 else -1
         self._deviating = self._deviating + deviates if self._deviating * deviates > 0 else deviates
         if abs(self._deviating) >= _DEVIATING_TICKS:
             self._deviating, self._paused_s = 0, 1.0
-        # With each tick the speed may have changed, and a little of the division is forgotten.
+        # The speed may change with each tick, and a little of the learned division is forgotten.
         speed, self._paused_s = _SPEED_VARIANCE + _PAUSE_VARIANCE * self._paused_s, 0.0
         share_s2, keep = _SHARE_VARIANCE * expected_s**2 * _SHARE_FORGETTING, 1 - _SHARE_FORGETTING
         of_fixed, of_both, of_row = self._variance
         of_fixed = of_fixed * keep + share_s2 + speed * fixed_s**2
         of_both = of_both * keep - share_s2 / rows + speed * fixed_s * row_s
         of_row = of_row * keep + share_s2 / rows**2 + speed * row_s**2
-        # What the error says about each part.
+        # How much of the error belongs to each part.
         with_fixed, with_row = of_fixed + of_both * rows, of_both + of_row * rows
         total = with_fixed + with_row * rows + _TICK_VARIANCE * expected_s**2
         fixed_gain, row_gain = with_fixed / total, with_row / total

@@ -1,4 +1,4 @@
-"""Processes that run one module of this package: spawned, reached over a socket, ended.
+"""Spawns processes that run one module of this package, exchanges messages with them over a socket, and ends them.
 
 Only the standard library is imported: a server spawns its first worker before it reads its settings.
 """
@@ -28,7 +28,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 importlib.import_module(sys.argv[2]).main(*sys.argv[3:])
 """
 _STDERR = 2
-_KILL_S = 30.0  # a process that hangs in a driver may not even die
+_KILL_S = 30.0  # a process that hangs in a driver may not react to SIGKILL
 _PR_SET_PDEATHSIG = 1
 
 
@@ -36,8 +36,9 @@ class Child:
     """A process that runs `main` of a module, and the socket to it."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        """`main` gets the descriptor of its end of the socket (see `connection_to_parent`), then the arguments, all as
-        strings. Its standard input is empty, and what it prints goes to standard error. Raises OSError."""
+        """Spawns the process. `main` gets the descriptor of its end of the socket (see `connection_to_parent`), then
+        the arguments, all as strings. Its standard input is empty, and what it prints goes to standard error. Raises
+        OSError."""
         if os.name == "nt":
             raise OSError("child processes need Linux or macOS; on Windows, use WSL2")
         self.connection, theirs = socket.socketpair()
@@ -61,13 +62,13 @@ class Child:
 
     @cached_property
     def pipe(self) -> IO[bytes]:
-        """The connection as a file, for the messages below."""
+        """The connection as a file, for `read_message` and `write_message`."""
         return as_pipe(self.connection)
 
     def end(self, timeout_s: float = 0.0) -> None:
-        """Disconnects, which tells the process to end, and kills it if it has not ended after `timeout_s`."""
+        """Disconnects, which makes the process end, and kills it if it still runs after `timeout_s`."""
         with contextlib.suppress(OSError):
-            # Wakes up a thread that waits for an answer; the pipe stays open for it, and reads as ended.
+            # Wakes up a thread that waits for an answer: its pipe stays open and reads as ended.
             self.connection.shutdown(socket.SHUT_RDWR)
         self.connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -79,7 +80,7 @@ class Child:
 
 
 def connection_to_parent(descriptor: str) -> socket.socket:
-    """The child's end of the socket. Programs that the child starts do not inherit it."""
+    """Opens the child's end of the socket. Programs that the child starts do not inherit it."""
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
     return connection
@@ -102,12 +103,12 @@ _YOUNG_OBJECTS = 10_000  # Python: 700
 
 
 def freeze_gc() -> None:
-    """Excludes all objects made so far from later collections. Call it once, at the end of startup.
+    """Excludes all existing objects from later collections. Call it once, at the end of startup.
 
     A full collection visits every object: 200,000 of torch, 90,000 of the server's libraries. On a slow core that takes
-    as long as a frame. Requests make objects that live as long as their streams, and hardly any garbage that needs a
-    collection: 250 collections during 1,500 requests took up to 15 ms each and found nothing. So they are made rarer,
-    but not switched off: cycles of libraries must not grow for ever. Ours are broken up (`errors.clear_tracebacks`).
+    as long as a frame. Requests make objects that live as long as their streams, and hardly any garbage: 250
+    collections during 1,500 requests took up to 15 ms each and found nothing. So collections become rarer. They are not
+    switched off, because libraries make cycles; ours are broken up (`errors.clear_tracebacks`).
     """
     gc.collect()
     gc.freeze()
@@ -116,7 +117,7 @@ def freeze_gc() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Does not collect while the body imports modules, and excludes their objects from later collections.
+    """Disables collections while the body imports modules, and excludes the modules' objects from later ones.
 
     Importing torch makes 200,000 objects and hardly any garbage; collections took a tenth of that time.
     """
@@ -128,7 +129,7 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-# --- Messages between processes: a line of JSON that states how many bytes follow, and the bytes.
+# --- Messages: a line of JSON that states how many bytes follow, then the bytes.
 
 Message = dict[str, Any]
 
@@ -139,7 +140,7 @@ def write_message(pipe: IO[bytes], message: Mapping[str, Any], content: bytes = 
 
 
 def read_message(pipe: IO[bytes]) -> tuple[Message, bytes]:
-    """Raises EOFError if the other side has closed the pipe, even in the middle of a message."""
+    """Raises EOFError if the other side has closed the pipe, also in the middle of a message."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError("the other process closed the pipe")

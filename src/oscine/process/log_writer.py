@@ -1,4 +1,4 @@
-"""A log handler that never waits. Writing to a pipe that nobody reads would block, and with it every stream."""
+"""A log handler that never waits. Writing to a pipe that nobody reads would block all streams."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import threading
 import time
 from collections import deque
 
-_MAX_LINES = 10_000  # that wait to be written
+_MAX_LINES = 10_000  # maximum number of unwritten lines
 _BATCH_LINES = 100  # per system call
-_BATCH_S = 0.01  # lines that follow within this time are written together: waking the thread costs more than a line
+_BATCH_S = 0.01  # lines within this time are written together: waking the thread costs more than a line
 _FLUSH_S = 1.0
 _POLL_S = 0.005
 
 
 class LogWriter(logging.Handler):
-    """Writes lines to a file descriptor on a thread of its own. Lines that do not fit are dropped, counted and
-    reported. Lines are formatted by the caller's thread, whose context they show."""
+    """Writes lines to a file descriptor on a thread of its own. Lines beyond the maximum are dropped, counted and
+    reported. The caller's thread formats each line, because its context is shown."""
 
     def __init__(self, descriptor: int, max_lines: int = _MAX_LINES) -> None:
         super().__init__()
         self._descriptor, self._max_lines = descriptor, max_lines
-        self._lines: deque[bytes] = deque()  # each is removed when it is written
-        self._waiting = threading.Event()  # set after a line was added, cleared before lines are written
+        self._lines: deque[bytes] = deque()  # not yet written
+        self._waiting = threading.Event()  # set by new lines, cleared before lines are written
         self._lost = 0
         # A daemon, and no Python file object: the process must end although this thread is blocked.
         threading.Thread(target=self._write, name="oscine-log", daemon=True).start()
@@ -42,7 +42,7 @@ class LogWriter(logging.Handler):
             self._waiting.set()
 
     def flush(self) -> None:
-        """Waits until all lines are written, but not for a reader that is not there."""
+        """Waits until all lines are written, but only briefly if nobody reads them."""
         deadline_s = time.monotonic() + _FLUSH_S
         while self._lines and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -66,7 +66,7 @@ class LogWriter(logging.Handler):
         try:
             while batch:
                 batch = batch[os.write(self._descriptor, batch) :]
-        except OSError:  # the reader has gone for good, or the disk is full; the other lines would fare no better
+        except OSError:  # the reader is gone or the disk is full: the other lines cannot be written either
             count = len(self._lines)
             self._lost += count
         for _ in range(count):

@@ -31,7 +31,7 @@ class PromptBuilder:
         return self.build_counted(request)[0]
 
     def build_counted(self, request: SpeechRequest) -> tuple[Prompt, int]:
-        """The prompt, and how many ids the text has."""
+        """Returns the prompt and the number of text ids."""
         check_text(request.text)
         turn = self._tokenizer.encode_turn("assistant", request.text)
         layout = self._layout(request, turn, streaming_text=False)
@@ -62,7 +62,7 @@ class PromptBuilder:
         return [self.config.im_start_id, *turn.role_ids, *turn.body_ids, self.config.im_end_id, *newline]
 
     def _reference_ids(self, voice: Voice) -> list[int]:
-        """The transcript of the reference clip; without one the clip gives its timbre only."""
+        """Returns the ids of the reference clip's transcript; without a transcript the clip gives only its timbre."""
         if voice.transcript is None or voice.reference_codes is None:
             return []
         highest, vocab = voice.reference_codes.max(), self.config.predictor.vocab
@@ -86,12 +86,12 @@ class StreamingPrompt:
 
     @property
     def ids_needed(self) -> int:
-        # In context, transcript and text are added to the reference frames; only the rest is added to new frames.
+        # In-context cloning adds transcript and text to the reference frames; only the rest is added to new frames.
         codes = self._layout.reference_codes
         return 1 if codes is None else max(1, 1 + len(codes) - len(self._layout.reference_ids))
 
     def build(self, role_ids: Sequence[int], body_ids: Sequence[int], *, ended: bool) -> Prompt:
-        """Builds from the first ids of the text, or from all of them if the text has ended."""
+        """Builds the prompt from the first ids of the text, or from all of them if the text has ended."""
         assert body_ids and (ended or len(body_ids) >= self.ids_needed), (len(body_ids), self.ids_needed, ended)
         role_ids = [self._config.im_start_id, *role_ids]
         prompt = _prompt(self._config, replace(self._layout, role_ids=role_ids, body_ids=body_ids))

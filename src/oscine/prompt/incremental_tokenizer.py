@@ -15,7 +15,7 @@ _ROLE_IDS = 2  # the role and its newline, see TextTurn
 
 
 class IncrementalTokenizer:
-    """One utterance's text. `role_ids` are known when the first body id is."""
+    """Tokenizes one utterance's text. `role_ids` are known when the first body id is."""
 
     def __init__(self, tokenizer: Tokenizer, role: str = "assistant") -> None:
         self._tokenizer = tokenizer
@@ -23,7 +23,7 @@ class IncrementalTokenizer:
         self.role_ids: list[int] = []
 
     def push(self, text: str) -> list[int]:
-        """The body ids that are final with this piece, possibly none."""
+        """Returns the body ids that are final with this piece, possibly none."""
         # Earlier calls have searched the older text: a new cut is at the new piece's start or later.
         first = max(1, len(self._pending))
         self._pending += text
@@ -32,7 +32,7 @@ class IncrementalTokenizer:
         return self._body(final)
 
     def finish(self) -> list[int]:
-        """The remaining ids; no more text follows."""
+        """Returns the remaining ids; no more text may follow."""
         final, self._pending = self._pending, ""
         return self._body(final)
 

@@ -1,4 +1,4 @@
-"""Pairs text ids with codec entries for every mode. This is the model's real interface, in integers only.
+"""Pairs text ids with codec entries for every mode: the model's input as integers.
 
 A row of the talker's input is T(text id) + codec entry (types.py); `trailing` text ids are added to generated frames.
 """
@@ -52,7 +52,7 @@ def build_layout(config: ModelConfig, given: LayoutInput) -> Prompt:
         trailing = _body(config, given, rows)
     else:
         trailing = _body_in_context(config, given, rows)
-        # In both text modes the transcript comes first, on codec entries that do not depend on the text.
+        # In both text modes the transcript comes first; its codec entries do not depend on the text.
         prefix_rows += min(len(given.reference_ids), 1 + len(given.reference_codes))
     return Prompt(
         text_ids=np.array(rows.text, dtype=np.int64),

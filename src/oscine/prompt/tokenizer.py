@@ -28,7 +28,7 @@ QWEN_SPLIT = (
     r"|\s+(?!\S)"
     r"|\s+"
 )
-# The same for ASCII text, whose letters and digits Python's own expressions know.
+# The same expression for ASCII text, which Python's own `re` can match.
 _ASCII_SPLIT = re.compile(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\na-zA-Z0-9]?[a-zA-Z]+"
@@ -52,9 +52,10 @@ class TextTurn:
 
 
 class Tokenizer:
-    """Byte-level BPE. Building one takes most of a second. Encoding is thread-safe.
+    """Byte-level BPE. Creating one takes most of a second. Encoding is thread-safe.
 
-    Words are encoded independently of each other, so those of ASCII texts are remembered: most of them return.
+    Words are encoded independently of each other, so the ids of words in ASCII texts are cached: most words occur
+    again.
     """
 
     def __init__(self, bpe: BpeTokenizer, vocab_size: int) -> None:

@@ -47,10 +47,10 @@ class PendingUtterance:
 
 
 class EngineClient:
-    """`build` runs in the worker and reports its progress with the function that it is given. It is pickled, so it must
-    be a function of a module, or a functools.partial of one. `environment` is added to the worker's, for instance
-    CUDA_VISIBLE_DEVICES. `spawned`, if given, is the first worker, with the environment that it has. The constructor
-    returns at once; call `wait_ready`."""
+    """The front end's engine. `build` runs in the worker and reports its progress with the function that it is given.
+    It is pickled, so it must be a function of a module, or a functools.partial of one. `environment` is added to the
+    worker's, for instance CUDA_VISIBLE_DEVICES. `spawned`, if given, is the first worker, with the environment that it
+    has. The constructor returns at once; call `wait_ready`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class EngineClient:
 
     @contextlib.contextmanager
     def _submitting(self, utterance_id: str) -> Iterator[None]:
-        """Forgets an utterance that was refused, and cancels one that nobody waits for any more."""
+        """Forgets a refused utterance, and cancels one whose caller has stopped waiting."""
         try:
             yield
         except OscineError:
@@ -116,7 +116,7 @@ class EngineClient:
             self._supervisor.send(wire.SendCommand.of(utterance_id, command))
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        """The clip is decoded here, so that decoding delays no frame."""
+        """Decodes the clip in this process, so that decoding delays no frame."""
         read = read_clip(clip, REFERENCE_CLIP)
         check_reference(read)
         clone_id, voice = secrets.token_hex(8), Future[Voice]()
@@ -132,7 +132,8 @@ class EngineClient:
             self._clones.pop(clone_id, None)
 
     def status(self) -> EngineStatus:
-        """The status of the last heartbeat, with the utterances that started or ended since. Never waits."""
+        """Returns the status of the last heartbeat, corrected by utterances that started or ended since. Never
+        waits."""
         last, running = self._supervisor.status, len(self._utterances)
         if self._supervisor.state != "ready":
             return replace(last, ready=False, slots_active=0, queued=0)
@@ -170,7 +171,7 @@ class EngineClient:
                     if utterance := find(utterance_id, None):
                         _settle(utterance.accepted, error)
                 case wire.CloneResult(clone_id, voice, error):
-                    if clone := self._clones.get(clone_id):  # or it took too long
+                    if clone := self._clones.get(clone_id):  # None if it took too long
                         _settle(clone, error or wire.unpack(voice))
 
     def _receive_chunk(self, utterance_id: str, chunk: AudioChunk) -> None:

@@ -58,7 +58,7 @@ class SendCommand(_Message, frozen=True):
     @classmethod
     def of(cls, utterance_id: str, command: Command) -> SendCommand:
         if isinstance(command, AppendText) and not isinstance(command.text, str):
-            # `send` has no answer, so this is refused here, in the words of the engine.
+            # `send` has no answer, so this is refused here, with the engine's error text.
             raise RequestError(f"text must be a string, got {type(command.text).__name__}", "text")
         arguments = tuple(pack(field.name, getattr(command, field.name)) for field in fields(command))
         return cls(utterance_id, type(command).__name__, arguments)
@@ -86,7 +86,7 @@ class StopWorker(_Message, frozen=True):
 
 
 class BuildProgress(_Message, frozen=True):
-    """The engine is being built. The first one shows that the process has started."""
+    """Reports a step of the build. The first report shows that the process has started."""
 
     stage: str
     done: int
@@ -126,9 +126,9 @@ FromWorker = BuildProgress | Ready | BuildFailed | SubmitResult | Chunk | CloneR
 
 
 def pack(name: str, value: object) -> Any:
-    """A value in msgpack's types. Raises RequestError if it has none.
+    """Converts a value to msgpack's types. Raises RequestError for other types.
 
-    Strings travel as bytes: a lone surrogate is not valid UTF-8, and refusing it is up to the engine.
+    Strings travel as bytes, because a lone surrogate is not valid UTF-8; the engine refuses it.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -157,8 +157,8 @@ def _codes(packed: bytes) -> Codes:
 
 
 def _encode(value: object) -> object:
-    """Arrays, and errors as class, text and attributes. An error of another module travels as its nearest parent in
-    oscine.types."""
+    """Encodes arrays as bytes, and errors as class, text and attributes. A class that is not in oscine.errors travels
+    as its nearest parent there."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, OscineError):

@@ -35,15 +35,15 @@ from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, 
 _log = logging.getLogger(__name__)
 _FIRST_START_S = 10.0  # a guess, until a start has been measured
 _MAX_DOUBLINGS = 30  # of the wait before a restart
-_PASSING_ERRNOS = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)  # something is used up
+_PASSING_ERRNOS = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)  # a resource is exhausted
 _PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM)  # from a system without memory, or from an operator
-_EXIT_S = 1.0  # between the disconnect of a process and its end
+_EXIT_S = 1.0  # maximum between the disconnect of a process and its exit
 
 
 class Supervisor:
-    """`on_message` gets the worker's messages about utterances and voices, on another thread. `on_exit` is called when
-    a worker has ended and all its messages were handled; utterances that still run end with this reason and text.
-    `spawned` is the first worker, if there is one already."""
+    """Runs the worker. `on_message` gets its messages about utterances and voices, on another thread. `on_exit` is
+    called when a worker has ended and all its messages were handled; utterances that still run end with this reason and
+    text. `spawned` is the first worker, if it exists already."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Supervisor:
         self._worker: WorkerProcess | None = None
         self._state: EngineState = "starting"
         self._build_error: OscineError | None = None  # of the last start
-        self._may_pass = False  # the reason why the last worker ended; another try may succeed
+        self._may_pass = False  # the last worker ended for a reason that may pass
         self._failure: OscineError | None = None  # why the state is "failed"
         self._last_reason: str | None = None
         self._restarts = 0
@@ -152,11 +152,12 @@ class Supervisor:
             self._on_exit("cancelled" if stopping else "error", "the engine is stopped")
 
     def _try_worker(self) -> str:
-        """The same as `_run_worker`; also what keeps a worker from starting or ending is only a reason to try again."""
+        """Does the same as `_run_worker`, except that an error at the start or the end of the worker only causes a
+        retry."""
         self._may_pass = False
         try:
             return self._run_worker()
-        except OSError as error:  # no process, memory or open file is left
+        except OSError as error:  # no more processes, memory or open files
             self._may_pass = error.errno in _PASSING_ERRNOS
             return f"the worker process could not be started: {error}"
         except OscineError as error:
@@ -189,12 +190,12 @@ class Supervisor:
         return reason or worker.describe_exit()
 
     def _watch(self, worker: WorkerProcess) -> tuple[str, float]:
-        """Returns why to end the worker ("" if it has ended by itself) and how long it may take to terminate."""
+        """Returns why to end the worker ("" if it has ended by itself) and how long to wait for its exit."""
         period_s = min(self._config.heartbeat_s / 4, 0.25)
         last_s, silent_s = time.monotonic(), 0.0
         while not worker.disconnected.wait(period_s) and worker.popen.poll() is None:
             now_s = time.monotonic()
-            # A much longer wait means that this process was suspended; the worker is not to blame.
+            # A much longer wait means that this process was suspended, not that the worker failed.
             silent_s = 0.0 if self._answered else silent_s + min(now_s - last_s, 2 * period_s)
             last_s, self._answered = now_s, False
             if self._stopping.is_set():
@@ -259,7 +260,7 @@ class Supervisor:
 
 
 KILL_S = 30.0  # a process that hangs in a driver may not even die
-_LAST_MESSAGES_S = 5.0  # for messages of a process that has ended; only a process that it forked could delay their end
+_LAST_MESSAGES_S = 5.0  # for the last messages of an ended process; only a process that it forked can delay them
 
 
 class WorkerProcess:
@@ -306,7 +307,7 @@ class WorkerProcess:
 
 
 def pickle_build(build: Build) -> bytes:
-    """Raises ConfigError for a function that a worker could not import."""
+    """Raises ConfigError for a function that a worker cannot import."""
     function: object = build
     while isinstance(function, functools.partial):
         function = function.func

@@ -16,11 +16,11 @@ from collections.abc import Callable
 _LENGTH = struct.Struct("<Q")
 _BATCH = 64  # messages per system call: the chunks of one tick leave together
 _BUFFER_BYTES = 2**18
-_DONT_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # None: every message is left to the writing thread
+_DONT_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # None: the writing thread sends every message
 
 
 class Transport:
-    """`on_message`, which may be replaced, and `on_disconnect` (the peer is gone) are called on the reading thread."""
+    """Calls `on_message`, which may be replaced, and `on_disconnect` (the peer is gone) on the reading thread."""
 
     def __init__(
         self, connection: socket.socket, on_message: Callable[[bytes], None], on_disconnect: Callable[[], None]
@@ -29,7 +29,7 @@ class Transport:
         self._connection, self._on_disconnect = connection, on_disconnect
         self._changed = threading.Condition()
         self._outbox: deque[bytes] = deque()  # with their lengths; the first may be the rest of a message
-        self._mid_message = False  # the peer has received a part of a message, or the writing thread is sending
+        self._mid_message = False  # a message is partly sent, or the writing thread is sending
         self._closing = False
         self.unsent_bytes = 0
         self._reader = threading.Thread(target=self._read, name="oscine-reader", daemon=True)
@@ -38,8 +38,8 @@ class Transport:
         self._writer.start()
 
     def send(self, message: bytes, *, overtake: bool = False) -> None:
-        """Sends on the caller's thread, so that no other one must wake up first. From any thread. With `overtake`, not
-        even messages that wait come first."""
+        """Sends on the caller's thread, so that no other thread must wake up first. Callable from any thread. With
+        `overtake`, the message goes before those in the outbox."""
         packed = _LENGTH.pack(len(message)) + message
         with self._changed:
             if self._mid_message or _DONT_WAIT is None or (self._outbox and not overtake):
@@ -57,7 +57,7 @@ class Transport:
                     self._put(packed[sent:], first=True)
 
     def post(self, message: bytes) -> None:
-        """Leaves it to the writing thread, which sends many messages at once. From any thread."""
+        """Adds a message to the outbox; the writing thread sends many at once. Callable from any thread."""
         with self._changed:
             self._put(_LENGTH.pack(len(message)) + message)
 
@@ -71,7 +71,7 @@ class Transport:
         self._reader.join(timeout_s)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Sends what is waiting for up to `linger_s`, then disconnects. Never on the reading thread."""
+        """Sends the outbox for up to `linger_s`, then disconnects. Not callable on the reading thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -91,7 +91,7 @@ class Transport:
                     self.unsent_bytes -= sum(map(len, batch))
 
     def _next(self) -> list[bytes]:
-        """The next messages to send; none when the transport is closing and all are sent."""
+        """Returns the next messages to send; none when the transport is closing and everything was sent."""
         with self._changed:
             while not self._outbox and not self._closing:
                 self._changed.wait()

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 Build = Callable[[ReportProgress], LocalEngine]
 
-MAX_UNSENT_BYTES = 64 * 2**20  # a front end this far behind has stopped reading
+MAX_UNSENT_BYTES = 64 * 2**20  # more than this means that the front end has stopped reading
 LINGER_S = 5.0  # for the last messages
 _STDERR = 2
 
@@ -39,14 +39,14 @@ _STDERR = 2
 @dataclass(slots=True)
 class RunningUtterance:
     accepted: bool = False  # the engine's `enqueue` has returned; chunks may come earlier
-    delivering: bool = True  # False: it has ended for the front end, but not yet in the engine
+    delivering: bool = True  # False once it has ended for the front end; the engine may still run it
     samples: int = 0  # sent
     begun: bool = False  # its first chunk was sent
 
 
 class EngineServer:
-    """`inbox` holds what the front end sent before the engine was ready, and what the engine's thread leaves to the
-    main one; None ends `serve`."""
+    """Serves one engine to one front end. `inbox` holds what the front end sent before the engine was ready, and what
+    the engine's thread leaves to the main thread; None ends `serve`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EngineServer:
     ) -> None:
         self._transport, self._inbox, self._max_unsent_bytes = transport, inbox, max_unsent_bytes
         self._lock = threading.Lock()
-        self._status = 0  # for the exit
+        self._status = 0  # exit status
         self._calling = threading.Lock()  # one message at a time, whichever thread has received it
         self._running: dict[str, RunningUtterance] = {}
         self._cloning = ThreadPoolExecutor(1, "oscine-clone")  # one voice at a time: frames need the device too
@@ -119,7 +119,7 @@ class EngineServer:
             clear_tracebacks(error)
         else:
             utterance.accepted = True
-            # Not with the writing thread: it would wake up beside the engine's, which has just got the request
+            # Not on the writing thread, which would wake up and compete with the engine's: that one has just got work
             self._send(wire.SubmitResult(utterance_id))
 
     def _pass_command(self, engine: LocalEngine, message: wire.SendCommand) -> None:
@@ -129,7 +129,7 @@ class EngineServer:
             return
         try:
             engine.send(message.utterance_id, message.command())
-        except OscineError as error:  # text that cannot be spoken; `send` has no answer, so the utterance ends
+        except OscineError as error:  # text that cannot be spoken: `send` has no answer, so the utterance ends
             with self._lock:
                 self._end(message.utterance_id, utterance, error)
 
@@ -157,7 +157,7 @@ class EngineServer:
                 self._end(running_id, running, error)
 
     def _end(self, utterance_id: str, utterance: RunningUtterance, error: OscineError) -> None:
-        """Ends it for the front end now, and in the engine through the inbox. The caller holds the lock."""
+        """Ends the utterance for the front end now, and in the engine through the inbox. The caller holds the lock."""
         if utterance.delivering:
             utterance.delivering = False
             self._send_chunk(utterance_id, utterance, AudioChunk(b"", utterance.samples, "error", error))
@@ -185,7 +185,7 @@ class EngineServer:
 
 
 def _reported(error: Exception) -> OscineError:
-    """The error as one of ours. An unexpected one leaves its traceback in the log."""
+    """Returns the error as one of ours. Logs the traceback of an unexpected one."""
     if isinstance(error, OscineError):
         return error
     _log.error("an unexpected error", exc_info=error)
@@ -193,7 +193,7 @@ def _reported(error: Exception) -> OscineError:
 
 
 def main(descriptor: str, *imports: str) -> None:
-    """Imports the modules `imports` while the build function is on its way."""
+    """Runs a worker. Imports the modules `imports` while the build function is on its way."""
     # The transport notices the parent's death with a thread that runs Python; the kernel's signal also ends a process
     # whose interpreter is blocked in one call.
     die_with_parent()
@@ -208,7 +208,7 @@ def main(descriptor: str, *imports: str) -> None:
             for module in imports:
                 try:
                     importlib.import_module(module)
-                except Exception:  # the build function will report it, perhaps with another error
+                except Exception:  # the build function reports it, perhaps as another error
                     _log.warning("could not import %s", module, exc_info=True)
         pickled = inbox.get()
         assert pickled is not None
@@ -223,7 +223,7 @@ def main(descriptor: str, *imports: str) -> None:
     finally:
         transport.close(LINGER_S)
         logging.shutdown()
-        os._exit(status)  # whatever threads the engine left behind
+        os._exit(status)  # even if the engine left threads behind
 
 
 def import_and_build(
