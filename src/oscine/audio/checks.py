@@ -1,7 +1,8 @@
-"""Examines a reference clip: how much speech it has, noise, clipping, pauses, and whether its transcript can be whole.
+"""Examines a reference clip: how much speech it has, noise, clipping, pauses, and whether its transcript can be
+complete.
 
-A bad clip is not refused here, because some bad clips still clone: `warnings` says what to change. No model: levels of
-short blocks and their periodicity are enough for what goes wrong in practice.
+A bad clip is not refused here, because some bad clips still clone: `warnings` says what to change. No model is needed:
+the levels of short blocks and their periodicity show what goes wrong in practice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAX_PERIODICITIES = 500
 _ACTIVE_DB = 25.0  # speech lies within this range below the loud blocks
 _PAUSE_BLOCKS = 8  # 160 ms; shorter gaps belong to words
 
-# What the messages advise.
+# Limits behind the advice.
 MIN_S, MAX_S = 3.0, 20.0
 _MIN_VOICED_S = 0.4
 _MIN_SNR_DB = 15.0
@@ -39,7 +40,7 @@ _CHARS_OF_IDEOGRAPH = 3.0
 
 
 class ClipWarning(UserWarning):
-    """Something about a reference clip that should be changed. The clip is used as it is."""
+    """A defect of a reference clip that the user should fix. The clip is used as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ class ClipReport:
 
 
 def examine(clip: Clip) -> ClipReport:
-    """Some milliseconds for ten seconds of audio."""
+    """Measures a clip; ten seconds of audio take some milliseconds."""
     samples = resample(clip, _RATE_HZ).samples
     levels = block_levels(samples)
     active = _active(levels)
     speech = _bridged(active)
-    every = math.ceil(len(levels) / _MAX_PERIODICITIES)  # of a long clip, a sample is enough
+    every = math.ceil(len(levels) / _MAX_PERIODICITIES)  # for a long clip, every n-th block is enough
     voiced = active[::every] & (_periodicity(samples, len(levels), every) > _VOICED)
     quiet_db, loud_db = _quiet(levels), _loud(levels)
     last = levels[-round(_END_S / _BLOCK_S) :]
@@ -73,13 +74,13 @@ def examine(clip: Clip) -> ClipReport:
 
 
 def warnings(report: ClipReport, transcript: str | None) -> tuple[str, ...]:
-    """What should be changed about a clip, for its owner; empty for a good one."""
+    """Returns what to change about a clip, addressed to its owner; empty for a good clip."""
     found = []
     if report.voiced_s < _MIN_VOICED_S or report.snr_db < _MIN_RANGE_DB:
         return ("the clip seems to hold no speech; record 3 to 20 s of one speaker",)
     if report.snr_db < _MIN_SNR_DB:
         found.append(f"the clip is noisy (speech is {report.snr_db:.0f} dB above the noise); record in a quiet room")
-    elif report.speech_s < MIN_S:  # noise hides speech, so a noisy clip is not called short
+    elif report.speech_s < MIN_S:  # `speech_s` is too low in noise, so a noisy clip is not called short
         found.append(f"the clip has only {report.speech_s:.1f} s of speech; 3 to 20 s clone better")
     if report.clipped > _MAX_CLIPPED:
         found.append(f"the clip is clipped ({100 * report.clipped:.1f} % of it); record with less gain")
@@ -97,7 +98,7 @@ def warnings(report: ClipReport, transcript: str | None) -> tuple[str, ...]:
 
 
 def trim_at_pause(clip: Clip, max_s: float = MAX_S) -> Clip:
-    """The clip without the silence around it, cut at its last pause before `max_s`; if it has none, at its quietest
+    """Removes the silence around a clip and cuts it at its last pause before `max_s`; without a pause, at its quietest
     moment in the second half of that time. 0.3 s of a pause stay on either side."""
     levels = block_levels(resample(clip, _RATE_HZ).samples)
     speech = _bridged(_active(levels))
@@ -125,7 +126,7 @@ def _end_of_pause(speech: npt.NDArray[np.bool_], start: int, limit: int, margin:
 
 
 def block_levels(samples: Samples) -> npt.NDArray[np.float32]:
-    """RMS of each block in dBFS; an incomplete last block is left out unless it is the only one."""
+    """Returns the RMS of each block in dBFS. An incomplete last block is left out unless it is the only one."""
     if len(samples) < _BLOCK:
         samples = np.pad(samples, (0, _BLOCK - len(samples)))
     blocks = samples[: len(samples) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
@@ -142,14 +143,14 @@ def _loud(levels: npt.NDArray[np.float32]) -> float:
 
 
 def _active(levels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Blocks that belong to speech: near the loud ones, and above the noise."""
+    """Marks blocks of speech: near the loud ones, and above the noise."""
     loud_db = _loud(levels)
     above_noise_db = _quiet(levels) + min(6.0, (loud_db - _quiet(levels)) / 2)
     return levels > max(loud_db - _ACTIVE_DB, above_noise_db)
 
 
 def _bridged(active: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Short gaps filled."""
+    """Fills short gaps."""
     edges = np.flatnonzero(active)
     filled = active.copy()
     for before, after in itertools.pairwise(edges):
@@ -159,8 +160,8 @@ def _bridged(active: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _periodicity(samples: Samples, blocks: int, every: int) -> npt.NDArray[np.float32]:
-    """Returns for every n-th block the largest normalized autocorrelation at a lag of speech, over three blocks around
-    it."""
+    """Returns for every n-th block the largest normalized autocorrelation at a lag of speech, over the three blocks
+    around it."""
     window = 3 * _BLOCK
     padded = np.pad(samples, (_BLOCK, 3 * _BLOCK))
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)[: blocks * _BLOCK : every * _BLOCK].astype(
@@ -178,7 +179,8 @@ def _periodicity(samples: Samples, blocks: int, every: int) -> npt.NDArray[np.fl
 
 
 def _clipped(samples: Samples) -> float:
-    """Share of the samples in runs of three or more at the clip's own peak: a limiter may have left any peak."""
+    """Returns the share of samples in runs of three or more at the clip's own peak, because a limiter may have left any
+    peak."""
     level = np.abs(samples)
     peak = float(level.max(initial=0.0))
     at_peak = level >= 0.999 * peak
@@ -187,7 +189,7 @@ def _clipped(samples: Samples) -> float:
 
 
 def _letters(transcript: str) -> float:
-    """Characters that are spoken; an ideograph counts as the letters of a syllable."""
+    """Counts spoken characters; an ideograph counts as the letters of a syllable."""
     count = 0.0
     for character in transcript:
         if character.isalnum():

@@ -24,7 +24,7 @@ from oscine.errors import OscineError, VoiceError
 MIN_RATE_HZ = 1_000
 MAX_RATE_HZ = 768_000
 MAX_VALUES = 2**26  # of an array; ten minutes of 48 kHz stereo are 58 million
-# Float clips may peak above 1 (an unlimited mix). A peak above this comes from integers cast to float.
+# Float clips may peak above 1 (a mix without a limiter). A peak above this comes from integers cast to float.
 MAX_FLOAT_PEAK = 64.0
 
 
@@ -50,9 +50,9 @@ def _reason(error: Exception) -> object:
 
 
 def read_clip(source: ClipSource, limits: ClipLimits = ANY_CLIP) -> Clip:
-    """Reads a path, the bytes of a file, or an array with its rate. The clip is mono (the mean of the channels) and
-    keeps its rate. A 2-D array is [channels, n] or [n, channels]: the smaller axis is the channels, the second if both
-    are equal. `limits` stop the decoding of a file."""
+    """Reads a path, the bytes of a file, or an array with its rate. The clip becomes mono (the mean of the channels)
+    and keeps its rate. A 2-D array is [channels, n] or [n, channels]: the smaller axis is the channels, or the second
+    if both are equal. `limits` end the decoding of a file."""
     if isinstance(source, Clip):
         return _clip_from_array(source.samples, source.rate_hz)
     if isinstance(source, tuple):
@@ -73,7 +73,7 @@ def _file_bytes(path: Path) -> bytes:
             raise _clip_error(f"{str(path)!r} is a folder; name one audio file in it")
         if not path.exists():
             raise _clip_error(f"there is no audio file {str(path.absolute())!r}; check the path")
-        # A pipe or device could block or never end.
+        # Reading a pipe or a device could block or never end.
         if not path.is_file():
             raise _clip_error(f"{str(path)!r} is not a regular file; save the clip to one, or hand over its bytes")
         _check_file_size(path.stat().st_size, f"{str(path)!r}")
@@ -178,7 +178,7 @@ def check_reference(
 
 
 def pcm16(samples: Samples) -> npt.NDArray[np.int16]:
-    """-1..1 to -32767..32767, clipped, rounded half to even as torch.round does."""
+    """Converts -1..1 to -32767..32767: clipped, rounded half to even as torch.round does."""
     scaled: Samples = np.rint(np.clip(samples, -1.0, 1.0) * np.float32(32767))
     return scaled.astype(np.int16)
 
@@ -187,7 +187,7 @@ _UNKNOWN_BYTES = 0xFFFFFFFF  # players read such a stream to its end
 
 
 def wav_header(rate_hz: int, n_samples: int | None = None) -> bytes:
-    """The 44 bytes before mono PCM16; `n_samples` None is for streams of unknown length."""
+    """Returns the 44 bytes before mono PCM16; `n_samples` is None for streams of unknown length."""
     data_bytes = _UNKNOWN_BYTES if n_samples is None else 2 * n_samples
     riff_bytes = data_bytes + 36
     if riff_bytes > _UNKNOWN_BYTES:  # the size fields have 32 bits
@@ -209,14 +209,14 @@ def write_audio_file(path: str | os.PathLike[str], content: bytes) -> None:
     try:
         write_atomically(Path(path), content, "speech.wav")
     except (OSError, ValueError) as error:
-        system = getattr(error, "strerror", None)  # our own messages have none and already say what to do
+        system = getattr(error, "strerror", None)  # None for our own errors, whose text already says what to do
         advice = f"{system}; choose a folder that you may write to" if system else error
         raise OscineError(f"cannot write {str(path)!r}: {advice}") from error
 
 
 def write_atomically(path: Path, content: bytes, example_name: str, mode: int = 0o666) -> None:
-    """Writes a temporary file and renames it: after a crash the old file is intact. Pipes and devices are written
-    directly, and a link stays a link. `mode`, less the umask, is that of a new file. Raises OSError or ValueError."""
+    """Writes a temporary file and renames it, so that the old file survives a crash. Pipes and devices are written
+    directly, and a link stays a link. A new file gets `mode`, less the umask. Raises OSError or ValueError."""
     if path.is_dir():
         raise IsADirectoryError(f"it is a folder; add a file name, such as {example_name}")
     if path.exists() and not path.is_file():  # a pipe or /dev/stdout must not be replaced by a file

@@ -1,4 +1,4 @@
-"""Turns the engine's PCM into the bytes of an audio file, piece by piece: change speed, resample, encode.
+"""Encodes the engine's PCM as an audio file, piece by piece: change speed, resample, encode.
 
 Each stage has a `push` per piece and one `finish`; an `Encoder` is a chain of stages. No stage waits for more audio
 than its codec's frame and look-ahead, and the joined bytes do not depend on how the audio was split.
@@ -44,7 +44,7 @@ class Format:
     media_type: str
     codec: CodecSettings | None = None  # None: uncompressed
     rates_hz: tuple[int, ...] = RATES_HZ
-    # Its header states the length of the audio. Many readers refuse or mistake the placeholder of a stream.
+    # The header states the length of the audio. Many readers refuse or misread the placeholder of a stream.
     needs_length: bool = False
 
 
@@ -74,7 +74,8 @@ class Encoder(Protocol):
 
 
 def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
-    """Only checks the arguments: codecs open with the first `push`, on its thread. `push(b"")` opens them early."""
+    """Opens an encoder for a stream. Only the arguments are checked now: codecs open with the first `push`, on its
+    thread. `push(b"")` opens them early."""
     out_rate_hz = out_rate_hz or rate_hz
     form = checked_format(format_name, out_rate_hz, speed)
     header = wav_header(out_rate_hz) if format_name == "wav" else b""
@@ -89,8 +90,8 @@ def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = No
 
 
 def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
-    """Like `open_encoder`, for a file that is sent when it is complete: its header states the true length, and what
-    players skip."""
+    """Opens an encoder for a file that is sent when it is complete: its header states the true length, and what players
+    skip."""
     out_rate_hz = out_rate_hz or rate_hz
     if format_name not in _FILE_STAGES:
         return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
@@ -110,7 +111,7 @@ class AsyncEncoder:
     """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
 
     def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
-        """Calls run on the event loop if there is no pool: for uncompressed audio, which costs microseconds."""
+        """Without a pool, calls run on the event loop: uncompressed audio costs microseconds."""
         self._encoder, self._pool = encoder, pool
         self._running: asyncio.Future[bytes] | None = None
 
@@ -204,7 +205,7 @@ class _UncompressedStage:
 
 
 class _ResampleStage:
-    """soxr holds back 35 to 80 ms: its best filters are long and work in blocks."""
+    """Resamples with soxr, which holds back 35 to 80 ms: its best filters are long and work in blocks."""
 
     def __init__(self, rate_hz: int, out_rate_hz: int) -> None:
         self._resampler = soxr.ResampleStream(rate_hz, out_rate_hz, 1, dtype="float32", quality="HQ")
@@ -259,7 +260,7 @@ class FlacFileStage:
 
 
 class Mp3FileStage:
-    """The frames of a stream, behind a frame that decodes to silence and tells players what to skip."""
+    """Writes the frames of a stream after a silent frame that tells players what to skip."""
 
     def __init__(self, rate_hz: int) -> None:
         self._stage = CompressStage(MP3, rate_hz)
@@ -297,8 +298,8 @@ _RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_02
 
 
 def _info_frame(frame_header: bytes, frames: int, frames_bytes: int, samples: int) -> bytes:
-    """An empty frame with Xing's tag, as LAME extends it: the number of frames, and the padding around the audio. The
-    stream is mono with a constant bit rate; `frame_header` is that of its first frame."""
+    """Makes an empty frame with Xing's tag, as LAME extends it: the number of frames, and the padding around the audio.
+    The stream is mono with a constant bit rate; `frame_header` is that of its first frame."""
     version = frame_header[1] >> 3 & 3  # 3: MPEG-1, 2: MPEG-2, 0: MPEG-2.5
     kbps = (_MPEG1_KBPS if version == 3 else _MPEG2_KBPS)[frame_header[2] >> 4]
     rate_hz = _RATES_HZ[version][frame_header[2] >> 2 & 3]
@@ -321,7 +322,7 @@ def _info_frame(frame_header: bytes, frames: int, frames_bytes: int, samples: in
 
 
 def _crc16(data: bytes) -> int:
-    """CRC-16/ARC, as the tag ends with it."""
+    """Computes CRC-16/ARC, with which the tag ends."""
     crc = 0
     for byte in data:
         crc ^= byte

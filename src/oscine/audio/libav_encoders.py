@@ -17,7 +17,7 @@ from av.filter import Graph
 
 @dataclass(frozen=True, slots=True)
 class CodecSettings:
-    """libav settings for a format whose bytes leave as soon as possible."""
+    """The libav settings of a format, chosen so that bytes leave as soon as possible."""
 
     container: str
     codec: str
@@ -50,14 +50,14 @@ FLAC = CodecSettings("flac", "flac", "s16", frame_s=0.04, container_options={"me
 class TempoStage:
     """Changes the speed at the same pitch (libav's atempo). The output has exactly `samples / speed` samples."""
 
-    # Silence that flushes the filter, also when stretched: its windows are 43 ms long.
+    # Silence that flushes the filter's windows of 43 ms, also when stretched.
     _FLUSH_S = 0.1
 
     def __init__(self, rate_hz: int, speed: float) -> None:
         self._rate_hz, self._speed = rate_hz, speed
         self._samples_in = self._samples_out = 0
         graph = Graph()
-        # One filter skips audio above 2 and does not go below 0.5: outside that range, two filters share the work.
+        # One filter skips audio above 2 and cannot go below 0.5: outside that range, two filters share the work.
         tempos = [speed] if 0.5 <= speed <= 2.0 else [speed**0.5] * 2
         self._source = graph.add_abuffer(sample_rate=rate_hz, format="s16", layout="mono")
         filters = [graph.add("atempo", f"{tempo:.9f}") for tempo in tempos]
@@ -94,7 +94,7 @@ class TempoStage:
         while True:
             try:
                 pieces.append(cast(av.AudioFrame, self._sink.pull()).to_ndarray().tobytes())
-            except (av.error.BlockingIOError, av.error.EOFError):  # nothing for now, or ever
+            except (av.error.BlockingIOError, av.error.EOFError):  # no output now, or no more at all
                 return b"".join(pieces)
 
 
@@ -115,7 +115,8 @@ class _WriteBuffer:
 
 
 class CompressStage:
-    """Compresses. With a `file`, libav writes there and completes the header at the end; `push` returns b""."""
+    """Compresses audio. With a `file`, libav writes there and completes the header at the end, and `push` returns
+    b""."""
 
     def __init__(self, settings: CodecSettings, rate_hz: int, file: io.BytesIO | None = None) -> None:
         self._container: OutputContainer | None = None  # set before anything can fail: __del__ reads it

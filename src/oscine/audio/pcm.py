@@ -1,4 +1,4 @@
-"""Levels of PCM16 audio in dBFS, 0 being a full-scale square wave. No torch here."""
+"""PCM16 audio: the shape of the model's output, and levels in dBFS (0 is a full-scale square wave). No torch here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def amplitude(level_dbfs: float) -> float:
 
 
 def first_audible(pcm: Pcm, threshold_dbfs: float) -> int | None:
-    """The index of the first sample above the threshold."""
+    """Returns the index of the first sample above the threshold."""
     audible = np.abs(pcm.astype(np.int32)) > amplitude(threshold_dbfs)  # int32: -32768 has no absolute value in int16
     return int(audible.argmax()) if audible.any() else None
 
 
 def rms_dbfs(frames: Pcm) -> npt.NDArray[np.float32]:
-    """[n, samples] -> [n], not below FLOOR_DBFS."""
+    """Returns the level of each row: [n, samples] -> [n], at least FLOOR_DBFS."""
     samples = frames.astype(np.float32)
     power = np.einsum("ij,ij->i", samples, samples) / (_FULL_SCALE**2 * max(1, frames.shape[1]))
     return np.maximum(FLOOR_DBFS, 10 * np.log10(power + 1e-12)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Parts of a checkpoint as ONNX files and TensorRT plans, for runtimes other than PyTorch.
+"""Exports parts of a checkpoint as ONNX files and TensorRT plans, for runtimes other than PyTorch.
 
 Each file is compared with our own module before it gets its name; `oscine export` is the command.
 """

@@ -39,7 +39,7 @@ class CodecStepModule(nn.Module):
 
 
 def tail_names(config: CodecDecoderConfig) -> list[str]:
-    """Names in the order of the signal path, like the tails of a StreamState."""
+    """Returns names in the order of the signal path, like the tails of a StreamState."""
     names = ["pre_conv"]
     for layer in range(config.stack.layers):
         names += [f"keys_{layer}", f"values_{layer}"]
@@ -84,14 +84,14 @@ def codec_step_graph(codec: Codec) -> Graph:
 
 
 def state_shapes(codec: Codec) -> dict[str, list[int]]:
-    """The shapes for one stream."""
+    """Returns the shapes of the state of one stream."""
     names = tail_names(codec.config.decoder)
     tails = codec.start(1, torch.device("cpu")).tails
     return {AGE: [1], **{name: list(tail.shape[1:]) for name, tail in zip(names, tails, strict=True)}}
 
 
 def start_states(shapes: dict[str, list[int]], batch: int) -> Arrays:
-    """The inputs before the first frame; `shapes` are the file's fact `states`."""
+    """Returns the inputs before the first frame; `shapes` are the file's fact `states`."""
     return {name: np.zeros((batch, *shape), dtype=_dtype(name)) for name, shape in shapes.items()}
 
 
@@ -116,7 +116,7 @@ def _stream_error(codec: Codec, pieces: list[int], run: RunGraph) -> float:
 
 @torch.inference_mode()
 def _batch_error(codec: Codec, ages: list[int], run: RunGraph) -> float:
-    """Streams that began alone continue in one batch."""
+    """Continues streams that began alone in one batch, and returns the difference."""
     new = 5
     codes = random_codes(codec.config.decoder, len(ages), max(ages) + new)
     alone, expected = [], []

@@ -36,12 +36,12 @@ _CONTEXT_STREAMS = 4  # random streams that measure the error of the finite cont
 
 
 def vocoder_context_frames(config: CodecDecoderConfig) -> int:
-    """How many frames the convolutions after the transformer reach back."""
+    """Returns how many frames the convolutions after the transformer reach back."""
     return math.ceil(sum(Fraction(one.past, one.columns) for one in config.conv_inputs[1:]))
 
 
 def exact_context_frames(config: CodecDecoderConfig) -> int:
-    """How many frames a sample depends on, its own not counted."""
+    """Returns how many earlier frames a sample depends on."""
     attention = config.stack.layers * (config.stack.window - 1)
     return attention + CODEC_FIRST_KERNEL - 1 + vocoder_context_frames(config)
 
@@ -60,7 +60,7 @@ class CodecWindowModule(nn.Module):
         new, history, reach = frames - self.left_context_frames, ZeroHistory(), self.vocoder_context
         cache = RelativeCache(self.codec.config.decoder.stack, frames)
         latents = self.codec.latents(codes, cache, history)
-        # A young row begins at its stream's first frame, where the vocoder's zero padding is right.
+        # A row that begins with its stream's first frame needs the vocoder's zero padding.
         kept = (context_frames - reach).clamp(min=0) + torch.arange(reach + new)
         latents = latents.gather(2, kept[:, None].expand(-1, latents.shape[1], -1))
         samples, per_frame = self.codec.vocode(latents, history), self.codec.config.samples_per_frame
@@ -135,7 +135,7 @@ def checked_context(config: CodecDecoderConfig, frames: int | None) -> int:
 
 @torch.inference_mode()
 def _window_error(codec: Codec, context: int, rows: int, new_frames: int, run: RunGraph) -> float:
-    """Rows of several ages against our decoder from its start state."""
+    """Compares rows of several ages with our decoder from its start state."""
     codes = random_codes(codec.config.decoder, rows, context + new_frames)
     ages = [(context, 0, 5)[row % 3] for row in range(rows)]
     expected = [
@@ -152,7 +152,7 @@ def random_codes(config: CodecDecoderConfig, rows: int, frames: int) -> Tensor:
 
 @torch.inference_mode()
 def context_error(codec: Codec, context: int, new_frames: int) -> float:
-    """The largest difference between samples of the window and of the whole stream, for random codes."""
+    """Returns the largest difference between samples of the window and of the whole stream, for random codes."""
     config = codec.config.decoder
     frames = exact_context_frames(config) + config.stack.window + new_frames
     codes = random_codes(config, _CONTEXT_STREAMS, frames)

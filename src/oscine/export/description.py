@@ -1,4 +1,4 @@
-"""What an exported file is: the facts that a caller needs, stored in the file's own metadata. No torch."""
+"""Describes an exported file: the facts that a caller needs, stored in the file's own metadata. No torch here."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CodecWindow:
 
 
 def read_codec_window(path: str | os.PathLike[str]) -> CodecWindow:
-    """The description of a file that `export_codec_window` has written."""
+    """Reads the description of a file that `export_codec_window` has written."""
     file = read_file(path)
     if file.part != "codec-window":
         raise ExportError(f"{str(path)!r} holds the {file.part}, not the codec-window")
@@ -82,7 +82,7 @@ def read_codec_window(path: str | os.PathLike[str]) -> CodecWindow:
 
 
 def read_file(path: str | os.PathLike[str]) -> ExportedFile:
-    """The description that any exported file holds."""
+    """Reads the description that any exported file holds."""
     require_export_extra()
     import onnx
     from google.protobuf.message import DecodeError

@@ -1,7 +1,8 @@
-"""The codec encoder: clips -> the codes of their frames, for in-context cloning.
+"""Exports the codec encoder (clips -> codes) and the speaker encoder (clips -> speaker vectors), for cloning.
 
-Clips of several lengths share a batch: they are padded with zeros to whole frames, and `lengths` says where each ends.
-Our own encoder pads at every strided convolution; the graph gets the same numbers by clearing what lies behind the end.
+The codec encoder takes clips of several lengths in one batch: they are padded with zeros to whole frames, and `lengths`
+says where each ends. Our own encoder pads at every strided convolution; the graph gets the same numbers by clearing
+what lies behind the end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from oscine.model.codec_encoder import CodecEncoder, Quantizer
 from oscine.model.config import CodecConfig
 from oscine.model.speaker_encoder import FFT_SAMPLES, HOP_SAMPLES, PAD_SAMPLES, SpeakerEncoder
 
-# The nearest of two nearly equal entries may differ, which then changes the finer codes of that frame.
+# If two entries are nearly equal, the nearest may differ; the finer codes of that frame then differ too.
 FRAME_TOLERANCE = 0.05
 
 
@@ -48,12 +49,13 @@ class CodecEncoderModule(nn.Module):
 
 
 def cleared(x: Tensor, ends: Tensor) -> Tensor:
-    """x [batch, channels, columns] with zeros from column `ends` [batch, 1] on."""
+    """Sets x [batch, channels, columns] to zero from column `ends` [batch, 1] on."""
     return x * (torch.arange(x.shape[2]) < ends)[:, None]
 
 
 def nearest_codes(quantizer: Quantizer, x: Tensor) -> Tensor:
-    """Quantizer.forward over any leading dimensions, with products in place of cdist, which ONNX lacks."""
+    """Does the same as Quantizer.forward for any leading dimensions, with products in place of cdist, which ONNX
+    lacks."""
     semantic, acoustic = (x @ projection[..., 0].T for projection in quantizer.input_proj)
     codes = []
     for book, entries in enumerate(quantizer.entries):
@@ -98,7 +100,7 @@ def codec_encoder_graph(encoder: CodecEncoder, config: CodecConfig) -> Graph:
 
 
 def random_clips(rows: int, samples: int) -> Tensor:
-    """Noise that swells and fades, at the level of speech."""
+    """Makes noise that swells and fades, at the level of speech."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(rows, samples, generator=generator)
     return 0.1 * noise * torch.sin(torch.arange(samples) / 3000.0)
@@ -136,14 +138,14 @@ class SpeakerEncoderModule(nn.Module):
 
 
 def fourier_basis(window: Tensor) -> Tensor:
-    """Windowed cosines, then sines: [2 * (FFT / 2 + 1), 1, FFT]."""
+    """Returns windowed cosines, then sines: [2 * (FFT / 2 + 1), 1, FFT]."""
     times = torch.arange(FFT_SAMPLES, dtype=torch.float64)
     angles = torch.arange(FFT_SAMPLES // 2 + 1, dtype=torch.float64)[:, None] * times * (2 * math.pi / FFT_SAMPLES)
     return (torch.cat((angles.cos(), angles.sin())) * window.double()).float()[:, None]
 
 
 def least_samples(encoder: SpeakerEncoder) -> int:
-    """A shorter clip has too few columns for the convolutions' reflected ends."""
+    """Returns the minimum length of a clip: a shorter one has too few columns for the convolutions' reflected ends."""
     config = encoder.config
     widest = max(
         dilation * (kernel - 1) // 2 for kernel, dilation in zip(config.kernels, config.dilations, strict=True)

@@ -17,7 +17,7 @@ from oscine.model.streaming import History
 
 
 class ZeroHistory(History):
-    """The start of a stream: zeros before the first column; nothing is kept."""
+    """The history at the start of a stream: zeros before the first column; nothing is kept."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -28,7 +28,7 @@ class ZeroHistory(History):
 
 
 class GraphHistory(History):
-    """Tails in, tails out."""
+    """Takes the old tails as inputs and collects the new ones as outputs."""
 
     def join(self, x: Tensor, length: int, dim: int = -1) -> Tensor:
         assert self._past is not None

@@ -1,4 +1,4 @@
-"""Writes one graph as an ONNX file: exported, compared with our own module, then given its name."""
+"""Exports a graph as an ONNX file, compares it with our own module, then gives the file its name."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def run_checks(graph: Graph, path: Path) -> dict[str, float]:
 
 
 def difference(made: Array, expected: Array) -> float:
-    """The largest, in absolute numbers."""
+    """Returns the largest absolute difference."""
     assert made.shape == expected.shape, (made.shape, expected.shape)
     return float(np.abs(made.astype(np.float64) - expected).max())
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; it becomes `path` if nothing fails, and vanishes otherwise."""
+    """Gives a temporary path to write to; it becomes `path` if nothing fails, and is deleted otherwise."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def _export(graph: Graph, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of torchvision, which we do not use, and of its own deprecated calls."""
+    """Hides the exporter's warnings about torchvision, which we do not use, and about its own deprecated calls."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -158,7 +158,7 @@ def _append_metadata(graph: Graph, exported: ExportedFile, path: Path, source: P
 
 
 def weights_sha256(folder: Path) -> str:
-    """A hash of the hashes of config.json and the weights in this folder."""
+    """Returns a hash of the hashes of config.json and the weights in this folder."""
     digest = hashlib.sha256()
     for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
         with path.open("rb") as file:

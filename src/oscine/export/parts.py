@@ -31,9 +31,11 @@ def export_parts(
     new_frames: int = NEW_FRAMES,
     progress: Callable[[PartName], None] = lambda part: None,
 ) -> list[ExportedFile]:
-    """Writes codec_window.onnx, codec_step.onnx and, of a Base checkpoint, codec_encoder.onnx and speaker_encoder.onnx.
+    """Writes codec_window.onnx, codec_step.onnx and, for a Base checkpoint, codec_encoder.onnx and
+    speaker_encoder.onnx.
 
-    `only`: these parts; None: all that the checkpoint has. `progress` is called before each."""
+    `only`: these parts; None: all that the checkpoint has. `progress` is called before each.
+    """
     require_export_extra()
     folder = find_checkpoint(model)
     parts = _parts(read_config(folder).kind, only)

@@ -1,4 +1,4 @@
-"""TensorRT plans of the codec window, built by NVIDIA's `trtexec`."""
+"""Builds TensorRT plans of the codec window with NVIDIA's `trtexec`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SHOWN_LINES = 5
 
 
 def plan_path(window: CodecWindow, precision: Precision) -> Path:
-    """The plan's path, beside the ONNX file."""
+    """Returns the plan's path, next to the ONNX file."""
     return window.path.with_name(f"{window.path.stem}_{precision}.plan")
 
 
 def trtexec_command(window: CodecWindow, plan: Path, precision: Precision = "fp16") -> list[str]:
-    """One profile: 1 to 64 streams, one new frame to the window's length."""
+    """Returns a command with one profile: 1 to 64 streams, one new frame to the window's length."""
     context = window.left_context_frames
     frames = (context + 1, window.window_frames, window.window_frames)
     shapes = [

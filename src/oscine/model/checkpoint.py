@@ -23,9 +23,10 @@ _HUB_FILES = ["*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"]
 
 
 def find_checkpoint(model: str | os.PathLike[str]) -> Path:
-    """The folder of the bundled demo, of a local checkpoint, or of a hub id in the cache or downloaded."""
+    """Returns the folder of the bundled demo, of a local checkpoint, or of a hub id (downloaded if it is not
+    cached)."""
     name = str(model)
-    if name == DEMO:  # first, as the default must not depend on a local folder of this name
+    if name == DEMO:  # checked first: a local folder of this name must not change the default
         return _DEMO_FOLDER
     try:
         folder = Path(model).expanduser()

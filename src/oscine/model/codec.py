@@ -1,4 +1,4 @@
-"""Codec decoder: codes -> waveform by a dequantizer, a windowed transformer, upsampling and a vocoder.
+"""The codec decoder: codes -> dequantizer -> windowed transformer -> upsampling -> vocoder -> waveform.
 
 Every layer is causal, so decoding in pieces of any size is exact if each call gets the state of the previous one.
 """
@@ -25,7 +25,7 @@ _WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives
 
 
 class Dequantizer(nn.Module):
-    """The sum of 16 codebook entries. `prepare` folds codebooks, usage counts and projections into 16 tables."""
+    """Sums 16 codebook entries. `prepare` folds codebooks, usage counts and projections into 16 tables."""
 
     tables: Tensor
 
@@ -137,12 +137,12 @@ class Codec(nn.Module):
         return self.vocoder_out(self.snake(x), history)[:, 0].clamp(-1, 1)
 
     def start(self, batch: int, device: torch.device) -> StreamState:
-        """The state before the first frame: zeros, which `decode` also assumes without a state."""
+        """Returns the state before the first frame: zeros, which `decode` also assumes without a state."""
         _, state = self.decode(torch.zeros(batch, 1, CODEBOOKS, dtype=torch.int64, device=device))
         return StreamState(torch.zeros_like(state.frames), tuple(torch.zeros_like(tail) for tail in state.tails))
 
     def decode_whole(self, codes: Tensor) -> Tensor:
-        """Equal to one `decode` of all frames, with bounded memory."""
+        """Gives the result of one `decode` of all frames, with bounded memory."""
         pieces, state = [], None
         for piece in codes.split(_WHOLE_PIECE_FRAMES, dim=1):
             samples, state = self.decode(piece, state)

@@ -1,4 +1,5 @@
-"""Codec encoder (Mimi's): a reference clip -> the codes of its frames, for in-context cloning with Base checkpoints.
+"""The codec encoder (Mimi's): a reference clip -> the codes of its frames, for in-context cloning with Base
+checkpoints.
 
 It runs once per voice, over the whole clip, and keeps no state between calls.
 """
@@ -16,7 +17,7 @@ from oscine.model.streaming import ContiguousKVCache
 
 
 class StridedConv(nn.Conv1d):
-    """Causal; pads the right end to a whole number of strides."""
+    """A causal convolution that pads the right end to a whole number of strides."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, bias: bool = True, pad: str = "constant"
@@ -40,7 +41,7 @@ class ResidualBlock(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """One semantic code, and fifteen acoustic codes that quantize residuals; the two use separate projections."""
+    """Quantizes to one semantic code and fifteen acoustic codes of residuals; the two use separate projections."""
 
     entries: Tensor
 

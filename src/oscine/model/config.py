@@ -1,4 +1,4 @@
-"""Dimensions and special ids, read from the checkpoint's own config.json files.
+"""Reads dimensions and special ids from the checkpoint's own config.json files.
 
 The official config classes are not used: their defaults describe other models. `field(name=...)` is the file's key.
 """
@@ -32,7 +32,7 @@ Theta = Annotated[float, Meta(ge=1.0, le=1e12)]
 
 
 class StackConfig(Struct, frozen=True, kw_only=True):
-    """One transformer stack."""
+    """The dimensions of one transformer stack."""
 
     width: Size = field(name="hidden_size")
     inner: Size = field(name="intermediate_size")
@@ -102,7 +102,8 @@ class PredictorConfig(Struct, frozen=True, kw_only=True):
 
 
 class SpeakerEncoderConfig(Struct, frozen=True, kw_only=True):
-    """ECAPA-TDNN. Published files give `width` and the sample rate only; the rest are the architecture's constants."""
+    """The dimensions of the ECAPA-TDNN. Published files give `width` and the sample rate only; the rest are the
+    architecture's constants."""
 
     width: Size = field(name="enc_dim")
     sample_rate_hz: Annotated[int, Meta(ge=8000, le=192_000)] = field(name="sample_rate")
@@ -206,7 +207,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     tts_eos_id: Count = field(name="tts_eos_token_id")
     sampling: SamplingParams  # the checkpoint's own defaults
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions), of instructions.json
-    # Ours: how far a text is rewritten for it. The published checkpoints do not have the key, and read much themselves.
+    # A key of ours: how far texts are rewritten for this checkpoint. Published ones read most signs themselves.
     text_level: TextLevel = field(name="oscine_text_level", default="clean")
 
     @property
@@ -220,7 +221,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
         return tuple(name for name in self.talker.languages if "dialect" not in name)
 
     def card(self, name: str) -> ModelCard:
-        """The facts that a front end needs; `name` is the name under which the checkpoint is served."""
+        """Returns the facts that a front end needs. `name`: the name under which the checkpoint is served."""
         return ModelCard(
             name=name,
             kind=self.kind,
@@ -242,7 +243,7 @@ class _CodecRates(Struct):
 
 
 class _GenerationConfig(Struct):
-    """The defaults are those of the official wrapper."""
+    """Sampling settings of generation_config.json; the defaults are those of the official wrapper."""
 
     do_sample: bool = True
     temperature: float = 0.9
@@ -369,5 +370,5 @@ def _sampling(path: Path) -> SamplingParams:
 
 
 def _instruction_examples(path: Path) -> tuple[tuple[str, str], ...]:
-    """Published checkpoints lack the file: it is for those that were trained on a few instructions only."""
+    """Reads instructions.json. Only checkpoints trained on a few instructions have it; published ones do not."""
     return tuple(Section.of(path.name, read_json(path)).decode(dict[str, str]).items()) if path.exists() else ()

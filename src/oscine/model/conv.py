@@ -1,4 +1,4 @@
-"""Causal convolutions over streams that arrive in pieces; the caller's History keeps their earlier columns.
+"""Causal convolutions for streams that arrive in pieces; the caller's History keeps their earlier columns.
 
 On a CPU they are matrix products over strided views: PyTorch's convolutions of several rows, or with dilation, take
 five to ten times as long there (measured on two ARM cores, widths of 4 to 64). The weights keep their layout.
@@ -13,7 +13,7 @@ from oscine.model.streaming import History
 
 
 def _prefers_products(x: Tensor) -> bool:
-    """An exported graph holds real convolutions: other runtimes are fast with them."""
+    """Whether to use matrix products. An exported graph holds real convolutions, which are fast in other runtimes."""
     return not x.is_cuda and not torch.compiler.is_compiling()
 
 
@@ -81,7 +81,7 @@ class Snake(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels))
 
     def prepare(self) -> None:
-        """After loading: computes the exponentials once."""
+        """Computes the exponentials once, after loading."""
         self.register_buffer("rate", self.alpha.data.exp()[:, None], persistent=False)
         self.register_buffer("depth", 1.0 / (self.beta.data.exp() + 1e-9)[:, None], persistent=False)
 

@@ -1,4 +1,4 @@
-"""Resolves the device and the dtype of a model; reports a device's free memory."""
+"""Chooses the device and the dtype of a model, reports memory and threads, and uploads tensors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def begin_context(name: str) -> None:
-    """Creates the context of a CUDA device on another thread, which torch's first call would wait for. The driver's
-    calls need no lock of Python's. Errors are left to torch, which makes the same calls."""
+    """Creates the context of a CUDA device on another thread; otherwise torch's first call would wait for it. The
+    driver's calls do not need Python's lock. Errors are left to torch, which makes the same calls."""
     if name != "cpu" and torch.version.cuda is not None:
         index = name.removeprefix("cuda:")
         threading.Thread(target=_create_context, args=(int(index) if index.isdecimal() else 0,), daemon=True).start()
@@ -80,13 +80,13 @@ def _meminfo(name: str) -> int | None:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use. A quota of CPU time hides none of them."""
+    """Returns the number of CPUs that this process may use. A quota of CPU time does not reduce it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_own_threads(count: int) -> None:
-    """Sets torch's number of threads for the calling thread alone. `torch.set_num_threads` also changes the default of
-    threads that start later, such as a user's own ones; so another thread sets the default back."""
+    """Sets torch's number of threads for the calling thread alone. `torch.set_num_threads` also changes the default for
+    threads that start later, such as a user's own; so another thread sets the default back."""
     if count == torch.get_num_threads():
         return
     with ThreadPoolExecutor(1) as other:
@@ -96,7 +96,7 @@ def set_own_threads(count: int) -> None:
 
 
 def describe_device(device: torch.device) -> str:
-    """Such as "NVIDIA H200" or "CPU, 2 threads"."""
+    """Returns a description such as "NVIDIA H200" or "CPU, 2 threads"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -104,7 +104,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def missing_cuda_warning() -> str | None:
-    """A warning where the machine has an NVIDIA GPU that this build of PyTorch cannot use."""
+    """Returns a warning if the machine has an NVIDIA GPU that this build of PyTorch cannot use."""
     if torch.cuda.is_available() or not (_NVIDIA_DRIVER.exists() or shutil.which("nvidia-smi")):
         return None
     if torch.version.cuda is None:
@@ -118,15 +118,15 @@ def missing_cuda_warning() -> str | None:
     )
 
 
-# --- Copies tensors from mapped files to a GPU through pinned memory: one buffer is filled while the other one travels.
+# --- Uploads from mapped files to a GPU through pinned memory: one buffer is filled while the other is copied.
 
 
 _BUFFER_BYTES = 32 * 2**20
 
 
 class PinnedUpload:
-    """A copy of pageable memory runs on one core; a buffer is filled by all of them. With a CPU as `device` it works
-    the same, without pinned memory."""
+    """Copies tensors to a device. A direct copy of pageable memory would run on one core; all cores fill a pinned
+    buffer. With a CPU as `device` it works the same, without pinned memory."""
 
     def __init__(self, device: torch.device, buffer_bytes: int = _BUFFER_BYTES) -> None:
         self._device, self._buffer_bytes = device, buffer_bytes
@@ -136,7 +136,7 @@ class PinnedUpload:
         self._pieces = 0
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """The tensor on the device, in its own dtype. Only the current stream may use it at once."""
+        """Returns the tensor on the device, in its own dtype. Only the current stream may use it at once."""
         uploaded = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
         sources = tensor.contiguous().flatten().view(torch.uint8).split(self._buffer_bytes)
         targets = uploaded.flatten().view(torch.uint8).split(self._buffer_bytes)

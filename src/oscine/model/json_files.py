@@ -41,7 +41,7 @@ class Section(NamedTuple):
         return Section.of(f"{self.where}.{key}", self.values[key])
 
     def decode(self, kind: type[T], **derived: Any) -> T:
-        """`derived` fields are not in the file, or not in this form."""
+        """Decodes an object of a JSON file. `derived` fields are not in the file, or not in this form."""
         return _convert(self.where, self.values | derived, kind)
 
     def require(self, key: str, *supported: Any, hint: str = "") -> None:
@@ -51,7 +51,7 @@ class Section(NamedTuple):
             raise CheckpointError(f"{self.where}.{key} is {shown}; supported: {', '.join(map(repr, supported))}{hint}")
 
     def expect(self, **constants: Any) -> None:
-        """Checks values that the model code treats as constants. Absent means the architecture's usual value."""
+        """Checks values that the model code treats as constants. A missing key means the architecture's usual value."""
         for key, value in constants.items():
             if key in self.values:
                 self.require(key, value)

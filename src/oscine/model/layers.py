@@ -24,14 +24,15 @@ class AttentionCache(Protocol):
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(q k / sqrt(dim)) v over grouped heads; `mask`, bool or additive, has [batch, heads, rows, keys]."""
+    """Computes softmax(q k / sqrt(dim)) v over grouped heads; `mask`, bool or additive, has [batch, heads, rows,
+    keys]."""
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
     )
 
 
 def normed(x: Tensor, eps: float) -> Tensor:
-    """x over its root mean square, computed in fp32 and rounded to x's dtype."""
+    """Divides x by its root mean square, in fp32, and rounds to x's dtype."""
     # F.rms_norm takes four times as long on a CPU for rows of this size.
     wide = x.float()
     return (wide * wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()).to(x.dtype)
@@ -50,7 +51,7 @@ class RMSNorm(nn.Module):
 
 
 class FusedLinear(nn.Linear):
-    """Several bias-free projections of one input as one matrix, with `heights` rows each."""
+    """Joins several bias-free projections of one input in one matrix, with `heights` rows each."""
 
     def __init__(self, width: int, heights: tuple[int, ...]) -> None:
         super().__init__(width, sum(heights), bias=False)
@@ -58,13 +59,13 @@ class FusedLinear(nn.Linear):
 
 
 def rope_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Radians per position, [head_dim / 2] in fp32."""
+    """Returns radians per position, [head_dim / 2] in fp32."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return 1.0 / theta**exponents
 
 
 def rope_angles(positions: Tensor, head_dim: int, theta: float, *, unbounded: bool) -> tuple[Tensor, Tensor]:
-    """cos and sin, [batch, 1, rows, head_dim / 2], in fp32.
+    """Returns cos and sin, [batch, 1, rows, head_dim / 2], in fp32.
 
     The official angles are fp32 products, which lose precision at large positions; bounded stacks do the same, for
     parity. `unbounded` stacks (a codec stream has no last frame) multiply in fp64, so precision does not decay.
@@ -75,7 +76,7 @@ def rope_angles(positions: Tensor, head_dim: int, theta: float, *, unbounded: bo
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Half-split rotation; x is [batch, heads, rows, head_dim], cos and sin in x's dtype."""
+    """Applies the half-split rotation; x is [batch, heads, rows, head_dim], cos and sin are in x's dtype."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
 

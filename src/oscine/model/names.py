@@ -1,6 +1,6 @@
-"""Tensor names: our parameter -> the checkpoint's tensor, or the tensors that are joined into it.
+"""Maps our parameter names to the checkpoint's tensors. Several tensors may be joined into one parameter.
 
-Several tensors become one matrix (the projections of a FusedLinear, one below the other) or one stack (new first axis).
+They become one matrix (the projections of a FusedLinear, one below the other) or one stack (new first axis).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNUSED_CODEC_WITHOUT_CLONING = re.compile(UNUSED_CODEC.pattern + r"|encoder\..*"
 
 
 def speech_names(config: ModelConfig) -> Names:
-    """model.safetensors"""
+    """Returns the names of model.safetensors."""
     talker, predictor = "talker.model", "talker.code_predictor"
     books = range(CODEBOOKS - 1)
     names: Names = {
@@ -46,7 +46,7 @@ def speech_names(config: ModelConfig) -> Names:
 
 
 def codec_names(config: ModelConfig) -> Names:
-    """speech_tokenizer/model.safetensors"""
+    """Returns the names of speech_tokenizer/model.safetensors."""
     names = codec_decoder_names(config.codec.decoder)
     if config.speaker_encoder:
         names |= codec_encoder_names(config.codec.encoder)

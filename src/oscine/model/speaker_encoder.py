@@ -1,4 +1,4 @@
-"""Speaker encoder of Base checkpoints: a clip -> a speaker vector (ECAPA-TDNN over a log-mel spectrogram)."""
+"""The speaker encoder of Base checkpoints: a clip -> a speaker vector (ECAPA-TDNN over a log-mel spectrogram)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAD_SAMPLES = (FFT_SAMPLES - HOP_SAMPLES) // 2
 
 
 def slaney_mel_filters(rate_hz: int, fft: int, bins: int) -> Tensor:
-    """Triangles of equal area, [bins, fft / 2 + 1]: linear below 1 kHz, logarithmic above (Slaney's scale)."""
+    """Returns triangles of equal area, [bins, fft / 2 + 1]: linear below 1 kHz, logarithmic above (Slaney's scale)."""
     linear_hz, knee_hz = 200.0 / 3, 1000.0
     knee_mel = knee_hz / linear_hz
     log_step = math.log(6.4) / 27.0

@@ -1,4 +1,5 @@
-"""All modules of one checkpoint, and the sums that join them: prompt rows and frame rows."""
+"""All modules of one checkpoint: talker, code predictor, codec and encoders, and the sums that make prompt rows and
+frame rows."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ class SpeechModel(nn.Module):
         return self.talker.device
 
     def frame_rows(self, codes: Tensor) -> Tensor:
-        """codes [n, 16] -> the sum of their embeddings, [n, width], in one reduction (one rounding in bf16)."""
+        """Sums the embeddings of codes [n, 16] in one reduction (one rounding in bf16): [n, width]."""
         first = self.talker.code_embedding(codes[:, :1])
         return torch.cat((first, self.predictor.embed(codes[:, 1:])), dim=1).sum(1)
 
     def prompt_rows(self, prompt: Prompt) -> Tensor:
-        """The talker's input for a prompt, [rows, width]. Row kinds are selected on the host: a device-side selection
-        would make the host wait for all frames enqueued earlier."""
+        """Returns the talker's input for a prompt, [rows, width]. Row kinds are selected on the host: a device-side
+        selection would make the host wait for all frames enqueued earlier."""
         codec_ids = prompt.codec_ids
         # All in one transfer to the device.
         known_ids, is_known, text_ids = self._to_device(
@@ -115,12 +116,13 @@ class Predictor(nn.Module):
         return ContiguousKVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
 
     def first(self, hidden: Tensor, code_rows: Tensor, cache: ContiguousKVCache) -> Tensor:
-        """Logits of code 1, from the talker's hidden state and its embedding of code 0, [batch, width] each."""
+        """Returns the logits of code 1 from the talker's hidden state and its embedding of code 0, [batch, width]
+        each."""
         rows = self.narrow(torch.stack((hidden, code_rows), dim=1))
         return self._logits(self.stack(rows, cache.prefill(2))[:, -1], 0)
 
     def next(self, book: int, codes: Tensor, cache: ContiguousKVCache) -> Tensor:
-        """Logits of code `book` + 1, given code `book` (1..14) as [batch]."""
+        """Returns the logits of code `book` + 1, given code `book` (1..14) as [batch]."""
         rows = self.narrow(F.embedding(codes, self.embeddings[book - 1]))[:, None]
         return self._logits(self.stack(rows, cache.append(book + 1))[:, 0], book)
 

@@ -28,7 +28,7 @@ class ContiguousKVCache:
         return self._next(0, rows)
 
     def append(self, position: int) -> ContiguousKVCache:
-        """All earlier positions are filled."""
+        """Continues after all earlier positions."""
         return self._next(position, position + 1)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class History:
         self.tails: list[Tensor] = []
 
     def join(self, x: Tensor, length: int, dim: int = -1) -> Tensor:
-        """Puts the previous `length` columns before x. At the start of a stream they are zeros, the padding of the
+        """Puts the previous `length` columns before x. At the start of a stream they are zeros, like the padding of a
         whole-utterance forward."""
         if self._past is None:
             shape = list(x.shape)

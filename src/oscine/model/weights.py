@@ -31,7 +31,7 @@ _IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype
 
 
 def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """The size of `load_model`'s result on its device, computed before loading."""
+    """Computes the size of `load_model`'s result on its device, before loading."""
     with torch.device("meta"):
         tensors = SpeechModel(config).named_parameters()
     return sum(tensor.numel() * _dtype_of(name, dtype).itemsize for name, tensor in tensors)
@@ -45,9 +45,11 @@ def load_model(
     progress: TensorProgress = lambda done, total: None,
     parts: Iterable[str] | None = None,
 ) -> SpeechModel:
-    """`dtype` applies to talker and predictor. The codec and the encoders stay fp32, as they are stored.
+    """Loads the parameters of a checkpoint. `dtype` applies to talker and predictor; codec and encoders stay fp32, as
+    they are stored.
 
-    `parts`: the modules of the SpeechModel that are loaded, such as "codec"; the others hold no weights. None: all."""
+    `parts`: the modules of the SpeechModel to load, such as "codec"; the others hold no weights. None: all.
+    """
     config = read_config(folder)
     _configure_backends(device)
     with torch.device("meta"):
@@ -77,7 +79,7 @@ def load_model(
 
 
 def _part_of(name: str) -> str:
-    """ "codec.stack.norm.weight" -> "codec"."""
+    """Returns the module of a parameter: "codec.stack.norm.weight" -> "codec"."""
     return name.partition(".")[0]
 
 
@@ -164,7 +166,7 @@ def _check_finite(extremes: dict[str, Tensor]) -> None:
 
 
 def tensor_views(owner: nn.Module, value: Tensor, count: int) -> list[Tensor]:
-    """Views of our parameter's `value`, one for each of its `count` tensors in the checkpoint."""
+    """Returns views of our parameter's `value`, one for each of its `count` tensors in the checkpoint."""
     if isinstance(owner, FusedLinear):
         return list(value.split(owner.heights))
     return list(value) if count > 1 else [value]

@@ -1,4 +1,5 @@
-"""Decodes audio files in a process of its own (decoder_process.py). A file that crashes it costs that file only."""
+"""Decodes audio files in a process of its own (decoder_process.py). A file that crashes its decoder affects no other
+file."""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ _ANSWER_S = 60.0  # longest wait for the next block
 _EXIT_S = 5.0
 _MAX_MESSAGE_BYTES = 4096
 _HAS_FORK = hasattr(os, "fork")
-# All that the process needs of this one's environment, where API keys may be.
+# The only environment variables that the process gets; others may hold API keys.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONHOME")
 
 
 class ClipDecoder:
-    """Starts the process with the first file, and again if it dies. May be used by any thread."""
+    """Decodes files for any thread. The process starts with the first file, and again if it died."""
 
     def __init__(
         self, module: str = decoders.__name__, *, memory_bytes: int = MEMORY_BYTES, cpu_s: int = CPU_S
     ) -> None:
-        """`module` has the function `decode`; the process imports it."""
+        """`module` has the function `decode`, which the process imports."""
         self._module, self._memory_bytes, self._cpu_s = module, memory_bytes, cpu_s
         self._lock = threading.Lock()
         self._child: Child | None = None
@@ -51,11 +52,11 @@ class ClipDecoder:
         self._started()
 
     def decode(self, encoded: bytes, name: str, limits: ClipLimits) -> tuple[Samples, int]:
-        """Mono samples and their rate. Raises VoiceError, or EngineError if no process can be started."""
+        """Returns mono samples and their rate. Raises VoiceError, or EngineError if no process can be started."""
         job = wire.Job(name, len(encoded), limits, self._memory_bytes, self._cpu_s)
         with contextlib.suppress(EOFError, OSError):
             return self._run(job, encoded)
-        try:  # the process had died, or died or hung just now
+        try:  # the process has died or hangs
             return self._run(job, encoded)
         except (EOFError, OSError) as error:
             raise EngineError(f"audio files cannot be decoded at the moment: {error}; try again") from error
@@ -63,7 +64,7 @@ class ClipDecoder:
     def close(self) -> None:
         with self._lock:
             if self._child is not None:
-                self._child.end(_EXIT_S)  # running jobs go on: they are processes of their own
+                self._child.end(_EXIT_S)  # running jobs continue: they are processes of their own
             self._child = None
 
     def _run(self, job: wire.Job, encoded: bytes) -> tuple[Samples, int]:
@@ -73,7 +74,7 @@ class ClipDecoder:
             child = self._started()
             try:
                 socket.send_fds(child.connection, [b"j"], [theirs.fileno()])
-                theirs.close()  # so that the end of the decoder is the end of the stream
+                theirs.close()  # so that the stream ends with the decoder
                 wire.send_job(ours, job, encoded)
                 return self._receive(ours, job)
             except (EOFError, OSError):
@@ -139,7 +140,7 @@ def start_decoder() -> None:
 
 
 def decode_clip(encoded: bytes, name: str, limits: ClipLimits) -> tuple[Samples, int]:
-    """Mono samples and their rate. `name` is how messages call the file. Raises VoiceError or EngineError."""
+    """Returns mono samples and their rate. Messages call the file `name`. Raises VoiceError or EngineError."""
     if _HAS_FORK:
         return _shared_decoder().decode(encoded, name, limits)
     # Windows: no fork and no limits, so files are decoded here.

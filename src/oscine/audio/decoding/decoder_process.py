@@ -1,8 +1,8 @@
 """The process that decodes audio files. It loads the decoders once and keeps a few forked children that wait for a
-file. A child takes one file, gives up its rights, decodes and ends; another one takes its place.
+file. A child takes one file, drops its rights, decodes and exits; another child replaces it.
 
-So a file that takes its decoder over meets no other file, and finds nothing of the front end: no memory, no
-environment, no open file but the socket for its answer.
+So a file that takes over its decoder can reach no other file and nothing of the front end: no memory, no environment,
+no open file except the socket for its answer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from oscine.process.child import connection_to_parent, die_with_parent
 Decode = Callable[[bytes, str, ClipLimits], Iterator[Block]]
 
 _CHILDREN = 2  # as many as the front end has threads for cloning
-_WALL_S = 120  # of one child with a file; the front end gives up earlier
+_WALL_S = 120  # maximum for one file; the front end gives up earlier
 _NO_MORE_JOBS = 3  # exit status
-_SEND_BYTES = 2**18  # a frame of libav is a few kB: sent one by one, they would wake the front end hundreds of times
+_SEND_BYTES = 2**18  # libav's frames have a few kB: one message each would wake the front end hundreds of times
 
 
 def main(connection: str, module: str) -> None:
-    """`module` has the function `decode`."""
+    """Forks children until there are no more jobs. `module` has the function `decode`."""
     control = connection_to_parent(connection)
     decode: Decode = importlib.import_module(module).decode
     _load_everything(decode)
@@ -52,7 +52,7 @@ def main(connection: str, module: str) -> None:
 
 
 def _load_everything(decode: Decode) -> None:
-    """A child cannot open files, so all imports happen here, also those that a library does when it needs them."""
+    """Imports and runs everything that decoding needs, because a child cannot open files."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
         if module.name not in ("av.__main__", "av.datasets"):
             importlib.import_module(module.name)
@@ -70,7 +70,7 @@ def _fork_child(control: socket.socket, decode: Decode) -> int:
     status = 1
     try:
         die_with_parent()
-        if os.getppid() == parent:  # otherwise it died before it could take this child along
+        if os.getppid() == parent:  # otherwise the parent died before this child could notice
             status = _serve_one(control, decode)
     finally:
         os._exit(status)
@@ -84,7 +84,7 @@ def _serve_one(control: socket.socket, decode: Decode) -> int:
     connection = socket.socket(fileno=descriptors[0])
     job = wire.receive_job(connection)
     wire.send_answer(connection, wire.ACCEPTED)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libav writes its opinion of every file there
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libav prints messages about every file
     signal.alarm(_WALL_S)
     drop_rights(memory_bytes=job.memory_bytes + job.file_bytes, cpu_s=job.cpu_s)
     try:
@@ -118,15 +118,15 @@ def _message(job: wire.Job, error: Exception) -> str:
     return f"{job.name} cannot be decoded ({reason}); export it as wav or flac"
 
 
-# --- Takes rights away from the current process, for good: memory, CPU time, files, sockets, processes.
+# --- Rights of a child: memory, CPU time, files, sockets, processes.
 
 
 _PR_SET_NO_NEW_PRIVS = 38
 
 
 def drop_rights(*, memory_bytes: int, cpu_s: int) -> None:
-    """`memory_bytes` come on top of what the process has now. Open files stay usable, and no other can be opened: all
-    imports must be done. A limit that the platform does not have is skipped."""
+    """Takes rights from this process permanently. `memory_bytes` are added to what the process has now. Open files stay
+    usable and no other can be opened, so all imports must be done. A limit that the platform lacks is skipped."""
     limits = {
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_CORE: 0,
@@ -140,7 +140,7 @@ def drop_rights(*, memory_bytes: int, cpu_s: int) -> None:
     for limit, value in limits.items():
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
-    # SIGXCPU at the first limit says why the process ended; SIGKILL at the second.
+    # SIGXCPU at the first limit shows why the process ended; SIGKILL follows at the second.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 
 

@@ -1,5 +1,5 @@
-"""Audio files become mono blocks: libsndfile for what it reads, PyAV for the rest. decoder_process.py runs this in a
-process of its own, because both are C code that parses what strangers send.
+"""Decodes audio files to mono blocks: with libsndfile where it can, else with PyAV. decoder_process.py runs this in a
+process of its own, because both are C code that parses untrusted files.
 
 Every fault of a file raises a VoiceError about `ref_audio`; exceptions of the libraries do not leave this module.
 """
@@ -34,7 +34,7 @@ class Block:
 
 
 def decode(encoded: bytes, name: str, limits: ClipLimits) -> Iterator[Block]:
-    """`name` is how messages call the file. Stops at the limits, before the rest is decoded."""
+    """Yields blocks, and stops at the limits before the rest is decoded. Messages call the file `name`."""
     count = 0
     for block in _decode_soundfile(encoded, name, limits) or _decode_av(encoded, name):
         count += len(block.samples)
@@ -43,12 +43,12 @@ def decode(encoded: bytes, name: str, limits: ClipLimits) -> Iterator[Block]:
 
 
 def _decode_soundfile(encoded: bytes, name: str, limits: ClipLimits) -> Iterator[Block] | None:
-    """None if libsndfile cannot read the format."""
+    """Returns None if libsndfile cannot read the format."""
     import soundfile
 
     try:
         file = soundfile.SoundFile(io.BytesIO(encoded))
-    except Exception:  # the error does not tell an unknown format from an unsupported one; PyAV decides
+    except Exception:  # an unknown and an unsupported format have the same error; PyAV decides
         return None
     if file.frames > _UNKNOWN_FRAMES:
         return None
@@ -68,7 +68,7 @@ def _soundfile_blocks(file: Any, name: str) -> Iterator[Block]:
 
 
 def _decode_av(encoded: bytes, name: str) -> Iterator[Block]:
-    """The first audio stream; video files are allowed."""
+    """Decodes the first audio stream; video files are allowed."""
     import av
 
     try:
@@ -88,7 +88,7 @@ def _decode_av(encoded: bytes, name: str) -> Iterator[Block]:
 
 
 def _av_blocks(frames: Iterator[Any], name: str) -> Iterator[Block]:
-    """The number of channels may change on the way: AAC with parametric stereo starts as mono."""
+    """Averages the channels. Their number may change within a file: AAC with parametric stereo starts as mono."""
     import av
 
     rate_hz, channels, to_float = 0, 0, None

@@ -1,7 +1,8 @@
-"""What a job and its answer look like on their socket.
+"""The messages of a decoding job on its socket.
 
-job      length of the header, header (JSON), the file
-answer   acceptance, any number of blocks, then a refusal or the end; a decoder that dies sends neither
+job: length of the header, header (JSON), the file
+
+answer: acceptance, any number of blocks, then a refusal or the end; a decoder that dies sends neither
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def send_answer(connection: socket.socket, kind: Kind, value: int = 0, content: 
 
 
 def receive_answer(connection: socket.socket, max_bytes: int) -> tuple[bytes, int, bytes]:
-    """Raises EOFError, and ValueError for more content than `max_bytes`."""
+    """Raises EOFError, or ValueError if the content exceeds `max_bytes`."""
     kind, value, size = _ANSWER.unpack(receive(connection, _ANSWER.size))
     if size > max_bytes:
         raise ValueError(f"{size} bytes follow, at most {max_bytes} are expected")
