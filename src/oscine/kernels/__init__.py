@@ -14,8 +14,8 @@ _ROW_PADDING = 128
 
 
 def padded_rows(rows: int) -> int:
-    """Rows of buffers for the inputs of products, which may read whole tiles; rows that do not exist may hold
-    anything."""
+    """Returns the number of rows that a product's input buffer needs: products may read whole tiles, and the padding
+    may hold anything."""
     return -(-rows // _ROW_PADDING) * _ROW_PADDING
 
 

@@ -69,7 +69,7 @@ class HeaderLayout:
 
 @dataclass(frozen=True, slots=True)
 class InputTables:
-    """Embeddings that make an input row, bf16."""
+    """The embeddings that make an input row, in bf16."""
 
     first: Tensor  # [ids, width]: code 0
     others: Tensor  # [books - 1, vocab, width]

@@ -139,10 +139,10 @@ def talker_attention(
     slot: Tensor,
     out: Tensor,
 ) -> None:
-    """One new position per row; every slot has its own length.
+    """Computes attention of one new position per row; every slot has its own length.
 
-    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], blocks [blocks, kv_heads, positions of
-    a block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
+    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], blocks [blocks, kv_heads, positions of a
+    block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
     The table must hold the new position's block. Rows with a negative slot keep their values.
     """
     _, kv_heads, block_size, dim = key_blocks.shape
@@ -175,7 +175,8 @@ def predictor_attention(
     *,
     new: int = 1,
 ) -> None:
-    """All sequences are at the same position; each has `new` adjacent rows, at position, position + 1 ...
+    """Computes attention with all sequences at the same position; each has `new` adjacent rows, at position, position +
+    1 ...
 
     qkv [sequences * new, (heads + 2 kv_heads) dim], keys and values [sequences or more, kv_heads, capacity, dim],
     filled below `position` -> out [sequences * new, heads dim].
@@ -199,7 +200,7 @@ def predictor_attention(
 def _check(
     qkv: Tensor, q_norm: Tensor, k_norm: Tensor, cos: Tensor, sin: Tensor, out: Tensor, kv_heads: int, dim: int
 ) -> int:
-    """Checks shared by both kernels. Returns the number of query heads."""
+    """Checks what both kernels require. Returns the number of query heads."""
     heads = qkv.shape[1] // dim - 2 * kv_heads
     group = heads // kv_heads
     assert (heads + 2 * kv_heads) * dim == qkv.shape[1] and group * kv_heads == heads, (qkv.shape, kv_heads, dim)

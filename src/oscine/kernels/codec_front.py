@@ -129,7 +129,7 @@ def _depthwise_norm(
     tl.store(out + m * channels + c, to_bf16(centred * inverse), mask=known)
 
 
-# --- wrappers -------------------------------------------------------------------------------------------------------
+# --- wrappers ---
 
 
 def dequantize(
@@ -163,7 +163,7 @@ def _check_angles(angles: tuple[Tensor, Tensor], rows: int, half: int) -> None:
 
 
 def rope_turns(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """The rotation of each channel pair per position, in turns: [head_dim / 2] fp64."""
+    """Returns the rotation of each channel pair per position, in turns: [head_dim / 2] fp64."""
     # The frequencies are fp32, as in the plain model.
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return (1.0 / theta**exponents).double() / (2 * math.pi)

@@ -247,12 +247,12 @@ def _conv(
             )  # fmt: skip
 
 
-# --- wrappers -------------------------------------------------------------------------------------------------------
+# --- wrappers ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Row b of a tick belongs to slot[b], which has decoded position[b] frames."""
+    """The rows of a tick: row b belongs to slot[b], which has decoded position[b] frames."""
 
     slot: Tensor  # [rows] int32
     position: Tensor  # [rows] int32
@@ -263,7 +263,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conv:
-    """One layer's weights in the kernel's layout, and its epilogue."""
+    """The weights of one layer in the kernel's layout, and its epilogue."""
 
     weight: Tensor  # [phases * channels, taps * inputs] bf16; SwiGLU: gate and up rows alternate
     columns: int  # new input columns per frame
@@ -306,7 +306,7 @@ class Conv:
 
 
 class Workspace:
-    """Partial sums of split programs. Layers that run one after the other share it; concurrent streams must not."""
+    """Partial sums of split programs. Layers that run one after the other share them; concurrent streams must not."""
 
     def __init__(self, layers: Iterable[Conv], max_rows: int, device: torch.device) -> None:
         partials, tiles = 1, 1

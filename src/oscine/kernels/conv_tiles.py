@@ -1,7 +1,7 @@
-"""Tile sizes of convolution launches (conv.py): tuned for the published shapes, by rule for others.
+"""Chooses tile sizes of convolution launches (conv.py): tuned for the published shapes, by rule for others.
 
-What the order of a sum depends on is the same for any number of rows: the number of parts and their length (`span`),
-and with a norm the depth. All else in a tile changes the time only.
+The order of a sum depends on the number of parts and their length (`span`), and with a norm on the depth. These are the
+same for any number of rows; all else in a tile changes only the time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Tile(NamedTuple):
     splits: int  # parts of a sum, of one program each
     warps: int
     stages: int
-    registers: int = 0  # at most, per thread: fewer let more programs share a multiprocessor. 0: as the compiler likes
+    registers: int = 0  # maximum per thread: fewer let more programs share a multiprocessor. 0: the compiler decides
     serial: bool = False  # one program adds up all parts
 
     def span(self, shape: Shape) -> int:
-        """Columns of K in a part."""
+        """The number of columns of K in a part."""
         taps, inputs, _ = shape
         return triton.cdiv(taps * triton.cdiv(inputs, self.depth), self.splits) * self.depth
 
@@ -106,8 +106,8 @@ def tuned_tile(shape: Shape, rows: int) -> Tile | None:
 
 
 def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
-    """The tile of shapes without tuning: block sizes by the total number of columns. Parts have at least four steps;
-    they are programs of their own until there are enough tiles for the GPU."""
+    """Returns the tile of a shape without tuning: block sizes by the total number of columns. Parts have at least four
+    steps; each is a program of its own until there are enough tiles for the GPU."""
     taps, inputs, outputs = shape
     rows = 16 if columns <= 16 else 32 if columns <= 32 else 64 if columns < 2048 else 128
     across = min(32 if columns <= 32 else 64, max(16, triton.next_power_of_2(outputs)))

@@ -1,4 +1,4 @@
-"""Embedding lookups: the predictor's input for a sampled code, and the talker's next input.
+"""Looks up embeddings: the predictor's input for a sampled code, and the talker's next input.
 
 next input = bf16(bf16(sum of the 16 code embeddings) + text row)        summed in fp32, in codebook order
 """

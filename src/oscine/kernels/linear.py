@@ -85,7 +85,7 @@ def choose_plan(outputs: int, inputs: int, glu: bool, rows: int) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class SplitKScratch:
-    """Partial sums of programs that share one K. Products that run one after the other may share it."""
+    """Partial sums of programs that share one K. Products that run one after the other may share them."""
 
     partial: Tensor  # fp32
     arrivals: Tensor  # int32, zero between products: the last program of each tile resets it

@@ -65,9 +65,9 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, eps: float, total: Tensor, ou
     _add_norm[(rows,)](x, y, weight, total, out, width, eps, block=triton.next_power_of_2(width), num_warps=4)
 
 
-# --- SwiGLU of gates and ups that a matrix product left in memory: y = bf16(bf16(silu(gate)) * up).
+# --- SwiGLU of gates and ups in memory: y = bf16(bf16(silu(gate)) * up).
 #
-# For products that cannot do it themselves, as kernels/linear.py does.
+# It follows products that cannot compute it themselves, unlike those of kernels/linear.py.
 
 
 _COLUMNS = 1024  # of a program: 8 for each thread, which it loads at once

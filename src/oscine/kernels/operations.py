@@ -1,6 +1,6 @@
-"""The operations of a decode step, behind one interface: Triton here, CUDA C++ in `kernels/cuda/operations.py`.
+"""The operations of a decode step behind one interface: Triton here, CUDA C++ in `kernels/cuda/operations.py`.
 
-Both make the same roundings (the kernels' files state them). No operation allocates or synchronizes.
+Both round alike (the kernels' files state how). No operation allocates or synchronizes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from oscine.kernels.sample import Draws, FirstCode, sample
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The predictor's next input by code: x[r] = inputs[code]; and, unless other rows run beside it, what its first
-    layer makes of it: qkv[r] = first_qkv[code]."""
+    """The predictor's next input by code: x[r] = inputs[code]. Unless other rows run with it, also the first layer's
+    projection of it: qkv[r] = first_qkv[code]."""
 
     inputs: Tensor  # [codes, width]
     x: Tensor
@@ -31,11 +31,11 @@ class Following:
 
 class Operations(Protocol):
     def product_input(self, buffer: Tensor, rows: int, width: int) -> Tensor:
-        """A view of the buffer for what another operation stores and a product reads, in the product's own layout. The
-        buffer has `padded_rows` rows."""
+        """Returns a view of the buffer that another operation writes and a product reads, in the product's own layout.
+        The buffer has `padded_rows` rows."""
 
     def prepare(self, weight: Tensor) -> Weight:
-        """The form in which the products of a layer take their weight; other products take bf16."""
+        """Converts a weight to the form that the products of a layer take; other products take bf16."""
 
     def linear(
         self,
@@ -73,7 +73,8 @@ class Operations(Protocol):
         slot: Tensor,
         out: Tensor,
     ) -> None:
-        """One new position per row, over the blocks of a paged cache. `out` is a `product_input`."""
+        """Computes attention of one new position per row, over the blocks of a paged cache. `out` is a
+        `product_input`."""
 
     def predictor_attention(
         self,
@@ -90,7 +91,8 @@ class Operations(Protocol):
         *,
         new: int = 1,
     ) -> None:
-        """`new` positions per sequence; all sequences are at the same position. `out` is a `product_input`."""
+        """Computes attention of `new` positions per sequence; all sequences are at the same position. `out` is a
+        `product_input`."""
 
     def sample(
         self,
@@ -104,11 +106,12 @@ class Operations(Protocol):
         *,
         first: FirstCode | None = None,
     ) -> None:
-        """codes[:, book], as kernels/sample.py draws it, and what follows from it. `first` is for codebook 0."""
+        """Draws codes[:, book] as kernels/sample.py does, and looks up what follows from it. `first` is for codebook
+        0."""
 
 
 class TritonOperations:
-    """`normed` is a buffer for the largest x of `norm_linear`."""
+    """The operations on Triton kernels. `normed` is a buffer for the largest x of `norm_linear`."""
 
     talker_attention = staticmethod(talker_attention)
     predictor_attention = staticmethod(predictor_attention)
@@ -171,7 +174,7 @@ _GROUP = 64  # columns whose order is changed
 
 @dataclass(frozen=True, slots=True)
 class Fp8Weight:
-    """`values`: e4m3 [rows, inputs], each 64 columns in the order of lanes. `scale`: fp32 [rows]."""
+    """A weight in e4m3: `values` [rows, inputs], each 64 columns in the order of lanes; `scale` fp32 [rows]."""
 
     values: Tensor
     scale: Tensor
@@ -185,7 +188,7 @@ Weight = Tensor | Fp8Weight  # of a product
 
 
 def quantize(weight: Tensor) -> Fp8Weight:
-    """The largest weight of a row becomes the largest e4m3; all others are rounded to the nearest."""
+    """Scales each row so that its largest weight becomes the largest e4m3; all others are rounded to the nearest."""
     exact = weight.float()
     largest = exact.abs().amax(dim=1)
     scale = torch.where(largest > 0, largest / _LARGEST, torch.ones_like(largest))
@@ -193,7 +196,7 @@ def quantize(weight: Tensor) -> Fp8Weight:
 
 
 def dequantized(weight: Fp8Weight) -> tuple[Tensor, Tensor]:
-    """The bf16 values that a product sees, in their own order, and the scales."""
+    """Returns the bf16 values that a product sees, in their own order, and the scales."""
     rows, inputs = weight.shape
     grouped = weight.values.view(torch.uint8).view(rows, inputs // _GROUP, 4, 2, 8).transpose(2, 3)
     return grouped.reshape(rows, inputs).view(torch.float8_e4m3fn).bfloat16(), weight.scale

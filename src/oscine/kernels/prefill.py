@@ -57,7 +57,7 @@ def _attend(
     row = tl.program_id(0) * tile + member // group
     head = kv_head * group + member % group
     position = tl.load(positions + row, mask=row < rows, other=-1).to(tl.int32)
-    # Rows of one prompt are adjacent and have the same first block. Padding is a prompt without positions.
+    # Rows of one prompt are adjacent and have the same first block. Padding counts as a prompt without positions.
     earlier = tl.load(positions + row - 1, mask=(member >= group) & (row <= rows), other=-1)
     prompt = tl.load(block_table + row * table_stride, mask=position >= 0, other=-1)
     before = tl.load(block_table + (row - 1) * table_stride, mask=earlier >= 0, other=-1)

@@ -1,5 +1,5 @@
-"""Rounding, the matrix product and the places of columns for all kernels, with replacements for what Triton's
-interpreter lacks."""
+"""Primitives that all kernels share: rounding, the matrix product, the places of columns, and limits of shared memory.
+Some replace what Triton's interpreter lacks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def place_columns(m, size, columns, slots, positions):
     return known_m, slot, column
 
 
-# --- How much shared memory one thread block may use, by GPU.
+# --- Shared memory of one thread block.
 
 
 # Bytes of a block by compute capability, from NVIDIA's table (the SM's shared memory minus 1 KiB).
@@ -70,8 +70,8 @@ BLOCK_BYTES = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 22
 
 @cache
 def block_bytes(device: torch.device) -> int:
-    """Shared memory of a block on this device. The CPU, where the interpreter runs, has no limit: it gets the largest
-    one."""
+    """Returns the shared memory of a block on this device. The CPU, where the interpreter runs, has no limit and gets
+    the largest one."""
     if device.type != "cuda":
         return max(BLOCK_BYTES.values())
     properties = torch.cuda.get_device_properties(device)
@@ -79,8 +79,9 @@ def block_bytes(device: torch.device) -> int:
 
 
 def fitting_stages(stages: int, tile_bytes: int, limit_bytes: int) -> int:
-    """The number of pipeline stages, `stages` or fewer, whose tiles fit into shared memory. `tile_bytes` are those that
-    one step loads; Triton keeps them for all stages but one. Results do not depend on the number of stages."""
+    """Returns the number of pipeline stages, `stages` or fewer, whose tiles fit into shared memory. `tile_bytes` are
+    those that one step loads; Triton keeps them for all stages but one. Results do not depend on the number of
+    stages."""
     while stages > 2 and (stages - 1) * tile_bytes > limit_bytes:
         stages -= 1
     return stages

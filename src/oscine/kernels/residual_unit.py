@@ -1,13 +1,13 @@
-"""A residual unit of the vocoder in one launch: two convolutions (conv.py), the second one with one tap.
+"""Computes a residual unit of the vocoder in one launch: two convolutions (conv.py), the second one with one tap.
 
-    inner = snake1(conv1(x));  y = conv2(inner) + residual;  out = snake2(y)
+inner = snake1(conv1(x));  y = conv2(inner) + residual;  out = snake2(y)
 
-A program computes all channels of its columns, so `inner` never leaves it. Casting is that of the two launches: sums
-are fp32; conv1's sum with its bias, `inner`, y and out are rounded to bf16. So results equal theirs except for the
-order of fp32 sums.
+A program computes all channels of its columns, so `inner` never leaves it. Casting is that of two launches: sums are
+fp32; conv1's sum with its bias, `inner`, y and out are rounded to bf16. So results equal theirs except for the order of
+fp32 sums.
 
-Programs need a width that is a power of two: 96 channels are computed as 64 and 32, 192 as 128 and 64. Wider units,
-and those of few columns, are two launches: more programs share their weights.
+Programs need a width that is a power of two: 96 channels are computed as 64 and 32, 192 as 128 and 64. Wider units, and
+those of few columns, take two launches: then more programs share their weights.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -100,7 +100,7 @@ def _residual_unit(
         )  # fmt: skip
 
 
-# --- wrappers -------------------------------------------------------------------------------------------------------
+# --- wrappers ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ class UnitLayers:
         return width, self.channels - width
 
     def tile(self, rows: int) -> UnitTile | None:
-        """Returns None for two launches."""
+        """Returns None if the unit takes two launches."""
         tile = unit_tile(self.channels, rows)
         if tile is None:
             return None

@@ -26,7 +26,7 @@ _MAX_IDS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Sampling settings, [slots] each."""
+    """Sampling settings, one per slot."""
 
     temperature: Tensor  # fp32, above 0
     top_k: Tensor  # int32, 0: off
@@ -39,7 +39,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class FirstCode:
-    """Settings of code 0."""
+    """Settings for code 0."""
 
     penalty: Tensor  # [slots] fp32
     seen: Tensor  # [slots, ids] bool or uint8: code-0 ids of this utterance; the drawn one is added
@@ -202,7 +202,7 @@ def _bytes(flags: Tensor) -> Tensor:
     return flags.view(torch.uint8) if flags.dtype == torch.bool else flags
 
 
-# --- Copies a tick's codes, which the next tick overwrites, to where the codec and the host read them. One launch.
+# --- Copies of a tick's codes for the codec and the host, because the next tick overwrites them. One launch.
 
 
 @triton.jit

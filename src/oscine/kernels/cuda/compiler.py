@@ -1,9 +1,9 @@
-"""Compiles kernels to machine code, once: the results are kept on disk.
+"""Compiles kernels to machine code and keeps the results on disk.
 
 NVRTC, a library that comes with a CUDA build of torch, compiles without a toolkit; it is used through `cuda-bindings`.
-Where that package or the library is missing, `nvcc` is used if it is on the path. A cubin's file name is a hash of the
+If that package or the library is missing, `nvcc` is used if it is on the path. A cubin's file name is a hash of the
 source, its constants, the architecture and the compiler, so nothing needs to be deleted after an update. A hash of the
-cubin follows it in the file, so a damaged one is noticed.
+cubin follows it in the file, so damage is detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oscine.kernels.cuda.program import Program
 _log = logging.getLogger(__name__)
 
 HOPPER = "sm_90a"
-# Without fused multiply-adds except those that are written: sums are the same in every kernel that must agree.
+# No implicit fused multiply-adds: kernels that must agree compute the same sums.
 _OPTIONS = ("-std=c++17", "-fmad=false")
 _DIGEST_BYTES = 32
 
@@ -70,7 +70,7 @@ class NvccCompiler:
             return cubin.read_bytes()
 
     def resource_usage(self, program: Program, architecture: str) -> str:
-        """What ptxas reports: registers, spilled bytes, shared memory."""
+        """Returns what ptxas reports: registers, spilled bytes, shared memory."""
         with tempfile.TemporaryDirectory(prefix="oscine-nvcc-") as name:
             source = Path(name) / f"{program.name}.cu"
             source.write_text(program.text, encoding="utf-8")
@@ -118,7 +118,8 @@ class NvrtcCompiler:
 
 
 def _nvrtc_package(major: int) -> str:
-    """The package's whole version: the library does not tell its patch. Empty if the library came another way."""
+    """Returns the package's full version, because the library does not report its patch level; empty if the library
+    came another way."""
     with contextlib.suppress(PackageNotFoundError):
         return version(f"nvidia-cuda-nvrtc{'' if major >= 13 else f'-cu{major}'}")
     return ""
@@ -132,7 +133,11 @@ def find_compiler() -> NvrtcCompiler | NvccCompiler:
 
             compiler = NvrtcCompiler(nvrtc)
             _ = compiler.identity  # loads the library
-        except (ImportError, RuntimeError, OSError) as error:  # the package is there, the library may not be
+        except (
+            ImportError,
+            RuntimeError,
+            OSError,
+        ) as error:  # the package is installed, but the library may be missing
             reasons.append(f"cuda-bindings found no NVRTC ({error})")
         else:
             return compiler
@@ -145,7 +150,8 @@ def find_compiler() -> NvrtcCompiler | NvccCompiler:
 
 
 def install_hint(cuda: str | None) -> str:
-    """`cuda` is torch's version of CUDA: a newer compiler's machine code might need a newer driver."""
+    """Says what to install. `cuda` is torch's version of CUDA: a newer compiler's machine code might need a newer
+    driver."""
     major = int((cuda or "13").partition(".")[0])
     return f"`pip install 'cuda-bindings=={major}.*' nvidia-cuda-nvrtc{'' if major >= 13 else f'-cu{major}'}`"
 
@@ -161,8 +167,8 @@ def default_folder() -> Path | None:
 
 @dataclass(frozen=True)
 class CubinCache:
-    """Cubins of one architecture in a folder, which several processes may share. Without a folder, or with one that
-    cannot be written, they are kept in memory only."""
+    """Cubins of one architecture in a folder, which several processes may share. Without a folder, or if it cannot be
+    written, they are kept in memory only."""
 
     folder: Path | None
     compiler: Compiler
@@ -181,7 +187,8 @@ class CubinCache:
         return cubin
 
     def build(self, programs: Iterable[Program], progress: Progress, workers: int | None = None) -> None:
-        """Compiles what is missing, in parallel; the first error is raised. No progress is reported if nothing is."""
+        """Compiles missing programs in parallel and raises the first error. Reports no progress if nothing is
+        missing."""
         missing = [program for program in dict.fromkeys(programs) if self._find(program) is None]
         if not missing:
             return
@@ -196,7 +203,7 @@ class CubinCache:
         return folder / f"{program.name}-{self.key(program)}.cubin"
 
     def _find(self, program: Program) -> bytes | None:
-        """None also for a file that is damaged or cannot be read."""
+        """Returns None for a missing, damaged or unreadable file."""
         if program not in self._held and self.folder is not None:
             with contextlib.suppress(OSError):
                 stored = self._path(self.folder, program).read_bytes()
@@ -210,7 +217,7 @@ class CubinCache:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # Written whole or not at all: a process that dies must not leave half a file.
+            # Renamed when complete: a process that dies must not leave half a file.
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix="new-", delete=False) as file:
                 try:
                     file.write(cubin + hashlib.sha256(cubin).digest())
@@ -225,7 +232,7 @@ class CubinCache:
 
 @cache
 def default_cache() -> CubinCache:
-    """The cache of this process. Raises CompileError if there is no compiler."""
+    """Returns the cache of this process. Raises CompileError if there is no compiler."""
     return CubinCache(default_folder(), find_compiler())
 
 

@@ -10,7 +10,7 @@ from oscine.kernels.cuda.program import Launch
 
 _CLUSTER_DIMENSION, _PROGRAMMATIC = 4, 6  # CUlaunchAttributeID
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CUfunction_attribute
-_DEFAULT_SHARED_BYTES = 48 << 10  # more must be asked for
+_DEFAULT_SHARED_BYTES = 48 << 10  # more must be requested
 
 
 class DriverError(RuntimeError):
@@ -62,7 +62,7 @@ def launch_attributes(launch: Launch) -> list[LaunchAttribute]:
 
 
 class Kernel:
-    """A loaded kernel. The thread must have a CUDA context, as it has after any CUDA call of torch."""
+    """A loaded kernel. The thread must have a CUDA context, as after any CUDA call of torch."""
 
     def __init__(self, cubin: bytes, name: str) -> None:
         self.name = name
@@ -73,7 +73,8 @@ class Kernel:
         self._allowed_bytes = _DEFAULT_SHARED_BYTES
 
     def launch(self, launch: Launch, arguments: ctypes.Structure, stream: int) -> None:
-        """The arguments are copied before it returns. A CUDA graph that captures `stream` captures the launch."""
+        """Enqueues a launch; the arguments are copied before it returns. A CUDA graph that captures `stream` captures
+        the launch."""
         if launch.shared_bytes > self._allowed_bytes:
             words = (self._function, _MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes)
             _check(_library().cuFuncSetAttribute(*words), f"{self.name}: {launch.shared_bytes} bytes of shared memory")

@@ -1,5 +1,5 @@
-"""Launches of attention, norms and sampling: the kernels' arguments, and the grid for a number of rows. The `.cu` files
-have the formulas."""
+"""Chooses launches of attention, norms and sampling: the kernels' arguments, and the grid for a number of rows. The
+`.cu` files have the formulas."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def supports_attention(heads: int, kv_heads: int, dim: int) -> bool:
 
 
 def predictor_launch(heads: int, kv_heads: int, sequences: int, new: int, *, tiles: bool) -> Launch:
-    """`tiles`: of the output."""
+    """`tiles`: the output is in tiles."""
     program = Program.of("predictor_attention", HEADS=heads, KV_HEADS=kv_heads, NEW=new, OUT_IN_TILES=int(tiles))
     return Launch(program, (kv_heads, sequences, 1), 32, new * _PARTS_BYTES)
 
 
 def talker_launch(heads: int, kv_heads: int, rows: int, *, tiles: bool) -> Launch:
-    """`tiles`: of the output."""
+    """`tiles`: the output is in tiles."""
     program = Program.of("talker_attention", HEADS=heads, KV_HEADS=kv_heads, OUT_IN_TILES=int(tiles))
     return Launch(program, (kv_heads, rows, 1), _TALKER_WARPS * 32, _TALKER_WARPS * _PARTIAL_BYTES)
 
 
 def window_launch(heads: int, window: int, rows: int, *, tiles: bool) -> Launch:
-    """`tiles`: of the output."""
+    """`tiles`: the output is in tiles."""
     program = Program.of("window_attention", HEADS=heads, WINDOW=window, OUT_IN_TILES=int(tiles))
     return Launch(program, (heads, rows, 1), 32)
 
@@ -79,7 +79,7 @@ class NormArguments(ctypes.Structure):  # `Arguments` in rms_norm.cu
 
 
 def norm_launch(width: int, rows: int, *, tiles: bool, segments: int | None = None) -> Launch:
-    """Its bits equal those of a product that norms rows of this width itself. `tiles`: of the output."""
+    """Gives the same bits as a product that norms rows of this width itself. `tiles`: the output is in tiles."""
     program = Program.of("rms_norm", INPUTS=width, SEGMENTS=segments or SEGMENTS[width], OUT_IN_TILES=int(tiles))
     return Launch(program, (-(-rows // _NORM_WARPS), 1, 1), _NORM_WARPS * 32)
 
@@ -106,7 +106,7 @@ class SampleArguments(ctypes.Structure):  # `Arguments` in sample.cu
 
 
 def sample_launch(ids: int, x_width: int, qkv_width: int, rows: int, *, first: bool = False) -> Launch:
-    """A width of 0: no such look-up. `first`: for code 0."""
+    """A width of 0 means that there is no such table to look up. `first`: for code 0."""
     assert ids % 8 == 0 and ids <= _MAX_IDS, ids
     warps = -(-ids // _IDS_OF_WARP)
     program = Program.of("sample", IDS=ids, FIRST=int(first), X_WIDTH=x_width, QKV_WIDTH=qkv_width)
@@ -124,7 +124,8 @@ class CheckArguments(ctypes.Structure):  # `Arguments` in wgmma_check.cu
 
 
 def check_launch(instructions: int, cases: int) -> Launch:
-    """Chains of that many instructions; x [cases, CHECK_ROWS, inputs], weights [cases, CHECK_WEIGHT_ROWS, inputs]."""
+    """Launches chains of so many instructions; x [cases, CHECK_ROWS, inputs], weights [cases, CHECK_WEIGHT_ROWS,
+    inputs]."""
     program = Program.of("wgmma_check", INPUTS=check_inputs(instructions), INSTRUCTIONS=instructions)
     return Launch(program, (cases, 1, 1), 128, CHECK_ROWS * _OPERAND_ROW_BYTES)
 

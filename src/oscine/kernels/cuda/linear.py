@@ -1,7 +1,7 @@
-"""Matrix products of the published shapes: which kernel, with which tiles, for how many rows.
+"""Chooses the kernel and its tiles for matrix products of the published shapes, by the number of rows.
 
-`linear_few.cu` for up to 16 rows, `linear_tiled.cu` above. The formula and the order of the sums are in `linear.cuh`.
-The order depends on the number of inputs alone, so all plans of a shape give a row the same bits.
+`linear_few.cu` has up to 16 rows, `linear_tiled.cu` more. `linear.cuh` has the formula and the order of the sums. The
+order depends only on the number of inputs, so all plans of a shape give a row the same bits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Product:
 
     @property
     def weight_bytes(self) -> int:
-        """The size of one weight."""
+        """The size of one weight in bytes."""
         return 1 if self.fp8 else 2
 
 
@@ -62,17 +62,17 @@ class Few:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """x is in tiles (`tiles.cuh`)."""
+    """A plan whose x is in tiles (`tiles.cuh`)."""
 
     rows: int  # of a tile
     warpgroups: int  # 64 weight rows each
     cluster: int  # blocks that share a tile: 1, or 4 with a quarter of K each
-    stages: int  # of 64 columns, under way
+    stages: int  # of 64 columns in flight
     blocks_at_once: int = 1  # on a multiprocessor
 
     @property
     def columns(self) -> int:
-        """Weight rows of a tile."""
+        """The number of weight rows of a tile."""
         return self.warpgroups * 64
 
     def shared_bytes(self, weight_bytes: int) -> int:
@@ -120,7 +120,8 @@ def reads_tiles(rows: int) -> bool:
 
 
 def tiled_plans(product: Product, rows: int) -> list[Tiled]:
-    """All that can be the fastest for up to so many rows. Tiles of 128 rows need segments of two stages."""
+    """Returns all plans that can be the fastest for up to so many rows. Tiles of 128 rows need segments of two
+    stages."""
     tiles: tuple[int, ...] = (32,) if rows <= 32 else (32, 64) if rows <= 64 else (64, 128)
     if product.inputs // SEGMENTS[product.inputs] < 2 * _STAGE_COLUMNS:
         tiles = tuple(tile for tile in tiles if tile <= 64)
@@ -134,8 +135,8 @@ def tiled_plans(product: Product, rows: int) -> list[Tiled]:
 
 
 def _stage_counts(rows: int, warpgroups: int, cluster: int, blocks_at_once: int, weight_bytes: int) -> list[int]:
-    """The numbers of stages to try: as many as fit and, for one block, half of them: then the next kernel's blocks fit
-    beside it."""
+    """Returns the numbers of stages to try: as many as fit and, for one block, half of them, so that the next kernel's
+    blocks fit too."""
     room = _SHARED_BYTES // blocks_at_once - 1024
     most = max(
         n for n in range(1, _MAX_STAGES + 1) if Tiled(rows, warpgroups, cluster, n).shared_bytes(weight_bytes) <= room

@@ -1,4 +1,4 @@
-"""The operations of a decode step (interface: `kernels/operations.py`) and of the codec's transformer on the CUDA
+"""Runs the operations of a decode step (interface: `kernels/operations.py`) and of the codec's transformer on the CUDA
 kernels, for Hopper.
 
 Launches are programmatic: a kernel begins while the one before it ends. That is safe because every kernel waits before
@@ -125,7 +125,7 @@ class CudaOperations:
         plan = plan or self.plan(_product_of(weight, Epilogue.GLU if glu else Epilogue.PLAIN), len(x))
         if isinstance(plan, Few):
             self._product(x, weight, out, len(x), glu=glu, scale=scale, eps=eps, plan=plan)
-        else:  # every block would norm the rows again
+        else:  # otherwise every block would norm the rows again
             normed = tiles_of(self._normed, *x.shape)
             self.norm(x, scale, eps, normed)
             self._product(normed, weight, out, len(x), glu=glu, plan=plan)
@@ -195,8 +195,8 @@ class CudaOperations:
     def window_attention(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor, out: Tensor
     ) -> None:
-        """Attention of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin [rows, dim
-        / 2]; keys (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
+        """Computes attention of the codec's stack: one new frame per row, over the last frames of its slot. cos, sin
+        [rows, dim / 2]; keys (already rotated) and values [slots, heads, window, dim]. `out` is a `product_input`."""
         _, heads, window, dim = keys.shape
         assert dim == WINDOW_DIM and qkv.shape == (len(rows), 3 * heads * dim), (keys.shape, qkv.shape)
         assert _holds(out, len(rows), heads * dim) and values.shape == keys.shape, (out.shape, values.shape)
@@ -346,7 +346,7 @@ def _address(tensor: Tensor | None) -> int | None:
 
 
 def _check(*tensors: Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Packed rows that start at multiples of 16 bytes."""
+    """Checks that rows are packed and start at multiples of 16 bytes."""
     for tensor in tensors:
         assert tensor.dtype == dtype and tensor.stride(-1) == 1, (tensor.dtype, tensor.stride())
         row_bytes = [step * tensor.element_size() for step in tensor.stride()[:-1]]

@@ -1,4 +1,4 @@
-"""A kernel with its constants, and how it is launched."""
+"""A kernel with its constants, how it is launched, and the layout of tiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCES = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`name` is the kernel and its file, without the suffix; `defines` are its constants, sorted by name."""
+    """A kernel. `name` is also its file, without the suffix; `defines` are its constants, sorted by name."""
 
     name: str
     defines: tuple[tuple[str, int], ...]
@@ -33,7 +33,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`cluster` adjacent blocks share their memory. A programmatic launch may begin before its predecessor ends."""
+    """A program with its grid. `cluster` adjacent blocks share their memory. A programmatic launch may begin before its
+    predecessor ends."""
 
     program: Program
     grid: tuple[int, int, int]
@@ -45,7 +46,7 @@ class Launch:
 
 @cache
 def _text(file: str) -> str:
-    """A file with its includes in place, each once, so that a compiler needs no other file."""
+    """Returns a file with its includes in place, each once, so that a compiler needs no other file."""
     seen: set[str] = set()
 
     def lines(name: str) -> list[str]:
@@ -84,12 +85,12 @@ def tile_shape(rows: int, columns: int) -> tuple[int, int, int]:
 
 
 def tiles_of(buffer: Tensor, rows: int, columns: int) -> Tensor:
-    """A view of the buffer for tiles of so many rows."""
+    """Returns a view of the buffer for tiles of so many rows."""
     return buffer.flatten()[: padded_rows(rows) * columns].view(tile_shape(rows, columns))
 
 
 def in_tiles(x: Tensor) -> Tensor:
-    """[rows, columns] in tiles: what the kernels store, in PyTorch."""
+    """Converts [rows, columns] to tiles in PyTorch, as the kernels store them."""
     rows, columns = x.shape
     padded = x.new_zeros(padded_rows(rows), columns)
     padded[:rows] = x
@@ -101,12 +102,12 @@ def from_tiles(tiles: Tensor, rows: int) -> Tensor:
 
 
 def _transposed(x: Tensor) -> Tensor:
-    """Pairs of columns, 4 x 4 in each 32 columns. Its own inverse, as the other one is."""
+    """Transposes pairs of columns, 4 x 4 in each 32 columns. It is its own inverse."""
     return x.reshape(*x.shape[:-1], 2, 4, 4, 2).transpose(-3, -2).flatten(-4)
 
 
 def _exchanged(x: Tensor) -> Tensor:
-    """Pieces of 8 columns, by the row's place among eight: [rows, tiles, 64]."""
+    """Exchanges pieces of 8 columns, by the row's place among eight: [rows, tiles, 64]. It is its own inverse."""
     pieces = x.reshape(*x.shape[:2], 8, 8)
     place = torch.arange(8, device=x.device)[None, :] ^ (torch.arange(len(x), device=x.device) % 8)[:, None]
     return pieces.gather(2, place[:, None, :, None].expand_as(pieces)).flatten(2)
