@@ -157,8 +157,8 @@ def prepare_device(device: torch.device, *, codec: bool = True) -> None:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     # One core stays free for the server and its clients. Work split over all cores waits for the slowest one: when one
-    # of two was busy, ticks took 200 ms instead of 50. With a codec, two cores are both used: one computes the codes, the
-    # other the audio, and no work is split.
+    # of two was busy, ticks took 200 ms instead of 50. With a codec, two cores are both used: one computes the codes,
+    # the other the audio, and no work is split.
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         usable = usable_cpus()
         torch.set_num_threads(2 if codec and usable == 2 else max(1, usable - 1))

@@ -30,16 +30,16 @@ Quantization = Literal["none", "fp8"]
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """Settings that any backend may be given; it ignores those that do not apply to it."""
+    """Settings for any backend, which ignores those that do not apply to it."""
 
     frame_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)  # batch sizes to capture as graphs
     graphs: bool = True  # off: the same kernels, launched one by one
     codec: bool = True  # off: codes only, every frame is silent
-    kernels: Kernels = "triton"  # of frames on a GPU; factory.choose_kernels tells where CUDA's can run
+    kernels: Kernels = "triton"  # of frames on a GPU; factory.choose_kernels checks where CUDA's can run
     quantize: Quantization = "none"  # weights of layers; fp8 needs CUDA's kernels
 
     def sizes(self, slots: int) -> list[int]:
-        """Batch sizes of frames: those to capture, up to one that holds all slots."""
+        """Returns the batch sizes of frames: those to capture, up to one that holds all slots."""
         return sorted({*(size for size in self.frame_sizes if size < slots), slots})
 
 
@@ -57,7 +57,7 @@ class Newcomer:
 
     @property
     def prefix_rows(self) -> int:
-        """Prompt rows that need no prefill."""
+        """The number of prompt rows that need no prefill."""
         return 0 if self.prefix is None else self.prefix[0].shape[0]
 
 
@@ -77,36 +77,38 @@ class Backend(BackendMemory, Protocol):
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None: ...
 
     def launching(self) -> AbstractContextManager[None]:
-        """Surrounds all frames on the thread that launches them. It may change torch's settings of that
-        thread, which should therefore end afterwards. The backend's own threads end with it."""
+        """Surrounds all frames on the thread that launches them. It may change torch's settings of that thread, which
+        should therefore end afterwards. The backend's own threads end with it."""
 
     def capture(self, progress: CaptureProgress) -> None:
         """Compiles and captures everything that a request can trigger."""
 
     def admit(self, newcomer: Newcomer) -> None:
-        """Starts a request in its slot: the slot's state, its codec state, keys and values of its prompt rows except
-        the last one, which the first frame runs. May leave the work to `flush_admissions`."""
+        """Starts a request in its slot: the slot's state, its codec state, and keys and values of its prompt rows
+        except the last one, which the first frame runs. May leave the work to `flush_admissions`."""
 
     def flush_admissions(self) -> None:
-        """Enqueues all that `admit` left. Required before these slots get text or release their blocks."""
+        """Enqueues everything that `admit` left. Required before these slots get text or release their blocks."""
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
-        """These blocks are free again. What they hold must never reach another slot, not even where it is masked."""
+        """Takes blocks that are free again. Their content must never reach another slot, not even where it is
+        masked."""
 
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> Ticket:
-        """Enqueues all that `admit` left, and one frame: talker step, code 0, codes 1..15, codec, next input row.
-        `sampling` (one per slot) and `max_context` (all positions are below it) spare the backend from reading them on
-        the device."""
+        """Enqueues everything that `admit` left, then one frame: talker step, code 0, codes 1..15, codec, next input
+        row. The backend gets `sampling` (one per slot) and `max_context` (all positions are below it), so that it need
+        not read them on the device."""
 
     def collect(self, ticket: Ticket) -> FrameOutput:
-        """Waits for a frame."""
+        """Waits for a frame and returns it."""
 
 
-# --- The codec over fixed slots: one frame of codes per row in, PCM16 out, the streams' states kept on the device.
+# --- The codec over fixed slots: one frame of codes per row in, PCM16 out; the streams' states stay on the device.
 
 
 class SlotCodec(ABC):
-    """All calls only enqueue work; none reads from the device. So a CUDA graph can capture `run`."""
+    """A codec for all slots. Its calls only enqueue work and read nothing from the device, so that a CUDA graph can
+    capture `run`."""
 
     scratch: int  # the slot of padding rows; any number of rows may share it
     nbytes: int  # size of all states
@@ -123,10 +125,10 @@ class SlotCodec(ABC):
 
     @abstractmethod
     def state_views(self, slot: int) -> tuple[Tensor, ...]:
-        """Views of the tensors that hold the slot's state; all zeros is the state before the first frame."""
+        """Returns views of the tensors that hold the slot's state; all zeros is the state before the first frame."""
 
     def cleared_views(self, slot: int) -> tuple[Tensor, ...]:
-        """The first of these views: those that must be zero before the first frame."""
+        """Returns the first of these views: those that must be zero before the first frame."""
         return self.state_views(slot)
 
     @torch.inference_mode()
@@ -136,7 +138,7 @@ class SlotCodec(ABC):
 
     @torch.inference_mode()
     def snapshot(self, slot: int) -> tuple[Tensor, ...]:
-        """A copy of the slot's state, for `restore` into any slot. Faster to restore than load_state."""
+        """Copies the slot's state, for `restore` into any slot, which is faster than load_state."""
         return tuple(view.clone() for view in self.state_views(slot))
 
     @torch.inference_mode()
@@ -146,7 +148,7 @@ class SlotCodec(ABC):
 
 
 class SilentCodec(SlotCodec):
-    """Gives silence: for engines that only deliver codes, and for measuring the cost of the codes."""
+    """Outputs silence, for engines that only deliver codes and for measuring the cost of the codes."""
 
     nbytes = 0
 

@@ -25,12 +25,12 @@ class KernelChoice:
 
     @property
     def name(self) -> str:
-        """Such as "CUDA kernels"."""
+        """A name such as "CUDA kernels"."""
         return {"cuda": "CUDA kernels", "triton": "Triton kernels", None: ""}[self.kernels]
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
-    """The fastest backend for weights of this dtype on this device."""
+    """Returns the fastest backend for weights of this dtype on this device."""
     # Imported here: the CUDA backend needs Triton, which a machine without a GPU may not have.
     if available(device) and dtype == torch.bfloat16:
         from oscine.runner.cuda.backend import CudaBackend
@@ -75,8 +75,8 @@ def choose_kernels(
     progress: Callable[[int, int], None] = lambda done, total: None,
     quantize: Quantization = "none",
 ) -> KernelChoice:
-    """Kernels of frames of these batch sizes. "auto": the fastest ones that can run. CUDA kernels are compiled, unless
-    they are cached: `progress` gets their number. Raises ConfigError if the wanted ones cannot run."""
+    """Chooses the kernels of frames of these batch sizes. "auto": the fastest ones that can run. CUDA kernels are
+    compiled, unless they are cached; `progress` gets their number. Raises ConfigError if the wanted ones cannot run."""
     choice = _choose_kernels(wanted, config, device, dtype, sizes, progress, quantize)
     if quantize == "fp8" and choice.kernels != "cuda":
         reason = choice.reason or f"this engine has {device.type} and {str(dtype).removeprefix('torch.')}"

@@ -1,4 +1,5 @@
-"""The talker's KV cache: keys and values of all slots in blocks, and how a stack attends to them in plain PyTorch."""
+"""The talker's KV cache: blocks of keys and values, their allocation, the prefix cache, and attention in plain
+PyTorch."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ class PagedKVCache:
         return PagedKVCache(like.new_zeros(shape), like.new_zeros(shape))
 
     def clear(self, blocks: Sequence[int]) -> None:
-        """Free blocks are zero for DecodeCacheView, which reads whole blocks: a masked value is multiplied by zero, and
-        zero times a NaN that an earlier stream left would be NaN."""
+        """Sets free blocks to zero for DecodeCacheView, which reads whole blocks: a masked value is multiplied by zero,
+        and zero times a NaN of an earlier stream would be NaN."""
         index = torch.tensor(blocks, device=self.keys.device)
         self.keys.index_fill_(1, index, 0.0)
         self.values.index_fill_(1, index, 0.0)
@@ -41,13 +42,13 @@ class PagedKVCache:
         self.values[:, blocks, :, offsets] = values
 
     def read(self, block_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The first `count` positions of a slot, in the layout of `write`."""
+        """Returns the first `count` positions of a slot, in the layout of `write`."""
         blocks, offsets = _locate(block_row, 0, count)
         keys, values = self.keys[:, blocks, :, offsets], self.values[:, blocks, :, offsets]
         return keys.contiguous(), values.contiguous()
 
     def read_layer(self, layer: int, block_row: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """One layer's first `count` positions: [kv heads, count, head_dim]."""
+        """Returns one layer's first `count` positions: [kv heads, count, head_dim]."""
         blocks = block_row[: blocks_for(count)]
         keys, values = (
             side[layer][blocks].transpose(0, 1).flatten(1, 2)[:, :count] for side in (self.keys, self.values)
@@ -56,13 +57,13 @@ class PagedKVCache:
 
 
 def _locate(block_row: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Block and offset of the positions first .. first + count - 1."""
+    """Returns block and offset of the positions first .. first + count - 1."""
     positions = torch.arange(first, first + count, device=block_row.device)
     return block_row[positions // BLOCK_POSITIONS], positions % BLOCK_POSITIONS
 
 
 class PrefillCacheView:
-    """Rows of one prompt at positions first .., after the positions of the slot that are already filled."""
+    """The cache for rows of one prompt at positions first .., after the slot's positions that are already filled."""
 
     def __init__(self, kv: PagedKVCache, block_row: Tensor, first: int, rows: int) -> None:
         self._kv, self._block_row, self._first = kv, block_row, first
@@ -82,7 +83,7 @@ class PrefillCacheView:
 
 
 class DecodeCacheView:
-    """One new position per row of a tick; every row is a different slot."""
+    """The cache for one new position per row of a tick; every row is a different slot."""
 
     def __init__(self, kv: PagedKVCache, block_table: Tensor, positions: Tensor, max_context: int) -> None:
         """block_table [rows, blocks per slot]; positions [rows], all below `max_context`."""
@@ -91,7 +92,7 @@ class DecodeCacheView:
         blocks = block_table[:, : blocks_for(max_context)]
         kv_heads = kv.keys.shape[2]
         heads = torch.arange(kv_heads, device=positions.device)
-        # One head of one block is contiguous. These are the indices of all of them, [rows, kv heads, blocks], and of
+        # Each head of a block is contiguous. These are the indices of all heads, [rows, kv heads, blocks], and of
         # the new rows in them.
         head_blocks = blocks[:, None] * kv_heads + heads[:, None]
         new = head_blocks.gather(2, (positions // BLOCK_POSITIONS)[:, None, None].expand(-1, kv_heads, 1))
@@ -127,7 +128,7 @@ def blocks_for(positions: int) -> int:
 
 
 class BlockAllocator:
-    """Block 0 is never allocated: padding rows write to it."""
+    """Assigns blocks to slots. Block 0 is never allocated: padding rows write to it."""
 
     def __init__(self, blocks: int) -> None:
         assert blocks > 1, blocks
@@ -145,19 +146,19 @@ class BlockAllocator:
         return self._owned[slot]
 
     def release(self, slot: int) -> list[int]:
-        """Returns the blocks that it had."""
+        """Returns the blocks that the slot had."""
         blocks = self._owned.pop(slot)
         self._free += blocks
         return blocks
 
 
-# --- Keys and values of prompt prefixes that many requests share (voice, language, instruction), keyed by content.
+# --- The prefix cache: keys and values of prompt prefixes that many requests share (voice, language, instruction).
 
 KV = tuple[Tensor, Tensor]  # keys and values [layers, kv heads, rows, head_dim]
 
 
 def prefix_key(prompt: Prompt, rows: int) -> str:
-    """A hash of the first rows: their ids, and the vectors that some of the ids stand for."""
+    """Returns a hash of the first rows: their ids, and the vectors that some of the ids stand for."""
     digest = hashlib.sha256(prompt.text_ids[:rows].tobytes())
     digest.update(prompt.codec_ids[:rows].tobytes())
     for vectors in (prompt.speaker, prompt.reference_codes):

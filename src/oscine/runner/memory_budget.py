@@ -14,7 +14,8 @@ _MiB = 2**20
 
 
 class DoesNotFitError(ConfigError):
-    """`sums` is the plan and the free memory, without the advice; `fitting_slots` the largest number that fits."""
+    """The plan does not fit. `sums` describes the plan and the free memory, without advice; `fitting_slots` is the
+    largest number that fits."""
 
     def __init__(self, sums: str, advice: str, fitting_slots: int) -> None:
         super().__init__(f"{sums}; {advice}")
@@ -23,22 +24,22 @@ class DoesNotFitError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFootprint:
-    """What a backend allocates besides the weights and the KV cache."""
+    """The memory that a backend allocates besides the weights and the KV cache."""
 
     codec_state_bytes: int  # of one slot
     working_bytes: int = 0  # tables, buffers and a reserve
 
 
 class BackendMemory(Protocol):
-    """The part of a backend that is needed to plan memory."""
+    """The part of a backend that planning memory requires."""
 
     @staticmethod
     def memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
-        """Known without the weights, so that memory is planned before they are loaded."""
+        """Computed without the weights, because memory is planned before they are loaded."""
 
 
 def plain_memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
-    """Needs of a backend that keeps a StreamState of model/codec.py for every slot."""
+    """Returns the footprint of a backend that keeps a StreamState of model/codec.py for every slot."""
     return MemoryFootprint(config.codec.decoder.state_elements * element_bytes)
 
 
@@ -87,8 +88,8 @@ def plan_memory(
     text_capacity: int = 4096,
     backend: type[BackendMemory] | None = None,
 ) -> MemoryBudget:
-    """`positions_total` is shared by all slots; None: half of the maximum that all slots could use. `backend` None: a
-    backend with the memory needs of plain PyTorch."""
+    """Plans the memory. `positions_total` is shared by all slots; None: half of the maximum that all slots could use.
+    Without `backend`, the footprint of plain PyTorch is used."""
     stack = config.talker.stack
     if positions_per_slot > config.talker.max_positions:
         raise ConfigError(
@@ -130,7 +131,7 @@ def plan_memory(
 
 
 def _advice(budget: MemoryBudget, available_bytes: int, fitting_slots: int) -> str:
-    """A smaller prefix cache costs speed only, so it is proposed first if that is enough."""
+    """Proposes a smaller prefix cache first if that is enough, because it costs only speed."""
     left = available_bytes - (budget.total_bytes - budget.prefix_bytes)
     if left >= 0:
         return f"lower engine.memory.prefix_cache_mib from {budget.prefix_bytes // _MiB} to {left // _MiB}"

@@ -34,12 +34,12 @@ class FrameOutput:
     codes: Codes  # [n, 16]; where code 0 is the end-of-speech id, the slot has ended and its audio is invalid
     pcm: npt.NDArray[np.int16]  # [n, samples per frame]
     failed: npt.NDArray[np.bool_]  # [n]: its logits were not finite, so its codes and audio mean nothing
-    done_s: float | None = None  # when it was complete, by time.monotonic; None: about when it was collected
+    done_s: float | None = None  # completion by time.monotonic; None: about the time of collection
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerCounts:
-    """Counters for EngineStatus, under the same names."""
+    """Counters with the same names as in EngineStatus."""
 
     prefix_hits: int = 0
     prefix_misses: int = 0
@@ -48,11 +48,11 @@ class RunnerCounts:
 
 
 class Ticket(Protocol):
-    """A tick in flight."""
+    """A handle on a tick in flight."""
 
     @property
     def with_prompts(self) -> bool:
-        """Whether prompts run beside the frames, and not before them: then these take longer."""
+        """Whether prompts run in the same launches as the frames, which then take longer."""
 
     def begun(self) -> bool:
         """Whether the device has begun the frames themselves, after the prefills that were enqueued before them."""
@@ -92,4 +92,4 @@ class Runner(Protocol):
         """Whether enough blocks are free for this prompt and its longest possible speech."""
 
     def counts(self) -> RunnerCounts:
-        """Does not wait for the device."""
+        """Returns the counters without waiting for the device."""

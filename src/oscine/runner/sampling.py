@@ -24,7 +24,7 @@ Words = TypeVar("Words", Tensor, npt.NDArray[np.int64])
 
 @dataclass(frozen=True, slots=True)
 class DrawTable:
-    """DrawParams of several rows as tensors. The host flags skip work that no row needs."""
+    """The DrawParams of several rows as tensors. The host flags skip work that no row needs."""
 
     temperature: Tensor  # [rows, 1]
     top_k: Tensor  # [rows], 0: off
@@ -55,7 +55,7 @@ def penalize(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
 
 
 def probabilities(logits: Tensor, table: DrawTable) -> Tensor:
-    """Temperature, top-k (keeps ties with the k-th), top-p, softmax."""
+    """Applies temperature, top-k (keeping ties with the k-th), top-p and softmax."""
     logits = logits / table.temperature
     vocab = logits.shape[-1]
     if table.largest_top_k:
@@ -81,7 +81,7 @@ def _nucleus(logits: Tensor, tail: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, table: DrawTable, uniform: Tensor) -> Tensor:
-    """logits [rows, vocab] fp32, uniform [rows] in [0, 1) -> ids [rows]. Inverse CDF in id order."""
+    """Draws logits [rows, vocab] fp32, uniform [rows] in [0, 1) -> ids [rows], by inverse CDF in id order."""
     likeliest = logits.argmax(dim=-1)
     if table.all_greedy:
         return likeliest
@@ -94,7 +94,7 @@ def draw(logits: Tensor, table: DrawTable, uniform: Tensor) -> Tensor:
 
 
 def uniform(seed_low: Tensor, seed_high: Tensor, frame: Tensor) -> Tensor:
-    """[..., 16] in [0, 1): word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the seed's halves."""
+    """Returns [..., 16] in [0, 1): word 0 of Philox4x32-10, counter (frame, codebook, 0, 0), key the seed's halves."""
     book = torch.arange(CODEBOOKS, device=frame.device)
     parts = (frame[..., None], book, seed_low[..., None], seed_high[..., None])
     # On a CPU, NumPy runs these 140 small operations in a third of the time.
@@ -108,7 +108,7 @@ def _first_word(frame: Words, book: Words, seed_low: Words, seed_high: Words) ->
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> tuple[Words, ...]:
-    """Philox4x32-10 (Salmon et al. 2011) on 64-bit integers that hold 32-bit words."""
+    """Computes Philox4x32-10 (Salmon et al. 2011) on 64-bit integers that hold 32-bit words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):

@@ -78,7 +78,7 @@ class SlotRunner:
         return self._allocator.free_blocks
 
     def position(self, slot: int) -> int:
-        """Position of the slot's next frame: prompt rows and frames so far."""
+        """The position of the slot's next frame: prompt rows and frames so far."""
         return self._running[slot].position
 
     def capture(self, progress: CaptureProgress = lambda done, total: None) -> None:
@@ -108,7 +108,7 @@ class SlotRunner:
             self._running[slot] = _RunningSlot(sampling, prompt.rows - 1, len(prompt.trailing_ids))
 
     def flush_admissions(self) -> None:
-        """Enqueues all admissions. The other methods do so where it is needed."""
+        """Enqueues all admissions. The other methods do so when needed."""
         with self._on_device():
             self._flush()
 
@@ -137,11 +137,11 @@ class SlotRunner:
 
     def release(self, slot: int) -> None:
         with self._on_device():
-            self._flush()  # pending rows must not be written into blocks that another slot owns by then
+            self._flush()  # pending rows must not be written into blocks that later belong to another slot
             self._free_blocks(slot, self._running.pop(slot).position)
 
     def _free_blocks(self, slot: int, positions: int) -> None:
-        """`positions` were written at most."""
+        """Frees the slot's blocks, of which at most `positions` were written."""
         self.backend.clear_blocks(self._allocator.release(slot)[: blocks_for(positions)])
 
     def counts(self) -> RunnerCounts:
@@ -149,8 +149,8 @@ class SlotRunner:
         return RunnerCounts(prefixes.hits, prefixes.misses, prefixes.nbytes, self._memory_bytes())
 
     def _memory_bytes(self) -> int:
-        """Allocated memory on a GPU, not measured each time, because torch collects all counters of its allocator for
-        it; elsewhere the planned size, as there is no such counter."""
+        """Returns the allocated memory on a GPU. It is measured rarely, because torch collects all counters of its
+        allocator for it. Elsewhere there is no such counter, and the planned size is returned."""
         if self.device.type == "cuda":
             if time.monotonic() - self._measured_s > _MEMORY_AGE_S:
                 self._allocated_bytes, self._measured_s = torch.cuda.memory_allocated(self.device), time.monotonic()
@@ -158,7 +158,7 @@ class SlotRunner:
         return self._weight_bytes + self._budget.kv_bytes + self._budget.codec_bytes + self._prefixes.nbytes
 
     def _positions(self, prompt: Prompt, sampling: SamplingParams) -> int:
-        """Positions that this request can need at most; one more frame may be in flight when it ends."""
+        """Returns how many positions this request can need at most; one more frame may be in flight when it ends."""
         return min(prompt.rows + sampling.max_new_tokens + 1, self._budget.positions_per_slot)
 
     def _check_fit(self, prompt: Prompt) -> None:
@@ -181,8 +181,8 @@ class SlotRunner:
 
     @contextmanager
     def _caching_prefixes(self) -> Iterator[None]:
-        """Surrounds calls that enqueue the admissions; caches the new prefixes afterwards. If the call fails, none is
-        cached, because its keys may not have been computed."""
+        """Surrounds calls that enqueue the admissions, and caches the new prefixes afterwards. If the call fails, none
+        is cached, because their keys may not have been computed."""
         new, self._new_prefixes = self._new_prefixes, []
         yield
         for key, slot, shared in new:

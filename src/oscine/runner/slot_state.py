@@ -1,4 +1,4 @@
-"""The state of all running requests as device tensors indexed by slot.
+"""The state of all running requests: device tensors indexed by slot.
 
 The host writes a slot at admission and when text arrives; frames update it in place, and nothing is read back.
 """
@@ -38,7 +38,7 @@ _MASK32 = 0xFFFFFFFF
 def slot_numbers(
     sampling: SamplingParams, *, position: int, text_count: int, streaming_text: bool
 ) -> tuple[list[int], list[float]]:
-    """The numbers of a request before its first frame, in the order of INTS and FLOATS."""
+    """Returns the numbers of a request before its first frame, in the order of INTS and FLOATS."""
     first, rest = sampling.first, sampling.rest
     draws = (first.top_k, rest.top_k, int(first.greedy), int(rest.greedy))
     ints = [position, 0, text_count, int(streaming_text), *draws, sampling.seed & _MASK32, sampling.seed >> 32]
@@ -47,7 +47,7 @@ def slot_numbers(
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Tensors of slots + 1 rows; the last row is scratch for padding rows of a batch."""
+    """Tensors of slots + 1 rows; the last row is scratch space for padding rows of a batch."""
 
     ints: Tensor  # [names, slots + 1] int64
     floats: Tensor  # [names, slots + 1] fp32
@@ -107,7 +107,8 @@ class SlotState:
             self.text_ids[slot, : len(text_ids)] = new_text
 
     def append_text(self, slot: int, known: int, text_ids: Sequence[int], *, ended: bool) -> None:
-        """`known` is the number of ids already written: the host counts them, so the device is not read."""
+        """Appends ids; `known` is the number of ids already written. The host counts them, so the device is not
+        read."""
         if text_ids:
             self.text_ids[slot, known : known + len(text_ids)] = self._to_device(torch.tensor(text_ids))
             self.int_row("text_count")[slot] = known + len(text_ids)

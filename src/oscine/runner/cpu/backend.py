@@ -2,10 +2,10 @@
 
 The codec is always recorded. The talker's step and the predictor are recorded in fp32 only, the predictor only if its
 lookup tables are small. With two or more threads the codec has its own: `launch` returns when the frame's codes are
-known, and the codes of the next frame are computed beside the audio of this one.
+known, and the next frame's codes are computed while this audio is.
 
-In fp32, a stream's codes do not depend on the other streams of its ticks: products add up a row in the same order for
-any number of rows from two on, and a row alone is computed twice.
+In fp32, a stream's codes do not depend on the other streams of its ticks: products sum a row in the same order for any
+number of rows from two on, and a single row is computed twice.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class CpuCodec(SlotCodec):
 
 
 def _matrix(conv: _AnyConv) -> Tensor:
-    """[outputs, inputs * taps]. A transposed convolution becomes one that computes `rate` columns at once from the last
-    one or two input columns; the second half of its kernel applies to the earlier column."""
+    """Returns the weight as [outputs, inputs * taps]. A transposed convolution becomes one that computes `rate` columns
+    at once from the last one or two input columns; the second half of its kernel applies to the earlier column."""
     weight = conv.weight
     if isinstance(conv, CausalUpsample):
         weight = weight.unflatten(2, (conv.past + 1, conv.rate)).flip(2).permute(1, 3, 0, 2)  # taps last
@@ -70,13 +70,13 @@ def _matrix(conv: _AnyConv) -> Tensor:
 
 
 def _bias(conv: _AnyConv) -> Tensor:
-    """[outputs, 1, 1], to be added to signals"""
+    """Returns the bias as [outputs, 1, 1], to be added to signals."""
     assert conv.bias is not None
     return conv.bias[:, None, None]
 
 
 class _RecordedFrame:
-    """Codec.decode of one frame for a fixed number of rows."""
+    """Records Codec.decode of one frame for a fixed number of rows."""
 
     def __init__(
         self, codec: Codec, stack: CpuStack, matrices: dict[_AnyConv, Tensor], pool: BufferPool, tails: Tensor
@@ -135,7 +135,7 @@ class _RecordedFrame:
         self.step.add(torch.addmm, bias, weight, at.normed.tensor.T, out=signal)
 
     def _window_mask(self, window: int) -> Tensor:
-        """Added to the scores; hides positions before the stream's first frame."""
+        """Returns a mask for the scores that hides positions before the stream's first frame."""
         ages = torch.arange(window - 1, -1, -1)
         mask, hidden = torch.zeros(self._rows, 1, 1, window), torch.zeros(self._rows, 1, 1, window, dtype=torch.bool)
         self.step.add(torch.gt, ages, self.frames[:, None, None, None], out=hidden)
@@ -144,7 +144,8 @@ class _RecordedFrame:
         return mask
 
     def _window(self, new: Tensor, window: int) -> tuple[Tensor, RecordedStep]:
-        """The window's keys or values, and the step that appends `new` [rows, kv heads, 1, head_dim] to them."""
+        """Returns the window's keys or values, after recording a step that appends `new` [rows, kv heads, 1,
+        head_dim]."""
         rows, kv_heads, _, dim = new.shape
         step, tail = RecordedStep(), self._tail(kv_heads, window - 1, dim)
         seen = torch.zeros(rows, kv_heads, window, dim)
@@ -191,14 +192,15 @@ class _RecordedFrame:
         return out
 
     def _columns(self, conv: _AnyConv, x: Tensor, snake: Snake | None) -> Tensor:
-        """The input of every output column (im2col): [channels * taps, rows * columns]"""
+        """Returns the input of every output column (im2col): [channels * taps, rows * columns]."""
         seen = self._seen(conv, x, snake)
         columns = self._like("columns", seen)
         self.step.add(columns.copy_, seen)
         return columns.flatten(2).flatten(0, 1)
 
     def _seen(self, conv: _AnyConv, x: Tensor, snake: Snake | None = None) -> Tensor:
-        """A view [channels, taps, rows, columns] of x after the snake, joined to its tail. Updates the tail."""
+        """Returns a view [channels, taps, rows, columns] of x after the snake, joined to its tail, and updates the
+        tail."""
         channels, rows, columns = x.shape
         joined = self._signal("joined", channels, conv.past + columns)
         if conv.past:
@@ -217,7 +219,7 @@ class _RecordedFrame:
         return joined.as_strided(shape, (rows * stride, dilation, stride, 1))
 
     def _snake(self, snake: Snake, x: Tensor, out: Tensor) -> None:
-        """`out` may be x."""
+        """Records the activation; `out` may be x."""
         wave = self._like("wave", x)
         self.step.add(torch.mul, x, snake.rate[:, None], out=wave)
         self.step.add(torch.sin, wave, out=wave)
@@ -225,7 +227,7 @@ class _RecordedFrame:
         self.step.add(torch.addcmul, x, wave, snake.depth[:, None], out=out)
 
     def _tail(self, *shape: int) -> Tensor:
-        """The next of the rows' tails, [rows, *shape]."""
+        """Returns the next of the rows' tails, [rows, *shape]."""
         begin = self._tails_used
         self._tails_used += math.prod(shape)
         return self.tails[:, begin : self._tails_used].unflatten(1, shape)

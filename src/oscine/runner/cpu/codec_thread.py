@@ -1,4 +1,4 @@
-"""A codec on a thread of its own: the samples of a frame are computed beside the codes of the next one."""
+"""Runs a codec on a thread of its own: the samples of a frame are computed while the next frame's codes are."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from oscine.runner.backend import SlotCodec
 
 
 def divide_threads() -> tuple[int, int]:
-    """Torch's threads for the codes and for the codec: together as many as the calling thread has. 0 for the codec: it
-    has no thread of its own. Not all threads for both: on two cores that was slower than one thread for each."""
+    """Returns torch's threads for the codes and for the codec: together as many as the calling thread has. With 0 for
+    the codec, it has no thread of its own. Each getting all threads was slower on two cores than one thread each."""
     threads = torch.get_num_threads()
     if threads < 2 or usable_cpus() < 2:
         return threads, 0
@@ -35,7 +35,8 @@ class _Job(NamedTuple):
 
 
 class CodecThread(SlotCodec):
-    """Another codec on a thread, which the first `run` starts. `close` ends it, and so does the end of this object."""
+    """Runs another codec on a thread, which the first `run` starts. `close` ends the thread, and so does the end of
+    this object."""
 
     def __init__(self, codec: SlotCodec, threads: int) -> None:
         self.scratch, self.nbytes = codec.scratch, codec.nbytes
@@ -47,27 +48,27 @@ class CodecThread(SlotCodec):
 
     @property
     def last_run(self) -> Future[float]:
-        """Done when the samples of the last `run` are there. Gives the time of that, or the error."""
+        """Completes with the samples of the last `run`. The result is the time of that, or the error."""
         return self._runs[-1]
 
     def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor) -> None:
-        """Returns at once. Nobody may change the tensors before `last_run` is done."""
+        """Returns at once. The tensors must not change before `last_run` is done."""
         if self._thread is None:
             work = (self._codec, self._jobs, self._threads)
             self._thread = threading.Thread(target=_run_jobs, args=work, name="oscine-codec", daemon=True)
             self._thread.start()
         if len(self._runs) == 2:
-            self._runs[0].exception()  # waits: one run at most is queued behind another
+            self._runs[0].exception()  # waits, so that at most one run is queued behind another
         self._runs.append(Future())
         self._jobs.put(_Job(codes, slots, pcm16_out, self.last_run))
 
     def wait(self) -> None:
-        """Returns when the samples of every `run` are there. Their errors belong to `last_run`."""
+        """Waits until the samples of every `run` are complete. Their errors belong to `last_run`."""
         for run in self._runs:
             run.exception()
 
     def close(self) -> None:
-        """Ends the thread after the jobs that it has. Another `run` would start it again."""
+        """Ends the thread after its queued jobs. Another `run` would start it again."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -88,7 +89,8 @@ class CodecThread(SlotCodec):
 
 
 def _run_jobs(codec: SlotCodec, jobs: SimpleQueue[_Job | None], threads: int) -> None:
-    """Knows the codec but not its CodecThread, which could otherwise never be freed."""
+    """Runs the thread's jobs. It refers to the codec but not to its CodecThread, which could otherwise never be
+    freed."""
     set_own_threads(threads)
     while job := jobs.get():
         try:

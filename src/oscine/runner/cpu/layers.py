@@ -1,4 +1,4 @@
-"""The layers of model/layers.py as recorded steps: one new position per row, on a CPU in fp32.
+"""Records the layers of model/layers.py as steps: one new position per row, on a CPU in fp32.
 
 Matrix products run in PyTorch, which follows its thread settings; the small operations between them run in NumPy.
 """
@@ -36,7 +36,7 @@ class StackBuffers:
 
 
 class Rope:
-    """RoPE's cos, and its sin with the sign for either half of a head, at the positions given to `set`."""
+    """RoPE's cos, and its sin with the sign for each half of a head, at the positions given to `set`."""
 
     def __init__(self, config: StackConfig, rows: int) -> None:
         frequencies = rope_frequencies(config.head_dim, config.theta, torch.device("cpu"))
@@ -46,7 +46,7 @@ class Rope:
         self.sin: Floats = np.empty((rows, 1, 2, config.head_dim // 2), np.float32)
 
     def set(self, positions: Ints) -> None:
-        """positions [rows]"""
+        """Computes both for positions [rows]."""
         angles = positions[:, None].astype(self._frequencies.dtype) * self._frequencies
         self.cos[:, 0, 0] = np.cos(angles)
         self.sin[:, 0, 1] = np.sin(angles)
@@ -67,7 +67,7 @@ class Norm:
         return Norm(norm.weight, norm.eps)
 
     def record(self, step: RecordedStep, x: Floats, out: Floats) -> None:
-        """`out` may be x."""
+        """Records the norm; `out` may be x."""
         square = np.empty((*x.shape[:-1], 1, 1), np.float32)
         step.add(np.matmul, x[..., None, :], x[..., None], out=square)
         step.add(np.add, square, self._eps, out=square)
@@ -77,9 +77,9 @@ class Norm:
 
 
 def by_columns(weight: Tensor) -> Tensor:
-    """The same matrices [..., outputs, inputs], stored by columns. So `x @ weight.T` adds up a row of x in the same
-    order for any number of rows from two on, and needs no packing. (MKL has other kernels for a single row, and for few
-    rows with a matrix that is stored by rows.)"""
+    """Returns the same matrices [..., outputs, inputs], stored by columns. Then `x @ weight.T` sums a row of x in the
+    same order for any number of rows from two on, and needs no packing. (MKL has other kernels for a single row, and
+    for few rows with a matrix stored by rows.)"""
     return weight.mT.contiguous().mT
 
 
@@ -93,7 +93,7 @@ class CpuLayer:
         self._gate_up, self._down = by_columns(mlp.gate_up.weight), _scaled(mlp.down, layer.mlp_scale)
 
     def record_project(self, step: RecordedStep, at: StackBuffers, rope: Rope) -> None:
-        """at.x -> at.q, at.k, at.v"""
+        """Records at.x -> at.q, at.k, at.v."""
         self._attention_norm.record(step, at.x.array, at.normed.array)
         step.add(torch.mm, at.normed.tensor, self._qkv.T, out=at.qkv.tensor.flatten(1))
         if self._qk_norm is not None:
@@ -104,7 +104,7 @@ class CpuLayer:
         step.add(np.add, halves, at.turned, out=halves)
 
     def record_finish(self, step: RecordedStep, at: StackBuffers, mix: Callable[[], Tensor]) -> None:
-        """at.x and the attention output `mix()` [rows, heads, 1, head_dim] -> at.x after the layer"""
+        """Records at.x and the attention output `mix()` [rows, heads, 1, head_dim] -> at.x after the layer."""
         rows, x, out = at.rows, at.x.tensor, self._out.T
         step.add(lambda: x.addmm_(mix().reshape(rows, -1), out))
         self._mlp_norm.record(step, at.x.array, at.normed.array)
@@ -121,7 +121,7 @@ def _scaled(linear: nn.Linear, scale: nn.Module) -> Tensor:
 
 
 class CpuStack:
-    """A Stack for rows of one new position each."""
+    """Runs a Stack for rows of one new position each."""
 
     def __init__(self, stack: Stack, max_rows: int) -> None:
         layers: Any = stack.layers
@@ -132,7 +132,7 @@ class CpuStack:
         self._cache: AttentionCache | None = None  # of the current step
 
     def step(self, rows: Tensor, cache: AttentionCache) -> Tensor:
-        """rows [n, width] at cache.positions [n, 1] -> [n, width], which the next step overwrites."""
+        """Computes rows [n, width] at cache.positions [n, 1] -> [n, width], which the next step overwrites."""
         if len(rows) not in self._recorded:
             self._recorded[len(rows)] = self._record(len(rows))
         step, at, rope = self._recorded[len(rows)]
@@ -153,7 +153,7 @@ class CpuStack:
         return step, at, rope
 
     def record(self, step: RecordedStep, at: StackBuffers, rope: Rope, attend: Callable[[int], Tensor]) -> None:
-        """at.x -> at.normed; attend(layer) stores at.k and at.v, and returns the attention output of at.q."""
+        """Records at.x -> at.normed. attend(layer) stores at.k and at.v, and returns the attention output of at.q."""
         for index, layer in enumerate(self.layers):
             layer.record_project(step, at, rope)
             layer.record_finish(step, at, partial(attend, index))

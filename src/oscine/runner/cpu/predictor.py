@@ -1,4 +1,4 @@
-"""The code predictor of a small checkpoint as recorded steps, on a CPU in fp32: model/speech_model.py and the draws.
+"""Records the code predictor of a small checkpoint as steps, on a CPU in fp32: model/speech_model.py and the draws.
 
 After position 0 the first layer's input depends on one code only. So its queries, keys and values come from one table
 per codebook, computed once.
@@ -58,8 +58,8 @@ class CpuPredictor:
         self._recorded: dict[int, _Passes] = {}
 
     def frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16], and the logits of the last
-        one, which the next frame overwrites."""
+        """Computes codes [rows, 16] from the talker's hidden states [rows, width] and codes 0 [rows]. Also returns the
+        logits of the last code, which the next frame overwrites."""
         rows = len(first)
         if rows not in self._recorded:
             self._recorded[rows] = self._record(rows)
@@ -81,7 +81,7 @@ class CpuPredictor:
         return rope
 
     def _table(self, entries: Tensor, position: int) -> tuple[Floats, Floats]:
-        """Every entry's row in the stack's width, and the first layer's q, k and v of it at this position."""
+        """Returns every entry's row in the stack's width, and the first layer's q, k and v of it at this position."""
         step, at = RecordedStep(), StackBuffers(self._stack.config, len(entries), BufferPool(len(entries)))
         at.x.tensor.copy_(self._narrow(entries))
         self._stack.layers[0].record_project(step, at, self._ropes[position])

@@ -1,4 +1,4 @@
-"""A fixed sequence of calls on fixed buffers: the CPU's counterpart of a captured CUDA graph.
+"""Records a fixed sequence of calls on fixed buffers: the CPU's counterpart of a captured CUDA graph.
 
 A small model on a CPU spends its time in calls, not in arithmetic. So its code runs once per number of rows to record
 the calls with their arguments; a frame replays them without lookups, views or allocations.
@@ -47,11 +47,11 @@ class BufferPool:
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def take(self, name: str, rows: int, *shape: int) -> Tensor:
-        """Uninitialized, [rows, *shape]; the same memory for the same name and row size."""
+        """Returns uninitialized memory [rows, *shape], the same for the same name and row size."""
         assert rows <= self._max_rows, (rows, self._max_rows)
         key = (name, math.prod(shape))
         if key not in self._buffers:
-            # Not zeros: memory that no step has touched costs nothing.
+            # Not zeros: memory that no step touches costs nothing.
             self._buffers[key] = torch.empty(self._max_rows, key[1])
         return self._buffers[key][:rows].view(rows, *shape)
 

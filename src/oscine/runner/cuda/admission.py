@@ -1,9 +1,10 @@
 """Batched admission: the newcomers of a tick are written together, and their prompt rows run in packs.
 
 A flush is one transfer, one graph that writes slots, and one graph for each pack of prompt rows. Then, on the codec's
-stream, one writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed at
-once; a prompt that does not fit continues in the next one, which reads the keys of this one. A short pack that is left
-when a frame is launched runs in the talker's step of that frame, if both have few rows: the weights are read once.
+stream, one graph writes the slots' codec states, after the frame that the codec is working on. A full pack is flushed
+at once; a prompt that does not fit continues in the next pack, which reads the keys of this one. A short pack that
+remains when a frame is launched runs in the talker's step of that frame if both have few rows, so that the weights are
+read once.
 
 There are two kinds of packs: short ones run on the kernels of frames, long ones have other products (long_prefill.py).
 A pack has the smallest size of its kind that holds its rows. A row gets the same bits in any pack of its kind
@@ -95,11 +96,13 @@ class BatchedAdmission:
         if long_step is not None:
             self._pack_graphs.append(GraphSet(self._run_long_pack, long_step.sizes, captured=captured))
         self.graph_sets = (self._slot_graphs, self._codec_graphs, *self._pack_graphs)
-        self._codecs_started: torch.cuda.Event | None = None  # of the last transfer: until then, they read the block
-        self._new_codecs = 0  # of the last transfer, with padding, that are to be started
+        self._codecs_started: torch.cuda.Event | None = (
+            None  # after the last transfer; until then, the device reads the block
+        )
+        self._new_codecs = 0  # of the last transfer, with padding, not yet started
 
     def capture(self, progress: CaptureProgress) -> None:
-        """Captures on a block of padding only."""
+        """Captures all graphs on a block of padding."""
         self._block.send(len(self._block.headers), self._block.max_rows)
         steps, captured = sum(len(graphs.sizes) for graphs in self.graph_sets), 0
         for graphs in self.graph_sets:
@@ -109,7 +112,7 @@ class BatchedAdmission:
     def add(self, newcomer: Newcomer) -> None:
         prompt, block = newcomer.assignment.prompt, self._block
         assert prompt.speaker is None or prompt.speaker.shape == self._inputs.shape[1:], prompt.speaker.shape
-        # Everything that can fail comes first: what is in the block will be written.
+        # Everything that can fail comes first, because all that is in the block will be written.
         records = prompt_records(newcomer.assignment.slot, prompt, newcomer.prefix_rows)
         pieces = self._codec.sources(newcomer.codec_state)
         if not block.room_for(prompt):
@@ -120,7 +123,7 @@ class BatchedAdmission:
         added = PackKind.SHORT
         for kind, rows in self._parts(newcomer, records[:-1]):
             if kind < added:
-                self.flush()  # else its pack would run before the earlier rows
+                self.flush()  # otherwise its pack would run before the earlier rows
             added = kind
             while len(rows):
                 rows = block.add_rows(kind, rows, prompt)
@@ -128,8 +131,8 @@ class BatchedAdmission:
                     self.flush()
 
     def _parts(self, newcomer: Newcomer, records: Records) -> Iterator[tuple[PackKind, Records]]:
-        """The rows of the prefix that others share, and the rest: each with its kind of pack. A prefix from the cache
-        has no records, but the rest may not depend on that."""
+        """Yields the rows of the prefix that others share, and the rest, each with its kind of pack. A cached prefix
+        has no records, but the kind of the rest must not depend on that."""
         prompt, first = newcomer.assignment.prompt, newcomer.prefix_rows
         shared = min(prompt.prefix_rows, prompt.rows - 1)
         for begin, end in ((0, shared), (shared, prompt.rows - 1)):
@@ -152,8 +155,8 @@ class BatchedAdmission:
             self.start_codecs()
 
     def flush_mixed(self, frames: int) -> PendingRows | None:
-        """Like `flush`, but a short pack may be left to a frame of so many rows, which runs it with its own rows. The
-        codecs are started after that."""
+        """Does the same as `flush`, but may leave a short pack to a frame of so many rows, which runs it with its own
+        rows. The codecs are started after that."""
         short, *others = self._block.rows
         if not short or any(others) or short + frames > MIXED_SIZES[-1]:
             self.flush()
@@ -172,7 +175,7 @@ class BatchedAdmission:
             self._slot_graphs.replay(self._new_codecs)
 
     def start_codecs(self) -> None:
-        """Those of the last transfer, on the codec's stream."""
+        """Starts the codecs of the last transfer, on the codec's stream."""
         if self._new_codecs:
             self._codec_graphs.replay(self._new_codecs)
             self._codecs_started = self._codec_stream.event()
@@ -180,7 +183,7 @@ class BatchedAdmission:
         self._sources.clear()
 
     def placed_mixed(self, size: int) -> PromptRows:
-        """Rows for the frame's step: those of the short pack, then padding."""
+        """Returns rows for the frame's step: those of the short pack, then padding."""
         return self._placed_rows(PackKind.SHORT, size)
 
     def _write_slots(self, size: int) -> None:

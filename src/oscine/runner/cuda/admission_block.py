@@ -1,7 +1,8 @@
-"""The admission block: all that newcomers write to the device, collected in pinned memory and sent in one transfer.
+"""Collects everything that newcomers write to the device in pinned memory, and sends it in one transfer: the admission
+block.
 
-    headers [slots, words] int64 | records of prompt rows [rows, 20] int32, for each kind of pack | data int32: text
-    ids, vectors
+headers [slots, words] int64 | records of prompt rows [rows, 20] int32, for each kind of pack | data int32: text ids,
+vectors
 
 kernels/admit.py reads it. The host fills one buffer while the device may still read earlier ones.
 """
@@ -27,7 +28,7 @@ from oscine.types import SPEAKER, Prompt, reference_frame
 RECORD_WORDS = RECORD_CODES + CODEBOOKS
 PADDING = -1  # slot of a header, position of a record
 _KIND = 3  # of a row, in its record
-_BUFFERS = 8  # transfers that may wait for the device before the host has to wait too
+_BUFFERS = 8  # transfers that may be pending before the host waits
 
 _FLOATS, _FLOAT_BITS = struct.Struct(f"{len(FLOATS)}f"), struct.Struct(f"{len(FLOATS)}i")
 Records = npt.NDArray[np.int32]  # [rows, RECORD_WORDS]
@@ -54,7 +55,8 @@ class _Buffer:
 
 
 def prompt_records(slot: int, prompt: Prompt, first: int) -> Records:
-    """Records of the prompt rows from `first` on. The vector has no place yet: its kind is only negative."""
+    """Returns records of the prompt rows from `first` on. The vector's place is not known yet, so its kind is only
+    negative."""
     ids = prompt.codec_ids[first:]
     records = np.zeros((len(ids), RECORD_WORDS), np.int32)
     records[:, 0] = slot
@@ -75,7 +77,7 @@ class AdmissionBlock:
     def __init__(
         self, layout: HeaderLayout, slots: int, max_rows: Sequence[int], data_words: int, device: torch.device
     ) -> None:
-        """`max_rows`: of each kind of pack."""
+        """`max_rows`: the maximum for each kind of pack."""
         self.layout, self.max_rows = layout, max_rows
         self._sizes = (slots * layout.words * 8, *(rows * RECORD_WORDS * 4 for rows in max_rows), data_words * 4)
         self._device = torch.empty(sum(self._sizes), dtype=torch.uint8, device=device)
@@ -103,7 +105,7 @@ class AdmissionBlock:
         return self.requests < len(self.headers) and self._data_used + words <= len(self.data)
 
     def add_header(self, newcomer: Newcomer, last: Records, pieces: Sequence[int]) -> None:
-        """The slot's state. `last`: the record of the last prompt row; `pieces`: sources of the codec state."""
+        """Adds the slot's state. `last`: the record of the last prompt row; `pieces`: sources of the codec state."""
         new, prompt = newcomer.assignment, newcomer.assignment.prompt
         ints, floats = slot_numbers(
             new.sampling,
@@ -124,7 +126,7 @@ class AdmissionBlock:
         self.requests += 1
 
     def add_rows(self, kind: PackKind, records: Records, prompt: Prompt) -> Records:
-        """Adds as many as fit. Returns the others."""
+        """Adds as many rows as fit and returns the others."""
         used = self.rows[kind]
         room = self.max_rows[kind] - used
         fitting, others = records[:room], records[room:]
@@ -139,7 +141,7 @@ class AdmissionBlock:
             records[is_vector, _KIND] = -1 - self._add_data(vector.view(np.int32))
 
     def _add_data(self, words: npt.NDArray[np.integer]) -> int:
-        """Returns their place."""
+        """Adds numbers and returns their place."""
         at = self._data_used
         self._buffers[self._index].data[at : at + len(words)] = words
         self._data_used += len(words)

@@ -35,7 +35,7 @@ from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_state import SlotState
 from oscine.types import SamplingParams
 
-# Captured graphs, libraries, buffers, and fragmentation. A server of 1.7B with 128 slots used 1.3 GiB more than the
+# For captured graphs, libraries, buffers, and fragmentation. A server of 1.7B with 128 slots used 1.3 GiB more than the
 # counted sizes, including the device's context, which exists before free memory is read.
 _RESERVE_BYTES = 1024 * 2**20
 _PADDING = -1  # slot of rows that fill up a batch
@@ -50,7 +50,7 @@ class CudaTicket:
     size: int
     output: Tensor  # pinned
     start: torch.cuda.Event | None  # None on a CPU, where work is finished when a call returns
-    free: torch.cuda.Event | None  # for the next tick
+    free: torch.cuda.Event | None  # signals that the next tick may begin
     done: torch.cuda.Event | None
     with_prompts: bool
 
@@ -132,8 +132,8 @@ class CudaBackend:
 
     @staticmethod
     def memory_footprint(config: ModelConfig, element_bytes: int) -> MemoryFootprint:
-        """Ring buffers are larger than the state that they hold. The buffers of long packs are counted with FP8 too,
-        though it does without them."""
+        """Counts ring buffers, which are larger than the state that they hold. The buffers of long packs are counted
+        with FP8 too, which does not need them."""
         state_bytes = ring_state_elements(config.codec.decoder) * element_bytes
         tables, buffers = table_bytes(config, element_bytes), working_bytes(config.talker.stack, element_bytes)
         return MemoryFootprint(state_bytes, tables + buffers + _RESERVE_BYTES)
@@ -159,7 +159,7 @@ class CudaBackend:
         self._admission.flush()
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
-        """Nothing to do: the kernels load only positions that the slot has written."""
+        """Does nothing: the kernels load only positions that the slot has written."""
 
     @torch.inference_mode()
     def launch(self, slots: Sequence[int], sampling: Sequence[SamplingParams], max_context: int) -> CudaTicket:
@@ -214,7 +214,7 @@ class CudaBackend:
 
     @torch.inference_mode()
     def run_eagerly(self, slots: Sequence[int]) -> None:
-        """One frame without a graph, for profilers."""
+        """Runs one frame without a graph, for profilers."""
         self._slots[: len(slots)] = torch.tensor(slots, device=self._slots.device)
         self._sent_slots = []
         for graphs in self._frame_graphs:
@@ -222,7 +222,7 @@ class CudaBackend:
 
     @torch.inference_mode()
     def run_every_size(self) -> None:
-        """Every frame and admission once, without graphs: launches every kernel that a request can launch."""
+        """Runs every frame and admission once without graphs, which launches every kernel that a request can launch."""
         for graphs in (*self._all_graphs, *self._admission.graph_sets):
             for size in graphs.sizes:
                 graphs.run(size)
@@ -231,7 +231,7 @@ class CudaBackend:
         self.step.sample_codes(self._slots[:size], self._failed[:size])
 
     def _run_mixed(self, size: int) -> None:
-        """The talker's step of a frame and of prompt rows."""
+        """Runs the talker's step for a frame and prompt rows."""
         frame_rows = self._frame_rows[: min(size, len(self._frame_rows))]
         self.step.talker_step_with_prompts(self._row_slots[:size], frame_rows, self._admission.placed_mixed(size))
 
@@ -242,7 +242,7 @@ class CudaBackend:
         self.step.advance(self._slots[:size])
 
     def _take_codes(self, size: int) -> None:
-        """The codes of the next tick can be computed after it."""
+        """Copies the codes; the next tick's codes can then be computed."""
         _, codes_out, failed_out = self._views(self._output, size)
         taken = self._slots[:size], self.step.codes[:size], self._failed[:size]
         take_codes(

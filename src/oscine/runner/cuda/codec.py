@@ -1,4 +1,4 @@
-"""The codec on kernels: one frame in about 80 launches, states in ring buffers that are updated in place."""
+"""The codec on kernels: one frame in about 80 launches, with states in ring buffers that are updated in place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from oscine.runner.cuda.graphs import SideStream
 
 
 class CudaCodec(SlotCodec):
-    """Weights in bf16, channels last; sums, norms, softmax and sines in fp32. Frames may run on `side`; a state
-    is loaded after them. With `make_operations` the transformer runs on CUDA kernels; all else runs on Triton's."""
+    """Runs the codec with bf16 weights, channels last; sums, norms, softmax and sines are in fp32. Frames may run on
+    `side`; a state is loaded after them. With `make_operations` the transformer runs on CUDA kernels; all else runs on
+    Triton's."""
 
     @torch.inference_mode()
     def __init__(
@@ -86,7 +87,7 @@ class CudaCodec(SlotCodec):
 
     @torch.inference_mode()
     def run(self, codes: Tensor, slots: Tensor, pcm16_out: Tensor, samples_out: Tensor | None = None) -> None:
-        """slots: int32. `samples_out` [rows, samples per frame]: the samples in fp32."""
+        """Same as SlotCodec.run; slots are int32. `samples_out` [rows, samples per frame] gets the samples in fp32."""
         assert len(codes) <= self._max_rows and slots.dtype == torch.int32, (len(codes), self._max_rows, slots.dtype)
         rows = Rows(slots, self._position[: len(codes)])
         rings = iter(self.state.rings)
@@ -156,7 +157,7 @@ def _dense(buffer: Tensor, columns: int, channels: int) -> Tensor:
     return buffer[: columns * channels].view(columns, channels)
 
 
-# --- A slot's codec state as pieces of contiguous memory, so that one kernel clears or restores any number of slots.
+# --- A slot's codec state as pieces of contiguous memory: one kernel clears or restores any number of slots.
 
 
 _ZEROS, _KEEP = 0, -1  # instead of the address of a source
@@ -181,7 +182,7 @@ class CodecPieces:
 
 
 def _pieces(views: tuple[Tensor, ...]) -> Iterator[tuple[int, int]]:
-    """Address and bytes of each piece. A view of several dimensions is divided along the first one."""
+    """Yields address and bytes of each piece. A view of several dimensions is divided along the first one."""
     for view in views:
         for part in (view,) if view.dim() == 1 else view.unbind(0):
             assert part.is_contiguous(), (view.shape, view.stride())
@@ -205,7 +206,7 @@ def _ring_elements(layer: ConvInput) -> int:
 
 
 def ring_state_elements(config: CodecDecoderConfig) -> int:
-    """Elements of one slot's state."""
+    """Returns the number of elements of one slot's state."""
     stack = config.stack
     window = 2 * stack.layers * stack.heads * stack.window * stack.head_dim
     return window + sum(map(_ring_elements, config.conv_inputs))
@@ -242,7 +243,8 @@ class CodecRings:
 
     @torch.inference_mode()
     def load_state(self, slot: int, state: StreamState) -> None:
-        """Older columns than those in the state are left as they are: no layer reads them."""
+        """Writes a state to a slot. Columns older than those in the state stay as they are, because no layer reads
+        them."""
         frames = state.frames.to(self.frames.device)
         self.frames[slot : slot + 1].copy_(frames)
         layers, _, _, window, _ = self.keys.shape

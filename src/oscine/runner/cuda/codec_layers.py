@@ -1,7 +1,7 @@
-"""The codec's weights in the kernels' layout: channels last, bf16, computed in fp64 and rounded once.
+"""Converts the codec's weights to the kernels' layout: channels last, bf16, computed in fp64 and rounded once.
 
-Scales, weights of norms, and adjacent linear layers are folded together here.
-(Any: the elements of a ModuleList are typed as Module, whose attributes have no types.)
+Scales, weights of norms, and adjacent linear layers are folded together here. (Any: the elements of a ModuleList are
+typed as Module, whose attributes have no types.)
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def conv_layer(layer: CausalConv, columns: int, *, snake: Snake | None = None) -
 
 
 def _phases(layer: CausalUpsample) -> Tensor:
-    """[rate * outputs, taps * inputs]: output columns rate * i .. depend on input column i and the ones before it."""
+    """Returns [rate * outputs, taps * inputs]: output columns rate * i .. depend on input column i and the ones before
+    it."""
     inputs, outputs, _ = layer.weight.shape
     oldest_first = layer.weight.double().view(inputs, outputs, -1, layer.rate).flip(2)
     return oldest_first.permute(3, 1, 2, 0).reshape(layer.rate * outputs, -1)
@@ -78,7 +79,7 @@ def _upsample_layer(layer: CausalUpsample, columns: int, *, snake: Snake | None 
 
 
 def into_stack(codec: Codec) -> Conv:
-    """pre_conv and the stack's input projection, which are adjacent, in one layer."""
+    """Joins pre_conv and the stack's input projection, which are adjacent, in one layer."""
     project, conv = codec.stack_in, codec.pre_conv
     weight = torch.einsum("sl,lwk->skw", project.weight.double(), conv.weight.double()).flatten(1)
     bias = project.weight.double() @ _bias(conv) + _bias(project)
@@ -124,7 +125,7 @@ def _convnext(block: ConvNeXt, columns: int) -> tuple[tuple[Tensor, Tensor, floa
 
 
 def vocoder_block(block: Any, columns: int, after: Snake) -> VocoderLayers:
-    """`after` is the snake of the layer that follows the block."""
+    """Converts one block. `after` is the snake of the layer that follows it."""
     upsample = _upsample_layer(block.upsample, columns, snake=block.units[0].snake1)
     columns *= block.upsample.rate
     units: list[UnitLayers] = []

@@ -1,4 +1,4 @@
-"""The codec's transformer, one frame per row: on Triton's convolutions, or on the CUDA kernels of a decode step.
+"""Runs the codec's transformer, one frame per row, on Triton's convolutions or on the CUDA kernels of a decode step.
 
 They round at different places (kernels/conv.py, kernels/cuda/linear.cuh): CUDA's kernels also round normed rows, gates,
 ups, and sums before the residual to bf16.

@@ -59,7 +59,7 @@ def layer_weights(stack: Stack, prepare: Callable[[Tensor], Weight]) -> list[Lay
 
 
 def release_weights(stack: Stack) -> None:
-    """Frees the matrices of a stack whose `layer_weights` are copies. Only the kernels can run it from then on."""
+    """Frees the matrices of a stack whose `layer_weights` are copies. Only the kernels can run the stack afterwards."""
     for layer in stack.layers:
         for _, linear in _products(layer):
             linear.weight.data = linear.weight.data.new_empty(0)
@@ -74,7 +74,7 @@ def _products(layer: Any) -> Iterator[tuple[str, nn.Linear]]:
 
 @dataclass(frozen=True, slots=True)
 class PromptRows:
-    """Rows of any prompts, the rows of a prompt in order; rows at a negative position are none."""
+    """Rows of any prompts; the rows of a prompt are in order, and rows at a negative position are padding."""
 
     inputs: Tensor  # [rows, width]
     block_table: Tensor  # [rows, blocks]
@@ -86,7 +86,7 @@ Attend = Callable[[int, LayerWeights, Tensor], Tensor | None]
 
 
 def table_bytes(config: ModelConfig, element_bytes: int) -> int:
-    """Size of the tables that DecodeStep computes from the weights."""
+    """Returns the size of the tables that DecodeStep computes from the weights."""
     talker, predictor, stack = config.talker, config.predictor, config.predictor.stack
     elements = talker.text_vocab * talker.stack.width
     if predictor.talker_width != stack.width:
@@ -96,7 +96,8 @@ def table_bytes(config: ModelConfig, element_bytes: int) -> int:
 
 
 class DecodeStep:
-    """Padding rows of a batch have a negative slot: no kernel writes to a slot for them."""
+    """Runs frames and prompts on kernels. Padding rows of a batch have a negative slot: no kernel writes to a slot for
+    them."""
 
     @torch.inference_mode()
     def __init__(
@@ -143,8 +144,8 @@ class DecodeStep:
         self.rest_qkv = self._qkv_tables()
 
     def _qkv_tables(self) -> Tensor:
-        """[books, codes, q k v] of the predictor's first layer, which depend on one code each. Computed by a frame's
-        kernels, which give a row the same bits in any batch."""
+        """Returns [books, codes, q k v] of the predictor's first layer, which depend on one code each. A frame's
+        kernels compute them, so that a row has the same bits as in any batch."""
         layer, eps = self._predictor_layers[0], self._model.predictor.stack.config.eps
         books = self.rest_tables[: CODEBOOKS - 2]  # the last code is not an input
         tables = books.new_empty(*books.shape[:2], layer.qkv.shape[0])
@@ -155,8 +156,8 @@ class DecodeStep:
 
     @torch.inference_mode()
     def sample_codes(self, slots: Tensor, failed: Tensor) -> Tensor:
-        """slots [rows] -> codes [rows, 16], a view of `codes` that the next call overwrites, and failed [rows] int16: 1
-        where logits were not finite."""
+        """Computes slots [rows] -> codes [rows, 16], a view of `codes` that the next call overwrites, and failed [rows]
+        int16: 1 where logits were not finite."""
         self.talker_step(slots)
         return self.draw_codes(slots, failed)
 
@@ -189,7 +190,7 @@ class DecodeStep:
 
     @torch.inference_mode()
     def prefill(self, prompts: PromptRows) -> None:
-        """Fills the KV cache. The last layer ends with its keys and values: nobody needs its output."""
+        """Fills the KV cache. The last layer stops after its keys and values, because its output is not needed."""
         stack, kv, rows = self._model.talker.stack, self._kv, len(prompts.inputs)
         x, eps = self._x[:rows], stack.config.eps
         x.copy_(prompts.inputs)
@@ -214,9 +215,10 @@ class DecodeStep:
 
     @torch.inference_mode()
     def talker_step_with_prompts(self, slots: Tensor, frame_rows: Tensor, prompts: PromptRows) -> None:
-        """Prompt rows and the rows of a frame in one step: the weights are read once. slots [rows] are negative for
-        prompt rows; frame_rows [max frames] are the rows of the frame, then negative ones. Each layer writes the keys
-        of prompt rows before rows of the frame read them: a launch that is not programmatic lies between both."""
+        """Runs prompt rows and the rows of a frame in one step, so that the weights are read once. slots [rows] are
+        negative for prompt rows; frame_rows [max frames] are the rows of the frame, then negative ones. Each layer
+        writes the keys of prompt rows before rows of the frame read them: a launch that is not programmatic lies
+        between both."""
         x = self._x[: len(slots)]
         x.copy_(prompts.inputs)
         gather(self._state.inputs, slots, x)
@@ -247,7 +249,7 @@ class DecodeStep:
     @torch.inference_mode()
     def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
         """Samples codes 1..15. The first pass has two rows per sequence: the talker's hidden state, and code 0, whose
-        input row is there already."""
+        input row exists already."""
         predictor, sequences = self._model.predictor, len(slots)
         stack, draws = predictor.stack, self._draws("rest")
         x, logits = self._narrow_x[: 2 * sequences], self.rest_logits[:sequences]
@@ -274,7 +276,8 @@ class DecodeStep:
             x.copy_(hidden)
 
     def _pass(self, x: Tensor, *, position: int, new: int) -> None:
-        """One pass of the predictor. After position 0 the first layer's qkv are in their buffer, from the tables."""
+        """Runs one pass of the predictor. After position 0 the first layer's qkv are in their buffer already, from the
+        tables."""
         config = self._model.predictor.stack.config
 
         out = self._mixed_of(config, len(x))
@@ -296,7 +299,7 @@ class DecodeStep:
         *,
         first_qkv_ready: bool = False,
     ) -> None:
-        """Updates x in place."""
+        """Runs the layers, which update x in place."""
         rows, operations = len(x), self._operations
         inner = operations.product_input(self._inner, rows, config.inner)
         qkv = self._rows_of(self._qkv, rows, layers[0].qkv.shape[0])
@@ -315,7 +318,7 @@ class DecodeStep:
 
     @staticmethod
     def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:
-        """The buffers are wide enough for the widest stack; narrower rows are packed."""
+        """Returns views of the buffers, which are wide enough for the widest stack; narrower rows are packed."""
         return buffer.flatten()[: rows * width].view(rows, width)
 
     def _draws(self, part: str) -> Draws:

@@ -1,4 +1,4 @@
-"""A function of a batch size, captured as CUDA graphs at some sizes; other sizes use the next larger graph."""
+"""Captures a function of a batch size as CUDA graphs at some sizes; other sizes use the next larger graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GraphSet:
     def __init__(
         self, run: Callable[[int], None], sizes: Sequence[int], *, captured: bool, priority: int = 0, warm: bool = False
     ) -> None:
-        """`priority`: of the kernels, as of a stream. `warm`: graphs captured before have loaded its kernels."""
+        """`priority` of the kernels, as of a stream. `warm`: graphs captured earlier have loaded the kernels."""
         assert sizes, "at least one size"
         self.run = run
         self.sizes = sorted(set(sizes))
@@ -26,7 +26,7 @@ class GraphSet:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def size_for(self, wanted: int) -> int:
-        """The smallest size that holds `wanted`."""
+        """Returns the smallest size that holds `wanted`."""
         assert wanted <= self.sizes[-1], (wanted, self.sizes[-1])
         return self.sizes[bisect.bisect_left(self.sizes, wanted)]
 
@@ -67,8 +67,8 @@ class GraphSet:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """A collection pauses the process, and may free the graphs of an engine that has ended, which the device does not
-    allow in a capture."""
+    """Disables garbage collection in the body. A collection pauses the process, and may free the graphs of an engine
+    that has ended, which is not allowed during a capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -78,14 +78,14 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-# --- A second stream of the device: its work runs beside that of the current stream. On a CPU there is none.
+# --- A second stream of the device, which runs concurrently to the current one. A CPU has none.
 
 
 HIGH_PRIORITY = -1
 
 
 class SideStream:
-    """The caller says what waits for what; work within a stream runs in order."""
+    """A second stream. The caller orders work across streams; work within a stream runs in order."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY) if device.type == "cuda" else None
@@ -94,7 +94,7 @@ class SideStream:
 
     @contextmanager
     def after_current(self) -> Iterator[None]:
-        """What the body enqueues runs here, after everything that the current stream has so far."""
+        """Enqueues the body's work here, after everything that the current stream has so far."""
         if self.stream is None:
             yield
             return
@@ -108,22 +108,22 @@ class SideStream:
             torch.cuda.set_stream(current)
 
     def event(self) -> torch.cuda.Event | None:
-        """The device reaches it after everything that is here so far."""
+        """Returns an event that the device reaches after everything enqueued here so far."""
         return None if self.stream is None else self.stream.record_event()
 
     def reads(self, tensors: Iterable[Tensor]) -> None:
-        """Work here reads them: their memory is not used again before that has ended."""
+        """Keeps the memory of these tensors until the work enqueued here has read them."""
         if self.stream is not None:
             for tensor in tensors:
                 tensor.record_stream(self.stream)
 
     def join(self) -> None:
-        """The current stream waits for everything that is here so far."""
+        """Lets the current stream wait for everything enqueued here so far."""
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
 
 
 def wait_for(event: torch.cuda.Event | None) -> None:
-    """The current stream waits; None on a CPU."""
+    """Lets the current stream wait for an event; None on a CPU."""
     if event is not None:
         event.wait()

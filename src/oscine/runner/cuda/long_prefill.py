@@ -1,10 +1,10 @@
-"""Prefill of many rows: packs of a few sizes, whose products are cuBLAS's.
+"""Prefills many rows in packs of a few sizes, with cuBLAS's products.
 
-With a thousand rows a product takes as long as its arithmetic, and cuBLAS's are the fastest. It may choose another
-algorithm, and so another order of a row's sums, for another number of rows. So packs have few sizes, and only those
-whose products give a row the bits of the largest size, at any place, are used (`LongPrefill.sizes`);
-tests/runner/cuda/test_long_prefill.py tests whole packs on a GPU. These bits are not those of DecodeStep.prefill, so
-which rows run here must depend on their request alone (`is_long`).
+With a thousand rows a product takes as long as its arithmetic, and cuBLAS is fastest. For another number of rows it may
+choose another algorithm, and so another order of a row's sums. So packs have few sizes, and only sizes whose products
+give a row the bits of the largest size, at any place, are used (`LongPrefill.sizes`);
+tests/runner/cuda/test_long_prefill.py tests whole packs on a GPU. These bits differ from those of DecodeStep.prefill,
+so which rows run here must depend on their request alone (`is_long`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.types import Prompt
 
 LONG_PACK_SIZES = (512, 1024, 2048)  # rows, ascending
-MIN_ROWS = 256  # of a part of a prompt; fewer fill a short pack of half its largest size at most
+MIN_ROWS = 256  # of a part of a prompt; fewer fill at most half of the largest short pack
 _WORKSPACE_BYTES = 32 * 2**20  # torch's for cuBLAS on Hopper, on the stream of the capture
-_COMPARED_ROWS = 128  # of which a pack has a multiple
+_COMPARED_ROWS = 128  # every pack has a multiple of these
 
 _log = logging.getLogger(__name__)
 
 
 def is_long(prompt: Prompt, rows: int) -> bool:
-    """Whether part of a prompt, its prefix of `prefix_rows` or the others, runs in long packs. The prefix may come from
-    the prefix cache, so its answer must be the same for all prompts that share it. A reference's frames count for both
-    parts, because every prompt with that prefix has them: then one pack has all rows of a cloned voice."""
+    """Whether part of a prompt (its prefix of `prefix_rows`, or the rest) runs in long packs. The prefix may come from
+    the prefix cache, so the answer must be the same for all prompts that share it. A reference's frames count for both
+    parts, because every prompt with that prefix has them: so one pack has all rows of a cloned voice."""
     frames = 0 if prompt.reference_codes is None else len(prompt.reference_codes)
     return max(rows, frames) >= MIN_ROWS
 
 
 def working_bytes(config: StackConfig, element_bytes: int) -> int:
-    """Memory of LongPrefill's buffers and its products' workspace."""
+    """Returns the memory of LongPrefill's buffers and its products' workspace."""
     columns = sum(_widths(config)) + config.width  # and the rows of the admission
     return LONG_PACK_SIZES[-1] * columns * element_bytes + _WORKSPACE_BYTES
 
@@ -54,8 +54,8 @@ def _widths(config: StackConfig) -> tuple[int, ...]:
 
 
 class LongPrefill:
-    """Reads the stack's own matrices, so they must be there: not with FP8 weights, which replace them. `sizes` are the
-    packs that give a row the same bits; none: do not use it."""
+    """Prefills long packs. It reads the stack's own matrices, which FP8 weights replace, so it cannot run with them.
+    `sizes` are the packs that give a row the same bits; if there are none, do not use it."""
 
     def __init__(self, stack: Stack, kv: PagedKVCache, rope: tuple[Tensor, Tensor]) -> None:
         self._config, self._kv, self._rope = stack.config, kv, rope
@@ -64,7 +64,7 @@ class LongPrefill:
         self._buffers = [like.new_zeros(LONG_PACK_SIZES[-1], width) for width in _widths(stack.config)]
         self.sizes: Sequence[int] = LONG_PACK_SIZES
         if like.is_cuda:
-            # For the whole process: by default torch lets cuBLAS add parts of a sum in bf16.
+            # This is a setting of the process: by default torch lets cuBLAS add parts of a sum in bf16.
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
             self.sizes = self._sizes_of_equal_bits()
 
@@ -81,7 +81,7 @@ class LongPrefill:
             _linear(layer.qkv, normed, qkv)
             write_keys_values(qkv, layer.k_norm, eps, *where)
             if index + 1 == len(layers):
-                return  # nobody needs its output
+                return  # its output is not needed
             prompt_attention(qkv, layer.q_norm, eps, *where, mixed)
             _linear(layer.out, mixed, y)
             add_norm(x, y, layer.mlp_norm, eps, total, normed)
@@ -106,8 +106,8 @@ class LongPrefill:
 def sizes_of_equal_bits(
     product: Callable[[Tensor, Tensor], None], x: Tensor, out: Tensor, sizes: Sequence[int]
 ) -> Sequence[int]:
-    """Those at which product(x, out) gives a row the same bits at any place, and the bits of the largest size; none if
-    the largest one does not. On random rows that repeat."""
+    """Returns the sizes at which product(x, out) gives a row the same bits at any place, and the bits of the largest
+    size; none if the largest one does not. Tested on random rows that repeat."""
     rows = x[:_COMPARED_ROWS].normal_(generator=torch.Generator(x.device).manual_seed(0))
     x.view(-1, *rows.shape).copy_(rows.clone())
     expected: Tensor | None = None

@@ -1,8 +1,8 @@
-"""Compiles a checkpoint's Triton kernels before they are launched, on all cores: Triton itself compiles a kernel at its
-first launch, one after the other, which took a minute.
+"""Compiles a checkpoint's Triton kernels before they are launched, on all cores. Triton itself compiles kernels one by
+one at their first launch, which took a minute.
 
-A process of its own does it while the weights are loaded; the results are in Triton's cache on disk. A stamp in that
-cache tells later starts that there is nothing to do. If it fails, kernels are compiled at their first launch.
+A process of its own compiles while the weights are loaded; the results are in Triton's cache on disk. A stamp in that
+cache tells later starts that nothing is left to do. If it fails, kernels are compiled at their first launch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Job:
     capability: int  # 90 for 9.0
 
     def stamp(self) -> Path:
-        """A file that exists when these programs are in the cache."""
+        """Returns the path of a file that exists when these programs are in the cache."""
         known = hashlib.sha256(triton.__version__.encode() + torch.__version__.encode())
         for folder in (*oscine.kernels.__path__, *oscine.runner.cuda.__path__):
             for file in sorted(Path(folder).glob("*.py")):
@@ -57,7 +57,7 @@ class Job:
 
 @contextmanager
 def compiling(job: Job, progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Compiles while the body runs; the programs are in the cache after it."""
+    """Compiles while the body runs; afterwards the programs are in the cache."""
     child = _start(job)
     if child is None:
         yield
@@ -73,7 +73,7 @@ def compiling(job: Job, progress: Callable[[int, int], None]) -> Iterator[None]:
 
 
 def _start(job: Job) -> Child | None:
-    """Returns None if there is nothing to do, or nothing can be done ahead for this GPU."""
+    """Returns None if nothing is left to do, or nothing can be compiled in advance for this GPU."""
     if job.capability not in BLOCK_BYTES or job.stamp().exists():
         return None
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # it needs no memory of the GPU
@@ -88,7 +88,7 @@ def _start(job: Job) -> Child | None:
 
 
 def compile_job(job: Job, progress: Callable[[int, int], None]) -> None:
-    """Compiles, unless another process already does: the others wait for the one that compiles."""
+    """Compiles the job's programs. If another process is compiling them, waits for it instead."""
     import fcntl  # not on Windows
 
     from oscine.runner.cuda.triton_programs import (

@@ -37,7 +37,7 @@ HOPPER = (9, 0)  # compute capability
 
 
 def stack_products(stack: StackConfig) -> list[Product]:
-    """Queries, keys and values; output; gate and up; down."""
+    """Returns the products of a layer: queries, keys and values; output; gate and up; down."""
     mixed = stack.heads * stack.head_dim
     return [
         Product(mixed + 2 * stack.kv_heads * stack.head_dim, stack.width, norm=True),
@@ -62,13 +62,13 @@ def codec_supported(stack: DecoderStackConfig) -> bool:
 
 
 def all_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
-    """Distinct programs of prefills, frames of these batch sizes, and their audio."""
+    """Returns the distinct programs of prefills, frames of these batch sizes, and their audio."""
     codec = codec_programs(config.codec.decoder.stack, sizes)
     return list(dict.fromkeys((*decode_programs(config, sizes, fp8=fp8), *codec)))
 
 
 def codec_programs(stack: DecoderStackConfig, sizes: Sequence[int]) -> list[Program]:
-    """Programs of the codec's stack, if it runs on CUDA kernels."""
+    """Returns the programs of the codec's stack, if it runs on CUDA kernels."""
     if not codec_supported(stack):
         return []
     launches: list[Launch] = []
@@ -80,7 +80,7 @@ def codec_programs(stack: DecoderStackConfig, sizes: Sequence[int]) -> list[Prog
 
 
 def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = False) -> list[Program]:
-    """Distinct programs of prefills, and of frames of these batch sizes."""
+    """Returns the distinct programs of prefills, and of frames of these batch sizes."""
     launches = [launch for size in sizes for launch in _launches(config, size, fp8)]
     for rows in PACK_SIZES:
         for product in _of_layers(config.talker.stack, fp8):
@@ -91,7 +91,7 @@ def decode_programs(config: ModelConfig, sizes: Sequence[int], *, fp8: bool = Fa
 
 
 def missing_on(device: torch.device, config: ModelConfig) -> str | None:
-    """Why the CUDA kernels cannot run there, or None; whether there is a compiler is another question."""
+    """Returns why the CUDA kernels cannot run there, or None. Does not look for a compiler."""
     if (capability := torch.cuda.get_device_capability(device)) != HOPPER:
         found = ".".join(map(str, capability))
         return f"the CUDA kernels are for Hopper GPUs (compute capability 9.0), and this one has {found}"
@@ -103,7 +103,7 @@ def missing_on(device: torch.device, config: ModelConfig) -> str | None:
 def toolchain_failure(
     config: ModelConfig, device: torch.device, sizes: Sequence[int], progress: Progress, *, fp8: bool = False
 ) -> str | None:
-    """Compiles `all_programs`, and loads one; what failed and what to install, or None."""
+    """Compiles `all_programs` and loads one. Returns what failed and what to install, or None."""
     try:
         cubins, programs = default_cache(), all_programs(config, sizes, fp8=fp8)
         cubins.build(programs, progress)
@@ -149,7 +149,7 @@ def _of_layers(stack: StackConfig, fp8: bool) -> list[Product]:
 
 
 def _products(config: ModelConfig, size: int, fp8: bool = False) -> Iterator[tuple[Product, int]]:
-    """Products of a frame, with their numbers of rows. Only those of layers are FP8."""
+    """Yields the products of a frame with their numbers of rows. Only those of layers are FP8."""
     talker, predictor = config.talker, config.predictor
     for product in _of_layers(talker.stack, fp8):
         yield product, size

@@ -1,7 +1,7 @@
-"""Which Triton programs a backend launches, and their compilation in parallel. Neither needs a GPU.
+"""Lists the Triton programs that a backend launches, and compiles them in parallel. Neither needs a GPU.
 
 The backend runs on torch's `meta` device, which allocates nothing, and its launches are recorded instead of executed.
-Recording replaces a method of Triton for the whole process, so it belongs into a process that launches nothing.
+Recording replaces a method of Triton for the whole process, so it belongs in a process that launches nothing.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Compiled:
 
 
 def gpu_target(capability: int) -> GPUTarget:
-    """`capability`: 90 for 9.0."""
+    """Returns the target of a compute capability: 90 for 9.0."""
     return GPUTarget("cuda", capability, _WARP_THREADS)
 
 
 def record_launches(
     config: ModelConfig, budget: MemoryBudget, options: BackendOptions, block_bytes: int
 ) -> list[Launch]:
-    """All launches of a backend's frames and admissions on a GPU whose blocks have this much shared memory."""
+    """Returns all launches of a backend's frames and admissions on a GPU whose blocks have this much shared memory."""
     launches: list[Launch] = []
     with (
         recorded(launches),
@@ -82,7 +82,7 @@ def record_launches(
 
 
 def distinct_programs(launches: Sequence[Launch], target: GPUTarget) -> list[TritonProgram]:
-    """What Triton would compile for these launches."""
+    """Returns what Triton would compile for these launches."""
     backend = make_backend(target)
     binders: dict[JITFunction[Any], Any] = {}
     found: dict[str, TritonProgram] = {}
@@ -107,7 +107,7 @@ def distinct_programs(launches: Sequence[Launch], target: GPUTarget) -> list[Tri
 def compile_programs(
     programs: Sequence[TritonProgram], target: GPUTarget, processes: int, report: Callable[[Compiled, int], None]
 ) -> None:
-    """Into Triton's cache on disk. `report` gets each result, and how many there are so far."""
+    """Compiles into Triton's cache on disk. `report` gets each result, and how many there are so far."""
     _work[:] = [(program, target) for program in programs]
     context = multiprocessing.get_context("fork")  # kernels cannot be pickled
     with ProcessPoolExecutor(max(1, min(processes, len(programs))), context) as pool:
@@ -142,7 +142,8 @@ def recorded(launches: list[Launch]) -> Iterator[None]:
 
 
 def _address(tensor: Tensor) -> int:
-    """An address for a tensor without memory: distinct for each storage, aligned as a GPU's allocator aligns."""
+    """Returns an address for a tensor without memory: distinct for each storage, aligned as a GPU's allocator
+    aligns."""
     return tensor.untyped_storage()._cdata * 512 + tensor.storage_offset() * tensor.element_size()
 
 

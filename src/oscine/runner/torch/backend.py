@@ -64,10 +64,10 @@ class TorchBackend:
         return nullcontext()
 
     def capture(self, progress: CaptureProgress) -> None:
-        """Nothing to capture."""
+        """Does nothing: there is nothing to capture."""
 
     def admit(self, newcomer: Newcomer) -> None:
-        """Runs at once: prompts are not packed here, so an error concerns only this request."""
+        """Runs at once. Prompts are not packed here, so an error concerns only this request."""
         new, slot, first = newcomer.assignment, newcomer.assignment.slot, newcomer.prefix_rows
         rows, block_row = self.model.prompt_rows(new.prompt), self.state.block_table[slot]
         self.state.write(
@@ -91,7 +91,7 @@ class TorchBackend:
             self.codec.restore(slot, newcomer.codec_state)
 
     def flush_admissions(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: `admit` left nothing."""
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         with torch.inference_mode():
@@ -115,11 +115,12 @@ class TorchBackend:
     def _run_frame(
         self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Codes [rows, 16], and which rows are finite [rows]. Audio is made for the first rows, as many as pcm has."""
+        """Returns codes [rows, 16], and which rows are finite [rows]. Audio is made for the first rows, as many as pcm
+        has."""
         state = self.state
         rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
         positions, frames = rows.int_row("position"), rows.int_row("frame")
-        # Both tables before the talker's step: on a GPU an upload from pageable memory waits for enqueued work.
+        # Both tables come before the talker's step: on a GPU, an upload from pageable memory waits for enqueued work.
         first_table = DrawTable.of([params.first for params in sampling], slots.device)
         rest_table = DrawTable.of([params.rest for params in sampling], slots.device)
         cache = DecodeCacheView(self.kv, state.block_table[slots], positions, max_context)
@@ -136,7 +137,7 @@ class TorchBackend:
         return codes, torch.isfinite(first_logits.sum(1) + last_logits.sum(1))
 
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
-        """Input rows [rows, width] -> hidden states [rows, width]."""
+        """Computes input rows [rows, width] -> hidden states [rows, width]."""
         return self.model.talker.stack(inputs[:, None], cache)[:, 0]
 
     def _first_codes(
@@ -153,7 +154,8 @@ class TorchBackend:
         return codes
 
     def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """The talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16], logits of the last one."""
+        """Computes the talker's hidden states [rows, width] and codes 0 [rows] -> codes [rows, 16], logits of the last
+        one."""
         predictor = self.model.predictor
         cache = predictor.cache(len(first))
         codes = [first]
@@ -165,7 +167,7 @@ class TorchBackend:
         return torch.stack(codes, dim=1), logits
 
     def _text_rows(self, rows: SlotState, slots: Tensor) -> Tensor:
-        """The text row of this frame; padding after the last id."""
+        """Returns the text row of this frame; padding after the last id."""
         frames, text_ids = rows.int_row("frame"), self.state.text_ids
         known = frames < rows.int_row("text_count")
         ids = text_ids[slots, frames.clamp(max=text_ids.shape[1] - 1)]
