@@ -5,7 +5,7 @@
     metrics    figures of one request                   summary           one row of figures per load
     http_client, websocket_client, connections          stamp every read
     load       closed and open loops                    search            the highest sustained rate
-    session    one whole run                            record            result files
+    benchmark  one whole run                            record            result files
     report     tables, Markdown, HTML                   plots             charts
 
 docs/metrics.md defines every figure.

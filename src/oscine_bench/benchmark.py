@@ -1,4 +1,4 @@
-"""One run of the benchmark: checks the server with one request, runs the loads, and shows progress on the terminal."""
+"""Runs one benchmark: checks the server with one request, runs the loads, and shows progress on the terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REFRESH_S = 0.5
 
 
 def run_async(main: Coroutine[Any, Any, _T]) -> _T:
-    """Uses uvloop if installed; it halves the cost of a read."""
+    """Runs a coroutine with uvloop if installed, which halves the cost of a read."""
     try:
         import uvloop
     except ImportError:
@@ -59,7 +59,7 @@ async def open_client(
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What /v1/models says; nothing if the server has no such list."""
+    """What /v1/models reports; empty if the server has no such list."""
 
     names: list[str] = field(default_factory=list)
     streams: int = 0  # that stay in real time; 0: not stated
@@ -143,7 +143,7 @@ class Bench:
         return SearchResult(search.low, complete=True)
 
     def _first_rate(self) -> float:
-        """The rate at which all streams that the server can run in real time are busy."""
+        """Returns the rate at which all streams that the server can run in real time are busy."""
         if not self.served.streams or not self.first_audio_s:
             self.on_step("the server does not report its capacity; starting at 1 request/s")
             return 1.0
@@ -207,12 +207,12 @@ class Bench:
 
 
 def _seconds(rate: float, length: RunLength) -> float:
-    """How long an open loop sends."""
+    """Returns how long an open loop sends."""
     return length.warmup_s + (length.duration_s if length.requests is None else length.requests / rate)
 
 
 def _records(run: LoadRun) -> Iterator[Row]:
-    """Everything needed to recompute the figures or repeat a request. Times count from the window's start."""
+    """Returns everything needed to recompute the figures or repeat a request. Times count from the window's start."""
     for outcome in run.outcomes:
         yield {
             "load": str(run.load),
@@ -241,8 +241,8 @@ def _write_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_line(progress: LoadProgress) -> Iterator[None]:
-    """One line on a terminal, twice a second. Plain text: drawing a progress bar would block the measured streams for
-    milliseconds."""
+    """Shows one line on a terminal, twice a second. Plain text, because drawing a progress bar would block the measured
+    streams for milliseconds."""
     if not sys.stderr.isatty():
         yield
         return

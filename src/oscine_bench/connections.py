@@ -1,4 +1,4 @@
-"""Shared by both clients: connections that can be waited for, their pool, and errors that become failures."""
+"""Connections that can be waited for, their pool, and errors that become failures. Both clients use them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
         self.closed = asyncio.get_running_loop().create_future()
 
     async def open(self) -> None:
-        """A handshake, if the protocol has one."""
+        """Performs a handshake, if the protocol has one."""
 
     def on_close(self, error: Exception | None) -> None:
         """Called when the connection has ended, on either side."""
@@ -127,7 +127,7 @@ class ConnectionPool(Generic[_C]):
         await asyncio.gather(*(connection.closed for connection in open_))
 
     def _take_idle(self) -> _C | None:
-        """The connection that was used last."""
+        """Returns the connection that was used last, if any is idle."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable and self._clock() - connection.idle_since_s < MAX_IDLE_S:

@@ -14,7 +14,7 @@ _MESSAGE_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFailure:
-    """Why a request failed. docs/metrics.md lists the kinds. The message is made printable and fits one line."""
+    """Why a request failed. docs/metrics.md lists the kinds. The message is printable and fits one line."""
 
     kind: str
     message: str = ""
@@ -41,7 +41,7 @@ class Exchange:
     failure: RequestFailure | None = None
 
     def add(self, now_s: float, piece: bytes) -> None:
-        """Pieces of the same read have the same time and count as one arrival."""
+        """Adds a read. Pieces of the same read have the same time and count as one arrival."""
         self.body.append(piece)
         total = (self.body_bytes[-1] if self.body_bytes else 0) + len(piece)
         if self.arrived_s and self.arrived_s[-1] == now_s:
@@ -60,7 +60,7 @@ class BenchClient(Protocol):
 
 
 def error_message(body: bytes) -> str:
-    """The message of an OpenAI-style or FastAPI-style error; any other body as it is."""
+    """Extracts the message of an OpenAI-style or FastAPI-style error; returns any other body as it is."""
     text = body.decode("utf-8", "replace").strip()
     try:
         parsed: Any = json.loads(text)

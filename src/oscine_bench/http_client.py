@@ -1,7 +1,7 @@
-"""HTTP/1.1 client that stamps every read.
+"""An HTTP/1.1 client that stamps every read.
 
-Written by hand because a general client stamps a read only when some task gets its turn; here data_received stamps it
-first, before httptools parses it.
+A general client stamps a read only when some task gets its turn. Here data_received stamps it first, before httptools
+parses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TLS_ALERT = b"\x15\x03"  # a TLS server's answer to plain HTTP
 
 
 def _status_message(exchange: Exchange) -> str:
-    """Why a status other than 200 is a failure."""
+    """Returns why a status other than 200 is a failure."""
     location = exchange.headers.get("location")
     if exchange.status < 300:
         return "expected status 200"
@@ -51,7 +51,7 @@ class HttpConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         self._now_s = self._clock()
-        if self._exchange is None:  # bytes after the end of a response: the connection cannot be trusted any more
+        if self._exchange is None:  # bytes after the end of a response: the connection cannot be reused
             self.close()
             return
         try:
@@ -66,7 +66,7 @@ class HttpConnection(Connection):
             return
         self._now_s = self._clock()
         if self._exchange.status and not self._has_length and error is None:
-            self._end()  # HTTP/1.0 style: the connection's end is the body's end
+            self._end()  # HTTP/1.0 style: the body ends with the connection
         else:
             received = self._exchange.body_bytes[-1] if self._exchange.body_bytes else 0
             self._end("cut", f"the connection closed after {received} bytes of an incomplete response")
@@ -130,7 +130,7 @@ class HttpClient:
         await self._pool.close()
 
     def _request_head(self, method: str, path: str) -> bytes:
-        """Everything before the value of content-length."""
+        """Returns everything before the value of content-length."""
         key = self._target.api_key
         if key is not None and not (key.isascii() and key.isprintable()):
             raise OscineError("the API key has characters that a header cannot carry; was it pasted correctly?")

@@ -21,7 +21,7 @@ from oscine_bench.targets import Target
 from oscine_bench.workload import PlannedRequest, Workload, arrivals
 
 _LAG_INTERVAL_S = 0.02
-# A refused caller waits before its next request. Otherwise a full server would be measured by how fast it refuses.
+# A refused caller waits before its next request; otherwise the speed of refusals would be measured.
 _REFUSALS = ("connect", "http_429", "http_503")
 _MIN_WAIT_S, _DEFAULT_WAIT_S, _MAX_WAIT_S = 0.05, 1.0, 2.0
 
@@ -44,7 +44,7 @@ class OfferedLoad:
 
 @dataclass(frozen=True, slots=True)
 class RunLength:
-    """Seconds or number of requests to measure, after a warm-up at the same load."""
+    """The length of a measurement in seconds or requests, after a warm-up at the same load."""
 
     duration_s: float = 30.0
     requests: int | None = None  # instead of duration_s
@@ -96,7 +96,7 @@ class LoadRun:
         self.progress = LoadProgress(self.load)
 
     async def run(self) -> Row:
-        """The row of figures for this load."""
+        """Runs the load and returns its row of figures."""
         with _garbage_collection_off(), _ClientCost() as cost:
             await self._send_all()
         self.progress.phase = "analyzing"
@@ -129,7 +129,7 @@ class LoadRun:
                 await asyncio.sleep(min(retry_after_s(exchange), _MAX_WAIT_S))
 
     def _closed_requests(self) -> Iterator[PlannedRequest]:
-        """Shared by all callers."""
+        """Yields the requests that all callers share."""
         warm_s = time.perf_counter() + self.length.warmup_s
         for request in self.workload.requests("warmup"):
             if time.perf_counter() >= warm_s:
@@ -203,8 +203,8 @@ class LoadRun:
 
 
 class _ClientCost:
-    """What this process used of a core, how long it waited for one (Linux only), and how late its event loop was: the
-    error of the times it measured."""
+    """What this process used of a core, how long it waited for one (Linux only), and how late its event loop was, which
+    is the error of its times."""
 
     def __enter__(self) -> _ClientCost:
         self._lags_s: list[float] = []
@@ -239,7 +239,7 @@ class _ClientCost:
 
 
 def retry_after_s(exchange: Exchange) -> float:
-    """The server's Retry-After; one second if it is missing or a date."""
+    """Returns the server's Retry-After; one second if it is missing or a date."""
     try:
         return max(float(exchange.headers.get("retry-after", "")), _MIN_WAIT_S)
     except ValueError:
@@ -262,7 +262,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 @contextlib.contextmanager
 def _garbage_collection_off() -> Iterator[None]:
-    """A full collection would stop every stream for milliseconds; exchanges form no cycles."""
+    """Disables collections, which would stop every stream for milliseconds; exchanges form no cycles."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Pure functions from one request's timeline to figures. docs/metrics.md defines every term."""
+"""Computes figures from one request's timeline, with pure functions. docs/metrics.md defines every term."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Timeline:
 
     @classmethod
     def of(cls, arrived_s: Sequence[float], audio_s: Sequence[float]) -> Timeline:
-        """Drops arrivals that carried no playable audio: a header, half a sample, part of an event."""
+        """Makes a timeline without arrivals that carried no playable audio: a header, half a sample, part of an
+        event."""
         times: list[float] = []
         totals: list[float] = []
         for at_s, total_s in zip(arrived_s, audio_s, strict=True):
@@ -54,7 +55,7 @@ class Timeline:
         return self.arrived_s[-1] - self.arrived_s[0] <= NOT_STREAMED_S
 
     def received_by(self, at_s: float) -> float:
-        """Seconds of audio received by then."""
+        """Returns the seconds of audio received by that time."""
         count = int(np.searchsorted(self.arrived_s, at_s, side="right"))
         return self.audio_s[count - 1] if count else 0.0
 
@@ -69,7 +70,7 @@ class Playback:
 
 
 def _waits(timeline: Timeline) -> npt.NDArray[np.float64]:
-    """Seconds that the player waits for each arrival."""
+    """Returns the seconds that the player waits for each arrival."""
     before_s = np.concatenate([[0.0], timeline.audio_s[:-1]])
     late_s = np.subtract(timeline.arrived_s, timeline.first_audio_s + before_s)  # of a player that never waits
     waits = np.diff(np.maximum.accumulate(late_s), prepend=0.0)
@@ -82,7 +83,7 @@ def play(timeline: Timeline) -> Playback:
 
 
 def played_at(timeline: Timeline, position_s: float) -> float:
-    """When the player reaches that position of the audio."""
+    """Returns when the player reaches that position of the audio."""
     if position_s >= timeline.audio_s[-1]:
         raise ValueError(f"{position_s} s is not within {timeline.audio_s[-1]} s of audio")
     chunk = int(np.searchsorted(timeline.audio_s, position_s, side="right"))
@@ -90,17 +91,17 @@ def played_at(timeline: Timeline, position_s: float) -> float:
 
 
 def gaps(timeline: Timeline) -> list[float]:
-    """Seconds between successive arrivals of audio."""
+    """Returns the seconds between successive arrivals of audio."""
     times = timeline.arrived_s
     return [later - at for at, later in itertools.pairwise(times) if later - at >= SPLIT_S]
 
 
 def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
-    """The start of audible sound in seconds; None if there is none."""
+    """Returns the start of audible sound in seconds; None if there is none."""
     window, hop = max(1, round(WINDOW_S * rate_hz)), max(1, round(HOP_S * rate_hz))
     threshold = amplitude(ONSET_DBFS) ** 2
     count = max(0, (len(pcm) - window) // hop + 1)
-    # In blocks that share a window: speech mostly starts in the first, and other streams wait during this computation.
+    # Blocks share a window. Speech mostly starts in the first block, and other streams wait during this computation.
     for first in range(0, count - 1, _BLOCK_WINDOWS):
         last = min(first + _BLOCK_WINDOWS, count - 1)
         block = pcm[first * hop : last * hop + window].astype(np.float64)
@@ -112,13 +113,13 @@ def onset(pcm: npt.NDArray[np.int16], rate_hz: int) -> float | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank: always a measured value, never an interpolated one."""
-    # The product is rounded first: 0.95 * 20 may come out a little above 19.
+    """Returns the percentile by nearest rank, which is always a measured value."""
+    # The product is rounded first: 0.95 * 20 may be a little above 19.
     return sorted(values)[max(0, math.ceil(round(percent / 100 * len(values), 9)) - 1)]
 
 
 def spread(values: Sequence[float], *, scale: float = 1.0) -> dict[str, float] | None:
-    """Percentiles, mean and extremes; None if nothing was measured."""
+    """Returns percentiles, mean and extremes; None if nothing was measured."""
     if not values:
         return None
     ordered = sorted(value * scale for value in values)

@@ -1,4 +1,4 @@
-"""Charts as SVG text, drawn with matplotlib (the extra `bench`)."""
+"""Draws charts as SVG text with matplotlib (the extra `bench`)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Chart:
 
 
 def _shortened(text: str, max_characters: int) -> str:
-    """Cuts the middle: names differ at their ends."""
+    """Cuts the middle of a name, because names differ at their ends."""
     if len(text) <= max_characters:
         return text
     half = max_characters // 2
@@ -85,19 +85,19 @@ def _shortened(text: str, max_characters: int) -> str:
 
 
 def _label(value: float) -> str:
-    """Three digits, or all digits of an integer."""
+    """Formats three digits, or all digits of an integer."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _log_bounds(low: float, high: float) -> tuple[float, float]:
-    """The nearest 1, 2 or 5 times a power of ten below and above, so that the axis has at least two ticks."""
+    """Returns the nearest 1, 2 or 5 times a power of ten below and above, so that the axis has at least two ticks."""
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
     return max(step for step in steps if step <= low * 1.001), min(step for step in steps if step > high)
 
 
 def _separate(values: Sequence[float]) -> list[float]:
-    """Ascending values without those that lie too close to the one before, on a logarithmic axis."""
+    """Drops ascending values that lie too close to the previous one, on a logarithmic axis."""
     width = math.log(values[-1] / values[0])
     kept: list[float] = []
     for value in values:
@@ -109,7 +109,8 @@ def _separate(values: Sequence[float]) -> list[float]:
 def line_plot(
     title: str, x_name: str, y_name: str, series: Sequence[Series], *, log_x: bool = True, log_y: bool = True
 ) -> str:
-    """Loads grow by factors, so x is logarithmic by default. y too: then points that are not above 0 are dropped."""
+    """Draws lines. Loads grow by factors, so x is logarithmic by default. If y is too, points that are not above 0 are
+    dropped."""
     chart = _Chart(title, x_name, y_name)
     series = [Series(one.name, tuple(p for p in one.points if p[1] > 0 or not log_y)) for one in series]
     xs = sorted({x for one in series for x, _ in one.points})
@@ -142,7 +143,7 @@ def line_plot(
 
 
 def timeline_plot(title: str, example: Row) -> str:
-    """Received audio as steps, played audio as a line; shaded where the player had run dry."""
+    """Draws received audio as steps and played audio as a line, shaded where the player had run dry."""
     arrived, totals = example["arrived_ms"], example["heard_ms"]
     received = [(arrived[0], 0.0)]
     played = [(arrived[0], 0.0)]
@@ -164,7 +165,7 @@ def timeline_plot(title: str, example: Row) -> str:
 
 
 def waterfall_plot(title: str, x_name: str, stages: Sequence[tuple[str, float]]) -> str:
-    """Stages that follow each other: each bar begins where the one before ends."""
+    """Draws stages that follow each other: each bar begins where the previous one ends."""
     chart = _Chart(title, x_name, "")
     total = sum(length for _, length in stages)
     begin = 0.0

@@ -150,7 +150,8 @@ def _from_packets(file: bytes, received: Counts) -> ReceivedAudio:
 
 
 def _packet_starts(file: bytes) -> npt.NDArray[np.float64]:
-    """[packets, 2]: first byte, and time in seconds since the first packet. Packets of one page count as one."""
+    """Returns [packets, 2]: first byte, and time in seconds since the first packet. Packets of one page count as
+    one."""
     import av
 
     starts: dict[int, float] = {}
@@ -168,7 +169,7 @@ def _packet_starts(file: bytes) -> npt.NDArray[np.float64]:
 
 
 def _unpack_events(stream: bytes, received: Counts) -> tuple[bytes, Counts]:
-    """The audio inside, and how much of it had arrived after each read. An event counts once it is complete."""
+    """Returns the audio inside, and how much of it had arrived after each read. An event counts once it is complete."""
     separator = b"\r\n\r\n" if b"\r\n\r\n" in stream else b"\n\n"
     pieces: list[bytes] = []
     ends, totals = [0], [0]
@@ -188,7 +189,7 @@ def _unpack_events(stream: bytes, received: Counts) -> tuple[bytes, Counts]:
 
 
 def _read_event(event: bytes) -> tuple[str, bytes]:
-    """Its type and its audio."""
+    """Returns an event's type and its audio."""
     data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
     if not data or data == b"[DONE]":
         return data.decode(), b""
@@ -203,7 +204,8 @@ def _read_event(event: bytes) -> tuple[str, bytes]:
 
 
 def _is_doubled(audio: ReceivedAudio) -> bool:
-    """A server once sent every utterance in chunks and then again as a whole; it looked twice as fast."""
+    """Whether the audio is sent twice: one server sent every utterance in chunks and then again as a whole, and looked
+    twice as fast."""
     half, odd = divmod(len(audio.pcm), 2)
     if odd or half < audio.rate_hz // 5:
         return False

@@ -1,4 +1,5 @@
-"""Result files: JSON with the machine, the versions, the commit and the command that made the figures."""
+"""Writes and reads result files: JSON with the machine, the versions, the commit and the command that made the
+figures."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ KIND = "oscine bench"
 FORMAT = 1
 
 Result = dict[str, Any]
-# Paths belong to one machine, keys are secret: the shown command has neither.
+# The shown command has neither paths, which belong to one machine, nor keys, which are secret.
 _PRIVATE_OPTIONS = ("--out", "-o", "--scratch", "--records", "--transcriber-python", "--api-key")
 
 
 def machine() -> str:
-    """The GPUs of this machine, or its processors."""
+    """Describes the GPUs of this machine, or its processors."""
     names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
     if names:
         return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
@@ -45,7 +46,7 @@ def _output(*command: str) -> str:
 
 
 def shown_command(argv: Sequence[str], program: str = "oscine") -> str:
-    """The command for others to run."""
+    """Returns the command in a form that others can run."""
     words, skip = [program], False
     for word in argv:
         name, has_value, _ = word.partition("=")
@@ -69,7 +70,7 @@ def versions(*packages: str) -> dict[str, str]:
 def script_result(
     name: str, argv: Sequence[str], figures: dict[str, Any], *packages: str, program: str = "python"
 ) -> Result:
-    """A result with the versions of these packages."""
+    """Makes a result with the versions of these packages."""
     return {
         "name": name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -89,7 +90,7 @@ def make_result(
     server_machine: str | None = None,
     program: str = "oscine",
 ) -> Result:
-    """A result of loads on a server, as read_result reads it."""
+    """Makes a result of loads on a server, as read_result reads it."""
     result = script_result(name, argv, figures, program=program)
     return {"kind": KIND, "format": FORMAT, **result, "machine": server_machine or result["machine"]}
 
@@ -102,8 +103,8 @@ def check_writable(path: Path) -> None:
 
 
 def write_result(path: Path, result: Result) -> None:
-    """Writes any result: non-finite numbers become null, other unknown values their text. The file is replaced at once,
-    so a full disk does not destroy an older result."""
+    """Writes any result: non-finite numbers become null, other unknown values their text. The file is replaced in one
+    step, so a full disk does not destroy an older result."""
     content = json.dumps(_rounded(result), indent=1, allow_nan=False, default=str) + "\n"
     temporary = path.with_name(f"{path.name}.new")
     try:
@@ -115,7 +116,7 @@ def write_result(path: Path, result: Result) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits; more would be noise."""
+    """Rounds to six digits; more would be noise."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -126,7 +127,7 @@ def _rounded(value: Any) -> Any:
 def read_result(
     path: Path, kind: str = KIND, version: int = FORMAT, made_by: str = "oscine bench run", schema: Any = None
 ) -> Result:
-    """`schema`: a msgspec type of the keys that must be there; by default that of `oscine bench`."""
+    """Reads a result. `schema`: a msgspec type of the keys that must exist; by default that of `oscine bench`."""
     import msgspec  # not at the top: scripts on bare GPU machines only write results
 
     from oscine_bench.result_schema import RESULT

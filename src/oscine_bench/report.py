@@ -22,7 +22,7 @@ TableContent = tuple[list[str], list[list[str]]]  # head, rows
 
 
 def number(value: float | None) -> str:
-    """Three digits, never 1e+03."""
+    """Formats three digits, never as 1e+03."""
     if value is None:
         return "-"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -39,8 +39,8 @@ def load_name(row: Row) -> str:
 
 
 def _sent_per_s(row: Row) -> str:
-    """The rate that an open loop really sent. With a fixed number of requests the window lasts until the last response,
-    so it says little about the rate."""
+    """Returns the rate that an open loop really sent. With a fixed number of requests the window lasts until the last
+    response, so it says little about the rate."""
     if row["load"]["kind"] != "open" or row.get("counted") or not row.get("window_s"):
         return "-"
     not_sent = row["failures"].get("not_sent", {"count": 0})["count"]
@@ -79,7 +79,7 @@ COMPARED = tuple(COLUMNS)[3:]  # one small table each where results are compared
 
 
 def failure_messages(row: Row) -> list[tuple[str, str]]:
-    """How often each kind of failure occurred, and the first message."""
+    """Returns how often each kind of failure occurred, and its first message."""
     return [
         (
             f"{load_name(row)}: {kind}, {failure['count']} {'time' if failure['count'] == 1 else 'times'}, first",
@@ -108,8 +108,8 @@ def warnings(row: Row) -> list[str]:
 
 
 def rows(result: Result) -> list[Row]:
-    """Rows with two facts of the whole result: the turn of a load that was measured more than once, and whether a fixed
-    number of requests was sent."""
+    """Adds two facts of the whole result to its rows: the turn of a load that was measured more than once, and whether
+    a fixed number of requests was sent."""
     figures, turns = result["figures"], Counter[tuple[str, float]]()
     counted = "requests" in figures.get("span", {})
     numbered = []
@@ -138,7 +138,7 @@ def _mark_equal(results: Sequence[Result], marks: Sequence[str | None]) -> list[
 
 
 def origin(result: Result) -> str:
-    """Version and commit are the client's; a server does not state its own."""
+    """Returns version and commit of the client; a server does not state its own."""
     figures, made, target = result["figures"], result["versions"], result["figures"]["target"]
     return (
         f"{result['machine']}; {target['preset']} over {target['transport']}, texts: {figures['workload']['name']}; "
@@ -147,7 +147,7 @@ def origin(result: Result) -> str:
 
 
 def search_outcome(result: Result) -> str:
-    """The outcome of a search in words; empty for a run."""
+    """Describes the outcome of a search; empty for a run."""
     search = result["figures"].get("search")
     if search is None:
         return ""
@@ -161,7 +161,7 @@ def search_outcome(result: Result) -> str:
 
 
 def differences(results: Sequence[Result]) -> str:
-    """What was requested differently, in one line; empty if nothing was."""
+    """Lists in one line what was requested differently; empty if nothing was."""
     each = [_conditions(result) for result in results]
     found = []
     for name in dict.fromkeys(name for conditions in each for name in conditions):
@@ -172,7 +172,7 @@ def differences(results: Sequence[Result]) -> str:
 
 
 def _conditions(result: Result) -> dict[str, Any]:
-    """What should be equal where figures are compared."""
+    """Returns what should be equal between figures that are compared."""
     figures = result["figures"]
     target, workload, frames = figures["target"], figures["workload"], figures.get("frames")
     fields = dict(target.get("fields", {}))
@@ -209,7 +209,7 @@ def own_table(result: Result) -> TableContent:
 
 
 def compared(results: Sequence[Result], column: str) -> TableContent:
-    """One figure: a row for each load, a column for each result."""
+    """Makes the table of one figure: a row for each load, a column for each result."""
     results = with_unique_names(results)
     each = [{(*_load(row), row["load"]["turn"]): row for row in rows(result)} for result in results]
     lines = []
@@ -244,7 +244,7 @@ def _code(text: str) -> str:
 
 
 def html(results: Sequence[Result]) -> str:
-    """One page that needs no network and no other file."""
+    """Makes one page that needs no network and no other file."""
     try:
         import jinja2
     except ImportError:
@@ -281,7 +281,7 @@ def html(results: Sequence[Result]) -> str:
 
 
 def load_chart(results: Sequence[Result], name: str) -> str | None:
-    """One chart of CHARTS; None without figures for it."""
+    """Draws one chart of CHARTS; returns None if it has no figures."""
     title, kind, x_name, y_name, figure = CHARTS[name]
     series = []
     for result in with_unique_names(results):
@@ -305,7 +305,7 @@ CHARTS: dict[str, tuple[str, str, str, str, Callable[[Row], float | None]]] = {
 
 
 def plots(results: Sequence[Result]) -> dict[str, str]:
-    """SVG by name, for all figures that were measured."""
+    """Returns SVG by name, for all figures that were measured."""
     results = with_unique_names(results)
     timelines = [chart for place, result in enumerate(results, start=1) for chart in _timelines(place, result)]
     return dict([*_load_charts(results), *timelines])

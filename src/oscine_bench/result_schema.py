@@ -1,4 +1,4 @@
-"""The keys of a result that a report reads. Other keys are allowed."""
+"""Defines the keys of a result that a report reads. Other keys are allowed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 
 def keys(**types: Any) -> Any:
-    """A JSON object with these keys."""
+    """Returns the schema of a JSON object with these keys."""
     return msgspec.defstruct("Keys", types.items())
 
 
 def some(item: Any) -> Any:
-    """A JSON array with at least one item."""
+    """Returns the schema of a JSON array with at least one item."""
     return Annotated[list[item], msgspec.Meta(min_length=1)]
 
 

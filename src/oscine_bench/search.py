@@ -28,7 +28,7 @@ class SearchLimits:
             raise RequestError(f"the underrun limit must be 0 ms or more, got {self.underrun_ms:g}", "underrun_ms")
 
     def seconds_of(self, outcome: RequestOutcome) -> float:
-        """The limited time of one successful request."""
+        """Returns the limited time of one successful request."""
         assert outcome.timeline is not None and outcome.audible_s is not None
         times = {"first_audio_ms": outcome.timeline.first_audio_s, "audible_ms": outcome.audible_s}
         return times.get(self.figure, outcome.e2e_s)
@@ -51,13 +51,13 @@ class SearchLimits:
 
 
 def seconds_for_p95(rate_per_s: float) -> float:
-    """Half again as long as MIN_FOR_P95 requests take on average, because fewer may arrive by chance."""
+    """Returns half again as long as MIN_FOR_P95 requests take on average, because fewer may arrive by chance."""
     return 1.5 * MIN_FOR_P95 / rate_per_s
 
 
 @dataclass(slots=True)
 class RateSearch:
-    """Finds the highest rate that holds, at most `resolution` below the lowest that failed: doubles (or halves while
+    """Finds the highest rate that holds, to within `resolution` of the lowest that failed: doubles (or halves while
     none holds), then tries the geometric mean of both."""
 
     first: float = 1.0
@@ -86,7 +86,7 @@ class RateSearch:
 
     @property
     def max_steps(self) -> int:
-        """Rates that are still to be tried, at most."""
+        """Returns how many rates are still to be tried, at most."""
         if self.low is not None and self.high is not None:
             return self._halvings(self.high / self.low)
         bisections = self._halvings(2.0)
@@ -99,20 +99,20 @@ class RateSearch:
         return 1 + max(up, down) + bisections
 
     def _halvings(self, ratio: float) -> int:
-        """Halvings of a ratio's logarithm until it is that of the resolution."""
+        """Returns how often a ratio's logarithm must be halved to reach that of the resolution."""
         return max(0, math.ceil(math.log2(math.log(ratio) / math.log1p(self.resolution))))
 
 
 @dataclass(slots=True)
 class Verdict:
-    """Whether a rate is certain to break the limits, whatever the responses that have not ended yet will be."""
+    """Decides early whether a rate breaks the limits, whatever the outstanding responses will be."""
 
     limits: SearchLimits
     requests: int  # to be measured
     late: int = 0
 
     def is_final(self, outcome: RequestOutcome) -> bool:
-        """Takes each outcome once."""
+        """Takes each outcome once. Returns whether the rate is certain to break the limits."""
         if not outcome.measured:
             return False
         if outcome.failure is not None or outcome.audible_s is None:
@@ -124,7 +124,7 @@ class Verdict:
 
 
 def measured_requests(rate_per_s: float, seed: int, length: RunLength) -> int:
-    """How many arrivals of an open loop are measured."""
+    """Returns how many arrivals of an open loop are measured."""
     if length.requests is not None:
         return length.requests
     end_s = length.warmup_s + length.duration_s

@@ -67,7 +67,7 @@ def analyze(exchange: Exchange, target: Target) -> RequestOutcome:
         return RequestOutcome(*facts, error.failure)
     timeline = Timeline.of([at_s - sent_s for at_s in exchange.arrived_s], audio.playable_s)
     silence_s = onset(audio.pcm, audio.rate_hz)
-    # A server that states the length knew the whole response before it sent the first byte.
+    # A server that states the length has the whole response before it sends the first byte.
     streamed = not timeline.came_at_once and "content-length" not in exchange.headers
     return RequestOutcome(
         *facts,
@@ -91,7 +91,7 @@ class MeasurementWindow:
         return self.end_s - self.begin_s
 
     def audio_s(self, outcomes: Iterable[RequestOutcome]) -> float:
-        """Audio that arrived within the window, of any request."""
+        """Returns the audio of any request that arrived within the window."""
         return sum(
             outcome.timeline.received_by(self.end_s - outcome.sent_s)
             - outcome.timeline.received_by(self.begin_s - outcome.sent_s)
@@ -104,7 +104,7 @@ class MeasurementWindow:
 
 
 def peak_overlap(intervals: Sequence[tuple[float, float]]) -> int:
-    """Largest number of intervals (begin, end) that overlap."""
+    """Returns the largest number of intervals (begin, end) that overlap."""
     changes = [(begin, 1) for begin, _ in intervals] + [(end, -1) for _, end in intervals]
     peak = now = 0
     for _, change in sorted(changes):
@@ -114,7 +114,7 @@ def peak_overlap(intervals: Sequence[tuple[float, float]]) -> int:
 
 
 def summarize(outcomes: Sequence[RequestOutcome], window: MeasurementWindow) -> Row:
-    """One row. `outcomes` include the warm-up; figures of requests are over the measured ones only."""
+    """Makes one row. `outcomes` include the warm-up; figures of requests are over the measured ones only."""
     measured = [outcome for outcome in outcomes if outcome.measured]
     good = [outcome for outcome in measured if outcome.timeline is not None]
     timelines = [outcome.timeline for outcome in good if outcome.timeline is not None]
@@ -142,7 +142,7 @@ def summarize(outcomes: Sequence[RequestOutcome], window: MeasurementWindow) -> 
 
 
 def _failures(measured: Sequence[RequestOutcome]) -> dict[str, Row]:
-    """Count and first message of each kind."""
+    """Returns count and first message of each kind."""
     failures = [outcome.failure for outcome in measured if outcome.failure is not None]
     first = {failure.kind: failure.message for failure in reversed(failures)}
     counts = Counter(failure.kind for failure in failures)
@@ -163,7 +163,7 @@ def _underruns(played: Sequence[Playback]) -> Row:
 
 
 def _examples(good: Sequence[RequestOutcome]) -> Row:
-    """The request with the median end-to-end time, and the one with the worst playback."""
+    """Returns the request with the median end-to-end time, and the one with the worst playback."""
     if not good:
         return {}
     by_time = sorted(good, key=lambda outcome: outcome.e2e_s)

@@ -62,7 +62,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """The server, and the requests that it gets."""
+    """Options that name the server and the requests sent to it."""
 
     target: Annotated[
         str, typer.Option("--target", "-t", help="oscine, oscine-ws, triton, vllm-omni, nari, sglang-omni, openai")
@@ -114,7 +114,7 @@ class TargetOptions:
     def _default_key(self, host: str) -> str | None:
         if self.target != "openai":
             return os.environ.get("OSCINE_API_KEY")
-        # Other servers with OpenAI's API must not get OpenAI's key.
+        # OpenAI's key must not be sent to other servers with OpenAI's API.
         is_openai = f".{host}".endswith(f".{OPENAI_HOST}")
         return os.environ.get("OPENAI_API_KEY") if is_openai else None
 

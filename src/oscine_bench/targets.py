@@ -1,4 +1,4 @@
-"""How to ask each server. A preset knows a server's API; a Target adds address, voice and options.
+"""Makes the requests for each server. A preset knows a server's API; a Target adds address, voice and options.
 
 Presets ask for raw PCM, streamed, so that the server is measured and not an encoder; `--format` changes that.
 """
@@ -185,16 +185,16 @@ class Target:
         return self.response_format in CHEAP_FORMATS and not self.sse
 
     def body(self, request: PlannedRequest) -> bytes:
-        """JSON body of one HTTP request."""
+        """Returns the JSON body of one HTTP request."""
         head = json.dumps({"input": request.text, **self._seed(request)}, ensure_ascii=False).encode()
         return head if not self._fields else head[:-1] + b", " + self._fields_json[1:]
 
     def session(self, request: PlannedRequest) -> dict[str, Any]:
-        """`session.config` message of the WebSocket."""
+        """Returns the `session.config` message of the WebSocket."""
         return {"type": "session.config", "events": ["session.ready"], **self._seed(request), **self._fields}
 
     def described(self) -> dict[str, Any]:
-        """The target as the result shows it: no key, and only the file name of a clip."""
+        """Returns the target as the result shows it: no key, and only the file name of a clip."""
         sent = {name: value for name, value in self._fields.items() if name != "ref_audio"}
         clip = {"ref_audio": self.ref_audio.name} if self.ref_audio else {}
         return {"preset": self.preset_name, "transport": self.preset.transport, "fields": {**sent, **clip}}

@@ -1,4 +1,4 @@
-"""Client for Oscine in Triton Inference Server, over gRPC: every request is a stream of its own on one connection."""
+"""A client for Oscine in Triton Inference Server, over gRPC: every request is a stream of its own on one connection."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class TritonClient:
 
 
 def _numpy_type(datatype: str) -> np.dtype[Any]:
-    """ "FP64" -> float64, "BOOL" -> bool, "UINT64" -> uint64."""
+    """Converts a datatype: "FP64" -> float64, "BOOL" -> bool, "UINT64" -> uint64."""
     return np.dtype(datatype.lower().replace("fp", "float"))
 
 

@@ -1,4 +1,4 @@
-"""Client for our WebSocket (docs/api.md) that stamps every read. Text goes in whole or word by word.
+"""A client for our WebSocket (docs/api.md) that stamps every read. Text is sent whole or word by word.
 
 The websockets package frames messages without I/O; reads are stamped here, as in http_client.py.
 """
@@ -29,12 +29,13 @@ _PIECE = re.compile(rf"[{_NO_SPACES}]\s*|[^\s{_NO_SPACES}]+\s*|\s+")
 
 
 def pieces(text: str) -> list[str]:
-    """Words with the space after them; single characters in scripts without spaces. Joined, they are the text."""
+    """Splits a text into words with the space after them, or single characters in scripts without spaces. Joined, they
+    are the text."""
     return _PIECE.findall(text)
 
 
 class WebSocketConnection(Connection):
-    """One session; utterances one after the other."""
+    """Carries one session, with one utterance after the other."""
 
     def __init__(self, url: str, api_key: str | None, clock: Clock) -> None:
         super().__init__(clock)
@@ -160,7 +161,8 @@ class WebSocketConnection(Connection):
 
 
 class WebSocketClient:
-    """Time starts with the first text; connection, handshake and settings come before, as in a conversation."""
+    """Sends requests over sessions. Time starts with the first text; connection, handshake and settings come before, as
+    in a conversation."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Texts, their order and their arrival times: functions of a seed, so that every server gets the same requests."""
+"""Generates texts, their order and their arrival times from a seed, so that every server gets the same requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlannedRequest:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """An endless sequence of requests; each pass over the texts has its own order. Warm-up and measurement have
-    separate orders, so the measured texts do not depend on how many requests the warm-up took."""
+    separate orders, so the measured texts do not depend on the length of the warm-up."""
 
     name: str
     texts: tuple[str, ...]
@@ -65,7 +65,7 @@ def builtin_texts(name: str, lengths: Iterable[str]) -> tuple[str, ...]:
 
 
 def file_texts(path: Path) -> tuple[str, ...]:
-    """One text per line, without empty lines and lines that start with #."""
+    """Reads one text per line, without empty lines and lines that start with #."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -77,7 +77,7 @@ def file_texts(path: Path) -> tuple[str, ...]:
 
 
 def load_workload(texts: str, lengths: Iterable[str] = ("medium",), seed: int = 0) -> Workload:
-    """`texts` is the name of a built-in set, or a file."""
+    """Loads `texts`, the name of a built-in set or a file."""
     if texts in SETS:
         lengths = tuple(lengths)
         return Workload(f"{texts}, {' + '.join(lengths)}", builtin_texts(texts, lengths), seed)
@@ -88,7 +88,7 @@ def load_workload(texts: str, lengths: Iterable[str] = ("medium",), seed: int = 
 
 
 def arrivals(rate_per_s: float, seed: int = 0) -> Iterator[float]:
-    """Arrival times in seconds from the start: a Poisson process, the same for the same rate and seed."""
+    """Yields arrival times in seconds from the start: a Poisson process, the same for the same rate and seed."""
     if not (math.isfinite(rate_per_s) and rate_per_s > 0):
         raise RequestError(f"a rate must be a number of requests per second above 0, got {rate_per_s!r}", "rate")
     draw = random.Random(f"{seed}/arrivals").random

@@ -1,4 +1,4 @@
-"""Audio quality independent of the words: DNSMOS if it is installed, silence and clipping."""
+"""Measures audio quality independent of the words: DNSMOS if it is installed, silence and clipping."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _version(package: str) -> str:
 
 
 def silence_share(pcm: Pcm, rate_hz: int) -> float:
-    """Share of windows of 20 ms below the level of the onset detector (docs/metrics.md)."""
+    """Returns the share of windows of 20 ms below the level of the onset detector (docs/metrics.md)."""
     window = max(1, round(WINDOW_S * rate_hz))
     whole = len(pcm) // window * window
     if not whole:
@@ -64,5 +64,5 @@ def silence_share(pcm: Pcm, rate_hz: int) -> float:
 
 
 def clipped_share(pcm: Pcm) -> float:
-    """Share of samples at full scale."""
+    """Returns the share of samples at full scale."""
     return float((np.abs(pcm.astype(np.int32)) >= 32767).mean()) if len(pcm) else 0.0

@@ -65,7 +65,8 @@ class TranscriberOptions:
         return replace(config, speaker_model=str(self.similarity)), clip
 
     def score_command(self, folder: Path, clip: Path | None, *, is_missing: bool) -> str:
-        """Scores the recordings later with the same options. `is_missing`: this Python cannot transcribe."""
+        """Returns the command that scores the recordings later with the same options. `is_missing`: this Python cannot
+        transcribe."""
         values = {
             "--recognizer": self.recognizer,
             "--device": None if self.device == "cpu" else self.device,
@@ -173,7 +174,7 @@ def compare(
 
 
 def _check_replaceable(out: Path) -> None:
-    """Only an older comparison may be overwritten."""
+    """Refuses to overwrite anything but an older comparison."""
     if not out.exists():
         return
     try:

@@ -99,7 +99,7 @@ def _names(first: Evaluation, second: Evaluation) -> Names:
 
 
 def _has_equal_audio(first: Evaluation, second: Evaluation, one: Recording, other: Recording) -> bool:
-    """False also if the audio files are gone."""
+    """Whether both recordings are equal; False also if the audio files are gone."""
     if one.file is None or other.file is None or one.audio_s != other.audio_s:
         return False
     paths = first.folder / one.file, second.folder / other.file
@@ -161,7 +161,7 @@ def _check_seeds(names: Names, first: dict[Take, int | None], second: dict[Take,
 
 
 def _not_comparable(figure: Figure, names: Names, first: Evaluation, second: Evaluation) -> str | None:
-    """The reason, for a figure of another model; None also if neither side has it."""
+    """Returns why a figure of another model cannot be compared; None also if neither side has it."""
     if figure.key not in _MODELS:
         return None
     sides = first.figures, second.figures
@@ -177,7 +177,7 @@ def _not_comparable(figure: Figure, names: Names, first: Evaluation, second: Eva
 
 
 def _model_difference(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ("name",)) -> str:
-    """Empty if only `ignored` keys differ."""
+    """Describes how the models differ; empty if only `ignored` keys differ."""
     differing = _differing(one, other)
     if not differing.keys() - set(ignored):
         return ""
@@ -212,7 +212,7 @@ def _difference(
     first_scores: Sequence[Score],
     second_scores: Sequence[Score],
 ) -> Difference | None:
-    """Over the takes to which the figure applies on both sides."""
+    """Compares the takes to which the figure applies on both sides."""
     one, other = by_take(figure, first, first_scores), by_take(figure, second, second_scores)
     takes = [take for take in one if take in other]
     if not takes:
@@ -229,7 +229,7 @@ def _difference(
 
 
 def conclusion(comparison: Comparison) -> list[str]:
-    """One sentence per line."""
+    """Returns one sentence per line."""
     lines = []
     if comparison.equal:
         many = "all" if comparison.equal == comparison.recordings else f"{comparison.equal} of"

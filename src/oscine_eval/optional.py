@@ -1,4 +1,4 @@
-"""Optional libraries: imported on first use; the error for a missing one says how to install it."""
+"""Imports optional libraries on first use; the error for a missing one says how to install it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class MissingLibraryError(OscineError):
 
 
 def one_line(error: BaseException) -> str:
-    """The error's text without line breaks, or its class name if it has no text."""
+    """Returns the error's text without line breaks, or its class name if it has no text."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def import_optional(module: str, name: str, extra: str, *, remedy: str = "") -> Any:
-    """`remedy`: what helps besides installing the extra."""
+    """Imports a library. `remedy`: what helps besides installing the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -27,5 +27,5 @@ def import_optional(module: str, name: str, extra: str, *, remedy: str = "") -> 
 
 
 def import_for_transcriber(module: str, name: str, extra: str) -> Any:
-    """A library that may also be in the Python of --transcriber-python."""
+    """Imports a library that may also be in the Python of --transcriber-python."""
     return import_optional(module, name, extra, remedy=", or name a Python that has it with --transcriber-python")

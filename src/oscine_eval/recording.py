@@ -79,7 +79,7 @@ class Evaluation:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """`path`: the folder, or the result in it."""
+    """Reads an evaluation; `path` is the folder, or the result in it."""
     file = path / RESULT if path.is_dir() else path
     result = read_result(file, KIND, FORMAT, "oscine eval run", _SCHEMA)
     recordings = msgspec.convert(result["figures"].pop("recordings"), _RECORDINGS)

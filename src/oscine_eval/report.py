@@ -1,5 +1,5 @@
-"""The summary of an evaluation, and its HTML page: figures, then every recording, worst first. The page lies beside the
-recordings; it needs no network and no script."""
+"""Formats the summary of an evaluation, and its HTML page: figures, then every recording, worst first. The page lies
+next to the recordings; it needs no network and no script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from oscine_eval.score import FIGURES, Score, shown, shown_range
 
 
 def summary(evaluation: Evaluation, scores: Sequence[Score]) -> list[tuple[str, str, str, str]]:
-    """Rows of a table: figure, value, 95 % interval, counts. Figures that were not measured are left out."""
+    """Returns the rows of a table: figure, value, 95 % interval, counts. Figures that were not measured are left
+    out."""
     lines = []
     transcriber = evaluation.figures["transcriber"]
     for figure in FIGURES:
@@ -68,7 +69,7 @@ def html(evaluation: Evaluation, scores: Sequence[Score]) -> str:
 
 
 def worst_first(recordings: Sequence[Recording], scores: Sequence[Score]) -> list[tuple[Recording, Score]]:
-    """Failures, then by number of flags, then by error rate."""
+    """Orders failures first, then by number of flags, then by error rate."""
 
     def key(pair: tuple[Recording, Score]) -> tuple[bool, int, float, int]:
         recording, score = pair

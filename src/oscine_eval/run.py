@@ -80,7 +80,7 @@ class EvaluationRun:
 
     @property
     def languages(self) -> dict[str, str | None]:
-        """Code by text."""
+        """Returns the language code of each text."""
         return {text: language_code(text, self.target.language) for text in self.workload.texts}
 
     @property
@@ -88,7 +88,7 @@ class EvaluationRun:
         return self.repeat * len(self.workload.texts)
 
     def run(self) -> None:
-        """After an interrupt or a full disk, `recordings` holds those made so far."""
+        """Records all texts. After an interrupt or a full disk, `recordings` holds those made so far."""
         try:
             run_async(self._record())
         finally:
@@ -122,7 +122,8 @@ class EvaluationRun:
                 await run.run()
 
     async def _check_server(self, client: BenchClient) -> None:
-        """One good response first: a wrong address or voice is one clear error instead of a page of failures."""
+        """Requires one good response first, so that a wrong address or voice is one clear error instead of a page of
+        failures."""
         count = min(_FIRST_TEXTS, len(self.workload.texts))
         for request in itertools.islice(self.workload.requests("warmup"), count):
             failure = _decode(await client.send(request), self.target)
@@ -162,7 +163,7 @@ class EvaluationRun:
 
 
 def _decode(exchange: Exchange, target: Target) -> ReceivedAudio | str:
-    """The audio, or the failure as text."""
+    """Returns the audio, or the failure as text."""
     try:
         if exchange.failure is None:
             return decode_audio(exchange, target)
@@ -173,7 +174,7 @@ def _decode(exchange: Exchange, target: Target) -> ReceivedAudio | str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Nothing is overwritten."""
+    """Refuses a folder in which files would be overwritten."""
     try:
         is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         has_result = (folder / RESULT).exists()
@@ -189,7 +190,7 @@ def _write_wav(path: Path, audio: ReceivedAudio) -> None:
         path.write_bytes(wav_header(audio.rate_hz, len(audio.pcm)) + audio.pcm.astype("<i2").tobytes())
     except OSError as error:
         with contextlib.suppress(OSError):
-            path.unlink()  # half a recording
+            path.unlink()  # an incomplete recording
         raise OscineError(f"cannot write the recording {str(path)!r}: {error}") from None
 
 

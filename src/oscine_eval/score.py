@@ -1,4 +1,4 @@
-"""Scores of single recordings, and figures over a set. Pure functions; docs/eval.md defines every term."""
+"""Scores single recordings and computes figures over a set, with pure functions; docs/eval.md defines every term."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oscine_eval.bootstrap import Ratio, add, interval, widened
 from oscine_eval.recording import Recording
 from oscine_eval.word_error_rate import Alignment, Unit, align, normalize, unit_of
 
-# Errors at an end that may be the recognizer's; more of them are flagged.
+# So many errors at an end may be the recognizer's; more are flagged.
 SLACK: dict[Unit, int] = {"word": 1, "character": 2}
 RUNAWAY_FACTOR = 3.0
 RUNAWAY_S = 2.0
@@ -32,7 +32,7 @@ class Score:
 
     @property
     def error_rate(self) -> float:
-        """Orders the page. The rate of a set is not the mean of these."""
+        """The rate that orders the page. The rate of a set is not the mean of these."""
         return self.alignment.errors / max(self.alignment.reference_length, 1) if self.alignment else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Score:
 
 
 def score_all(recordings: Sequence[Recording]) -> list[Score]:
-    """All at once: the expected length of a recording follows from the others."""
+    """Scores all recordings together, because the expected length of one follows from the others."""
     letter_s = _seconds_per_letter(recordings)
     return [_score(recording, letter_s) for recording in recordings]
 
@@ -112,11 +112,11 @@ class Figure:
 
     @property
     def is_flag(self) -> bool:
-        """Each recording has it or not."""
+        """Whether each recording either has it or not."""
         return self.percent and self.counted == "recordings"
 
     def step(self, recordings: int, of: float) -> float:
-        """What one event per recording adds to it; 0: it counts no events."""
+        """What one event per recording adds to the figure; 0 if it counts no events."""
         return recordings / of if self.percent else 0.0
 
 
@@ -151,7 +151,7 @@ FIGURES = (
 
 
 def shown(figure: Figure, value: float, *, signed: bool = False) -> str:
-    """A share in percent, a difference of shares in percentage points."""
+    """Formats a share in percent, or a difference of shares in percentage points."""
     sign = "+" if signed else ""
     if not figure.percent:
         return f"{value:{sign}.2f}"
@@ -176,7 +176,7 @@ def by_take(figure: Figure, recordings: Iterable[Recording], scores: Iterable[Sc
 
 
 def by_text(ratios: dict[Take, Ratio]) -> list[Ratio]:
-    """One ratio per text, over all its takes."""
+    """Returns one ratio per text, over all its takes."""
     texts: dict[str, list[Ratio]] = {}
     for (text, _), ratio in ratios.items():
         texts.setdefault(text, []).append(ratio)
@@ -184,7 +184,7 @@ def by_text(ratios: dict[Take, Ratio]) -> list[Ratio]:
 
 
 def totals(recordings: Sequence[Recording], scores: Sequence[Score]) -> dict[str, dict[str, float] | None]:
-    """Each figure with its 95 % interval; None: does not apply, or was not measured."""
+    """Returns each figure with its 95 % interval; None if it does not apply or was not measured."""
     return {figure.key: _total(figure, by_take(figure, recordings, scores)) for figure in FIGURES}
 
 

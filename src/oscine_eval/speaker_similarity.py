@@ -1,4 +1,4 @@
-"""Speaker embeddings by an ONNX model for speaker verification, and their cosine similarity."""
+"""Computes speaker embeddings with an ONNX model for speaker verification, and their cosine similarity."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnnxSpeakerEncoder:
         except Exception as error:  # onnxruntime's exceptions have no other common base
             raise RequestError(f"cannot load the ONNX model {model!r}: {one_line(error)}", "similarity") from None
         self._name, self._input = path.name, self._only_input()
-        self.embed(np.zeros(RATE_HZ, np.float32))  # fails now and not after all texts were recorded
+        self.embed(np.zeros(RATE_HZ, np.float32))  # fails now rather than after all texts were recorded
         self.about = {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16]}
 
     def embed(self, audio: Samples) -> list[float]:
@@ -64,7 +64,7 @@ class OnnxSpeakerEncoder:
 
 
 def _is_supported(shape: Sequence[object]) -> bool:
-    """Integers are fixed sizes; names and None are free."""
+    """Whether the model's input shape fits. Integers are fixed sizes; names and None are free."""
     supported = {2: (1, None), 3: (1, None, BINS)}.get(len(shape))
     return supported is not None and all(
         not isinstance(size, int) or size == given for size, given in zip(shape, supported, strict=True)
@@ -72,7 +72,7 @@ def _is_supported(shape: Sequence[object]) -> bool:
 
 
 def filterbank(audio: Samples) -> Samples:
-    """[frames, 80]: Kaldi's log mel energies without dither, minus their mean over time."""
+    """Returns [frames, 80]: Kaldi's log mel energies without dither, minus their mean over time."""
     kaldi = import_for_transcriber("kaldi_native_fbank", "kaldi-native-fbank", "quality")
     options = kaldi.FbankOptions()
     options.frame_opts.samp_freq, options.frame_opts.dither, options.mel_opts.num_bins = RATE_HZ, 0.0, BINS

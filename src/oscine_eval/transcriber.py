@@ -33,7 +33,7 @@ class Transcript:
 class Transcriber(Protocol):
     @property
     def about(self) -> About:
-        """Names and fingerprints of the models, and why one is missing."""
+        """Returns names and fingerprints of the models, and why one is missing."""
 
     @property
     def languages(self) -> frozenset[str]: ...

@@ -1,4 +1,4 @@
-"""A transcriber in another Python: both ends of the pipe.
+"""Runs a transcriber in another Python: both ends of the pipe.
 
 A request is a message with samples, a response is one without (oscine/process/child.py).
 """
@@ -49,7 +49,7 @@ _ERRORS: dict[str, type[OscineError]] = {"missing": MissingLibraryError, "reques
 
 @contextlib.contextmanager
 def open_transcriber(config: TranscriberConfig, python: Path | None = None) -> Iterator[Transcriber]:
-    """`python`: another Python that has the libraries; None: this one."""
+    """`python` names another Python that has the libraries; None: this one."""
     if python is None:
         yield LocalTranscriber(config)
         return
@@ -103,7 +103,7 @@ class RemoteTranscriber:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         samples = b"" if audio is None else audio.astype("<f4").tobytes()
-        with contextlib.suppress(BrokenPipeError):  # a worker that no longer reads may have written why
+        with contextlib.suppress(BrokenPipeError):  # a worker that has stopped reading may have written why
             write_message(stdin, request, samples)
         response = self._parse(stdout.readline())
         if "error" in response:
@@ -127,7 +127,8 @@ class RemoteTranscriber:
 
 
 def _program(python: Path) -> str:
-    """A path, or a name in the current folder or in PATH. The folder comes first, as Path("./x") is Path("x")."""
+    """Finds a program by path, or by name in the current folder or in PATH. The folder comes first, because Path("./x")
+    is Path("x")."""
     here = python.absolute()  # not resolved: an environment is found through its link
     if len(python.parts) > 1 or (here.is_file() and os.access(here, os.X_OK)):
         return str(here)
@@ -135,7 +136,8 @@ def _program(python: Path) -> str:
 
 
 def main() -> None:
-    """The worker. Standard output goes to standard error: what libraries print must not be taken for a response."""
+    """Runs the worker. Standard output is redirected to standard error, so that nothing that libraries print is taken
+    for a response."""
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

@@ -24,7 +24,8 @@ def transcribe_recordings(
     on_transcribed: Callable[[], None] = lambda: None,
     language: str | None = None,  # a name; None: as recorded
 ) -> Evaluation:
-    """DNSMOS and similarity of an earlier transcription stay if this transcriber does not measure them."""
+    """Transcribes recordings. DNSMOS and similarity of an earlier transcription stay if this transcriber does not
+    measure them."""
     recordings = evaluation.recordings
     if language is not None:
         recordings = tuple(replace(one, language=language_code(one.text, language)) for one in recordings)
@@ -52,7 +53,7 @@ def _transcribe(recording: Recording, folder: Path, transcriber: Transcriber, vo
 
 
 def _merge(before: About | None, now: About, *, has_voice: bool) -> About:
-    """The models of this transcriber, and the earlier ones whose figures stay."""
+    """Joins the models of this transcriber and the earlier ones whose figures stay."""
     if before is None:
         return now
     about = {**now, "speaker": now["speaker"] if has_voice else before["speaker"]}
@@ -63,8 +64,8 @@ def _merge(before: About | None, now: About, *, has_voice: bool) -> About:
 
 
 def check_languages(languages: Mapping[str, str | None], transcriber: Transcriber, name: str | None = None) -> None:
-    """`languages`: code by text. A recognizer transcribes any speech into its own languages: the figures would look
-    valid."""
+    """Refuses languages that the recognizer lacks: it transcribes any speech into its own languages, and the figures
+    would look valid. `languages`: code by text."""
     known = transcriber.languages
     foreign = [text for text, code in languages.items() if (code not in known if code else len(known) == 1)]
     if not foreign:

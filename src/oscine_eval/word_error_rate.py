@@ -1,4 +1,5 @@
-"""Word and character error rates: Whisper's text normalization and jiwer's alignment, as other projects use them."""
+"""Computes word and character error rates with Whisper's text normalization and jiwer's alignment, as other projects
+do."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ _MANY_DIGITS = re.compile(r"(\d{1000})(?=\d)")  # it fails on numbers that int()
 
 
 def language_code(text: str, name: str | None = None) -> str | None:
-    """The code of the named language, or of the one that the script suggests. Latin letters alone mean English, and so
-    does a text without letters ("1984."). None: the recognizer detects it, as in a text of several scripts."""
+    """Returns the code of the named language, or of the one that the script suggests. Latin letters alone mean English,
+    and so does a text without letters ("1984."). None: the recognizer detects it, as in a text of several scripts."""
     if name and name.lower() != "auto":
         return _CODES.get(name.lower(), name.lower())
     found = [code for code, letters in _SCRIPTS.items() if letters.search(text)]
@@ -55,7 +56,7 @@ def unit_of(text: str) -> Unit:
 
 
 def normalize(text: str, language: str | None = "en", unit: Unit = "word") -> list[str]:
-    """Words or characters in the one spelling that is compared."""
+    """Returns words or characters in the one spelling that is compared."""
     spoken = _MANY_DIGITS.sub(r"\1 ", _TAG.sub(" ", text).translate(_CHARACTERS))
     words: list[str] = _normalizer(language == "en")(spoken).split()
     return words if unit == "word" else list("".join(words).replace("〇", "零"))
@@ -81,7 +82,7 @@ def check_libraries() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The reference beside the transcript, with the fewest errors."""
+    """The reference aligned to the transcript, with the fewest errors."""
 
     pairs: tuple[Pair, ...]
 
@@ -107,17 +108,17 @@ class Alignment:
 
     @property
     def deleted_ends(self) -> tuple[int, int]:
-        """Deletions before the first word of the transcript and after its last."""
+        """Counts deletions before the first word of the transcript and after its last."""
         return _leading(self.pairs, 1), _leading(self.pairs[::-1], 1)
 
     @property
     def inserted_ends(self) -> tuple[int, int]:
-        """Insertions before the first word of the reference and after its last."""
+        """Counts insertions before the first word of the reference and after its last."""
         return _leading(self.pairs, 0), _leading(self.pairs[::-1], 0)
 
     @property
     def repetitions(self) -> int:
-        """Insertions that repeat the words right before them: four in "the cat [the cat the cat] sat"."""
+        """Counts insertions that repeat the words right before them: four in "the cat [the cat the cat] sat"."""
         said = [pair for pair in self.pairs if pair[1] is not None]
         words = [transcript for _, transcript in said]
         count = end = 0

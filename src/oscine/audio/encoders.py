@@ -111,7 +111,7 @@ class AsyncEncoder:
     """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
 
     def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
-        """Without a pool, calls run on the event loop: uncompressed audio costs microseconds."""
+        """Calls run on the event loop if `pool` is None, which suits uncompressed audio: it costs microseconds."""
         self._encoder, self._pool = encoder, pool
         self._running: asyncio.Future[bytes] | None = None
 
