@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import read_arguments
-from oscine_bench.benchmark import run_async
+from oscine_bench.benchmark import open_client, run_async
 from oscine_bench.exchange import Exchange
-from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
 from oscine_bench.targets import Target
@@ -95,11 +94,9 @@ class Delays:
 
 async def measure(port: int, load: OfferedLoad, length: RunLength) -> dict[str, Any]:
     target = Target(url=f"http://127.0.0.1:{port}")
-    client = HttpClient(target, timeout_s=60)
     delays = Delays()
-    run = LoadRun(client, target, load_workload("english"), load, length, keep=delays)
-    row = await run.run()
-    await client.close()
+    async with open_client(target, timeout_s=60) as client:
+        row = await LoadRun(client, target, load_workload("english"), load, length, keep=delays).run()
     row.pop("timelines")
     return {"delay_ms": spread(delays.seconds, scale=1e3), "chunks": len(delays.seconds), **row}
 

@@ -48,7 +48,7 @@ def serve(pipe: Pipe, model: str, config: EngineConfig, device: str, folder: Pat
     points = ClockPoints()
     with EngineClient(partial(build_timed, model, config, device, folder / "worker.json")) as client:
         client.wait_ready(START_S)
-        engine = TimedEngine(client, points, begun="submitted", done="accepted", delivered="received")
+        engine: Any = TimedEngine(client, points, begun="submitted", done="accepted", delivered="received")
         app = build_app(engine, read_config(find_checkpoint(model)).card("timed"), health=lambda: client.health)
         app.state.service.planner = TimedPlanner(app.state.service.planner, points)
         app.add_middleware(TimedResponses, points=points)

@@ -38,15 +38,12 @@ KINDS = {  # of kernels
     "cuda": BackendOptions(kernels="cuda"),
     "fp8": BackendOptions(kernels="cuda", quantize="fp8"),
 }
+_TICKS = 40
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
 
 
 def request(seed: int) -> SpeechRequest:
     return SpeechRequest(text=TEXT, voice="ryan", language="english", seed=seed, max_new_tokens=400)
-
-
-def admit(loaded: LoadedCheckpoint, runner: SlotRunner, slot: int, seed: int) -> None:
-    runner.admit(loaded.assign(slot, request(seed)))
 
 
 def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
@@ -70,12 +67,6 @@ def part_times(runner: SlotRunner, slots: Sequence[int]) -> dict[str, float]:
             graphs.capture(lambda done, total: None)
         times[f"{name}_ms"] = median_ms(lambda graphs=graphs: graphs.replay(rows))  # type: ignore[misc]
     return times
-
-
-def ticks_ms(runner: SlotRunner, slots: Sequence[int], ticks: int = 40) -> tuple[float, float]:
-    """Wall time per tick with two in flight, as in the engine; and the device time of one tick."""
-    times = time_ticks(runner, slots, ticks, torch.device("cuda"))
-    return statistics.fmean(times.wall_ms), statistics.median(times.device_ms)
 
 
 def kernel_table(runner: SlotRunner, slots: Sequence[int]) -> list[dict[str, Any]]:
@@ -124,12 +115,8 @@ def equal_frames_in_batch(loaded: LoadedCheckpoint, runner: SlotRunner, streams:
     """Leading frames in which a request has the same codes alone and in a batch of `streams`."""
 
     def codes(slots: Sequence[int]) -> list[list[int]]:
-        for slot in slots:
-            admit(loaded, runner, slot, slot)
-        made = [runner.collect(runner.launch(slots)).codes[0].tolist() for _ in range(frames)]
-        for slot in slots:
-            runner.release(slot)
-        return made
+        with loaded.speaking(runner, slots, request) as held:
+            return [runner.collect(runner.launch(held)).codes[0].tolist() for _ in range(frames)]
 
     same = [a == b for a, b in zip(codes([0]), codes(range(streams)), strict=True)]
     return same.index(False) if False in same else frames
@@ -156,14 +143,9 @@ def measure(
     loaded_s = time.perf_counter() - begun
     model = loaded.model
     budget = plan_memory(
-        model.config,
-        slots=slots,
-        positions_per_slot=1024,
-        positions_total=None,
-        element_bytes=2,
-        available_bytes=None,
-        backend=CudaBackend,
-    )
+        model.config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2,
+        available_bytes=None, backend=CudaBackend,
+    )  # fmt: skip
     ar_bytes = weight_bytes(model, options.quantize)
     begun = time.perf_counter()
     runner = SlotRunner(CudaBackend(model, budget, replace(options, frame_sizes=tuple(rows))))
@@ -178,47 +160,38 @@ def measure(
         "frames": {},
     }
     for count in rows:
-        for slot in range(count):
-            admit(loaded, runner, slot, slot)
-        held = list(range(count))
-        while runner.position(0) < context:
-            runner.collect(runner.launch(held))
-        # Both times cover the same positions: the context grows with every frame.
-        first = runner.position(0)
-        wall_ms, device_ms = ticks_ms(runner, held)
-        figure_positions = [first, runner.position(0)]
-        figure: dict[str, Any] = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
-        figure["positions"] = figure_positions
-        figure["idle_ms"] = wall_ms - device_ms
-        ar_ms = figure["talker_ms"] + figure["predictor_ms"]
-        figure["share_of_copy_bandwidth"] = ar_bytes / (ar_ms / 1e3) / bandwidth
-        figure["x_real_time"] = count * 80 / wall_ms
-        figures["frames"][str(count)] = figure
-        print(count, {n: round(v, 3) for n, v in figure.items() if isinstance(v, float)}, figure_positions, flush=True)
-        if count in (1, 32, 128):
-            figure["kernels"] = kernel_table(runner, held)
-            for row in figure["kernels"]:
-                print(f"   {row['kernel'][:40]:40} {row['launches']:5} launches {row['total_us']:9.1f} us", flush=True)
-        for slot in held:
-            runner.release(slot)
-    figures["frames_alone_as_in_company_of_24"] = {
+        with loaded.speaking(runner, range(count), request) as held:
+            while runner.position(0) < context:
+                runner.collect(runner.launch(held))
+            # Both times cover the same positions: the context grows with every frame.
+            first = runner.position(0)
+            times = time_ticks(runner, held, _TICKS, torch.device("cuda"))
+            wall_ms, device_ms = statistics.fmean(times.wall_ms), statistics.median(times.device_ms)
+            positions = [first, runner.position(0)]
+            figure: dict[str, Any] = {"tick_ms": wall_ms, "tick_device_ms": device_ms, **part_times(runner, held)}
+            figure |= {"positions": positions, "idle_ms": wall_ms - device_ms}
+            ar_ms = figure["talker_ms"] + figure["predictor_ms"]
+            figure["share_of_copy_bandwidth"] = ar_bytes / (ar_ms / 1e3) / bandwidth
+            figure["x_real_time"] = count * 80 / wall_ms
+            figures["frames"][str(count)] = figure
+            print(count, {n: round(v, 3) for n, v in figure.items() if isinstance(v, float)}, positions, flush=True)
+            if count in (1, 32, 128):
+                figure["kernels"] = kernel_table(runner, held)
+                for row in figure["kernels"]:
+                    shown = f"{row['kernel'][:40]:40} {row['launches']:5} launches {row['total_us']:9.1f} us"
+                    print(f"   {shown}", flush=True)
+    equal = {
         str(streams): equal_frames_in_batch(loaded, runner, streams)
         for streams in (2, 8, 16, 32, 64, 128, 256)
         if streams <= slots
     }
-    print(
-        "leading frames of 24 that are equal alone and in a batch:",
-        figures["frames_alone_as_in_company_of_24"],
-        flush=True,
-    )
+    figures["frames_alone_as_in_company_of_24"] = equal
+    print("leading frames of 24 that are equal alone and in a batch:", equal, flush=True)
     for busy in (0, 7, 31):
         if busy + 1 <= slots:
-            for slot in range(1, busy + 1):
-                admit(loaded, runner, slot, slot)
-            figures[f"first_audio_ms_beside_{busy}"] = first_audio_ms(loaded, runner, busy)
+            with loaded.speaking(runner, range(1, busy + 1), request):
+                figures[f"first_audio_ms_beside_{busy}"] = first_audio_ms(loaded, runner, busy)
             print("first audio with other streams:", busy, figures[f"first_audio_ms_beside_{busy}"], flush=True)
-            for slot in range(1, busy + 1):
-                runner.release(slot)
     return figures
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,7 @@ from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.runner.runner import SlotAssignment
+from oscine.runner.slot_runner import SlotRunner
 from oscine.types import SpeechRequest
 from random_checkpoint import write_checkpoint
 
@@ -49,3 +51,15 @@ class LoadedCheckpoint:
 
     def assign(self, slot: int, request: SpeechRequest) -> SlotAssignment:
         return SlotAssignment(slot, self.builder.build(request), request.sampling(self.model.config.sampling))
+
+    @contextmanager
+    def speaking(
+        self, runner: SlotRunner, slots: Iterable[int], request: Callable[[int], SpeechRequest]
+    ) -> Iterator[list[int]]:
+        """Streams in these slots, until they are released."""
+        held = [*slots]
+        for slot in held:
+            runner.admit(self.assign(slot, request(slot)))
+        yield held
+        for slot in held:
+            runner.release(slot)

@@ -233,15 +233,11 @@ def _measure_mode(setup: Setup, plan: MeasurementPlan, mode: str, progress: Prog
 
 def _frames(setup: Setup, plan: MeasurementPlan, runner: SlotRunner, count: int) -> dict[str, Any]:
     """Times `count` streams, all at the same position. End of speech is ignored: a frame costs the same either way."""
-    slots = range(count)
-    for slot in slots:
-        runner.admit(setup.checkpoint.assign(slot, replace(setup.request, seed=slot)))
     before = max(_WARM_FRAMES, plan.context - (setup.prompt_rows - 1))  # the last prompt row makes the first frame
-    for _ in range(before - 1):
-        runner.collect(runner.launch(slots))
-    times = time_ticks(runner, slots, plan.frames, setup.device)  # runs one more, untimed, first
-    for slot in slots:
-        runner.release(slot)
+    with setup.checkpoint.speaking(runner, range(count), lambda slot: replace(setup.request, seed=slot)) as slots:
+        for _ in range(before - 1):
+            runner.collect(runner.launch(slots))
+        times = time_ticks(runner, slots, plan.frames, setup.device)  # runs one more, untimed, first
     mean_ms = sum(times.wall_ms) / len(times.wall_ms)
     frame_ms = 1e3 / FRAME_RATE_HZ
     first = setup.prompt_rows - 1 + before

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.server_process import serving
-from oscine_bench.benchmark import run_async
-from oscine_bench.http_client import HttpClient
+from oscine_bench.benchmark import open_client, run_async
+from oscine_bench.exchange import BenchClient
 from oscine_bench.targets import Target
 from oscine_bench.workload import PlannedRequest, load_workload
 
@@ -29,19 +29,17 @@ SETTINGS = "[engine]\nrunaway.enabled = false\nqueue_wait_s = 600.0\n"
 
 
 async def recordings(target: Target, requests: list[PlannedRequest], callers: int) -> list[bytes]:
-    client, queue = HttpClient(target), iter(requests)
+    queue = iter(requests)
     bodies: dict[int, bytes] = {}
 
-    async def caller() -> None:
+    async def caller(client: BenchClient) -> None:
         for request in queue:
             exchange = await client.send(request)
             assert exchange.failure is None and exchange.status == 200, exchange.failure
             bodies[request.index] = b"".join(exchange.body)
 
-    try:
-        await asyncio.gather(*(caller() for _ in range(callers)))
-    finally:
-        await client.close()
+    async with open_client(target) as client:
+        await asyncio.gather(*(caller(client) for _ in range(callers)))
     return [bodies[request.index] for request in requests]
 
 

@@ -40,14 +40,12 @@ from benchmarks.server_process import (
     wait_until,
 )
 from benchmarks.soak_clients import draw_clients, vanish_all
-from oscine_bench.benchmark import progress_line, run_async
-from oscine_bench.exchange import BenchClient, Exchange
-from oscine_bench.http_client import HttpClient
+from oscine_bench.benchmark import open_client, progress_line, run_async
+from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength
 from oscine_bench.metrics import spread
 from oscine_bench.summary import RequestOutcome, analyze, peak_overlap
 from oscine_bench.targets import Target
-from oscine_bench.websocket_client import WebSocketClient
 from oscine_bench.workload import PlannedRequest, Workload
 from random_checkpoint import write_checkpoint
 
@@ -92,13 +90,10 @@ class StressLoad:
 
     async def _run(self, load: OfferedLoad, length: RunLength) -> Row:
         target = Target(url=self.url, frames=self.frames, extra={"trim_silence": False})
-        client = HttpClient(target)
-        run = LoadRun(client, target, Workload("stress", (self.text,)), load, length, keep=self._keep)
-        try:
+        async with open_client(target) as client:
+            run = LoadRun(client, target, Workload("stress", (self.text,)), load, length, keep=self._keep)
             with progress_line(run.progress):
                 row = await run.run()
-        finally:
-            await client.close()
         self.outcomes = run.outcomes
         return row
 
@@ -234,11 +229,8 @@ def killing(server: ServerProcess, url: str, streams: int = 8) -> Row:
 async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
     ways: tuple[Row, ...] = ({}, {"sse": True}, {"preset_name": "oscine-ws"})
     targets = [Target(url=url, frames=900, **ways[number % len(ways)]) for number in range(streams)]
-    clients: list[BenchClient] = [_client(target) for target in targets]
     before = await _figures(url)
-    speaking = [
-        asyncio.create_task(client.send(PlannedRequest(TEXT, seed, seed))) for seed, client in enumerate(clients)
-    ]
+    speaking = [asyncio.create_task(_speak(target, seed)) for seed, target in enumerate(targets)]
     # How many of them run and how many are queued depends on the speed of the machine.
     frames = before["oscine_frames_total"] + FRAMES_BEFORE_KILL
     while _load_of(figures := await _figures(url)) < streams or figures["oscine_frames_total"] < frames:
@@ -254,9 +246,8 @@ async def _killing(server: ServerProcess, url: str, streams: int) -> Row:
     exchanges = await asyncio.gather(*speaking)
     ends_s = time.monotonic() - killed_s
     ready_s = await until(lambda: fetch(url, "/ready")[0] == 200)
-    for client in clients:
-        await client.close()
-    again = await _speak_once(Target(url=url, frames=10))
+    last = Target(url=url, frames=10)
+    again = analyze(await _speak(last), last)
     outcomes = [analyze(exchange, target) for target, exchange in zip(targets, exchanges, strict=True)]
     return {
         "streams": streams,
@@ -282,16 +273,9 @@ def complaints_of_killing(row: Row) -> list[str]:
     return [problem for problem, holds in checks.items() if not holds]
 
 
-def _client(target: Target) -> BenchClient:
-    return WebSocketClient(target) if target.preset.transport == "websocket" else HttpClient(target)
-
-
-async def _speak_once(target: Target) -> RequestOutcome:
-    client = _client(target)
-    try:
-        return analyze(await client.send(PlannedRequest(TEXT, 0, 0)), target)
-    finally:
-        await client.close()
+async def _speak(target: Target, seed: int = 0) -> Exchange:
+    async with open_client(target) as client:
+        return await client.send(PlannedRequest(TEXT, seed, seed))
 
 
 async def _figures(url: str) -> Figures:

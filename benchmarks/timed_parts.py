@@ -17,16 +17,7 @@ from oscine.config import EngineConfig
 from oscine.server.api.schemas import VoiceOptions
 from oscine.server.model_registry import ServedModel
 from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
-from oscine.types import (
-    AudioChunk,
-    ClipData,
-    Command,
-    Deliver,
-    EngineStatus,
-    ReportProgress,
-    SpeechRequest,
-)
-from oscine.voice import Voice
+from oscine.types import AudioChunk, Deliver, ReportProgress, SpeechRequest
 
 
 class TimedEngine:
@@ -60,14 +51,8 @@ class TimedEngine:
         self._points.mark(request.seed, self._begun)
         return delivering
 
-    def send(self, utterance_id: str, command: Command) -> None:
-        self._engine.send(utterance_id, command)
-
-    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        return self._engine.clone(clip, transcript)
-
-    def status(self) -> EngineStatus:
-        return self._engine.status()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     def stop(self, drain_s: float = 0.0) -> None:
         self._engine.stop(drain_s)
@@ -113,7 +98,7 @@ class TimedResponses:
 # --- the worker ---
 
 
-def build_timed(model: str, config: EngineConfig, device: str, path: Path, progress: ReportProgress) -> TimedEngine:
+def build_timed(model: str, config: EngineConfig, device: str, path: Path, progress: ReportProgress) -> Any:
     """Runs in the worker. The engine's `stop` writes the times."""
     from benchmarks.runner_clock_points import TimedRunner  # torch is for the worker only
     from oscine.engine.build import build_engine
